@@ -1,1 +1,35 @@
-//! wire
+//! What the shim, the daemon and the command line say to each other.
+//!
+//! Here live the messages ([`ToDaemon`], [`FromDaemon`]), the page that a tenant and the daemon share ([`Page`]),
+//! and the socket both travel on ([`Connection`]): one packet per message, files attached to the message they
+//! belong to. No decisions are made here, and nothing here knows about CUDA.
+//!
+//! The bytes are fixed by golden tests. A change of meaning raises [`VERSION`]; the daemon refuses another version
+//! by name instead of guessing.
+
+mod ids;
+mod listing;
+mod message;
+mod page;
+mod socket;
+
+pub use ids::{FileId, GrantId, HandleId, TenantId};
+pub use listing::{Gpu, Listing, SCHEMA_VERSION, Tenant, TenantState};
+pub use message::{ChannelGroup, FromDaemon, SizedHandle, ToDaemon};
+pub use page::{Page, PageError, SharedPage};
+pub use socket::{Connection, Listener, WireError};
+
+/// Version of the messages and of the shared page. Both sides must agree.
+pub const VERSION: u32 = 1;
+
+/// The most bytes one message may have. A longer one ends its connection.
+pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+
+/// The most files one message may carry.
+pub const FILES_MAX: usize = 64;
+
+/// The most handles one message may name, so that each can bring its file along.
+pub const HANDLES_MAX: usize = FILES_MAX;
+
+/// The unit of allocation on the device: every handle is a multiple of it.
+pub const BLOCK_BYTES: u64 = 2 << 20;

@@ -1,0 +1,87 @@
+//! Who is there: the answer behind `rota ps`, with stable keys.
+
+use crate::TenantId;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Version of the JSON form of [`Listing`].
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// GPUs and tenants, as the daemon sees them now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Listing {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The GPUs that the daemon shares.
+    pub gpus: Vec<Gpu>,
+    /// The tenants, in the order they came.
+    pub tenants: Vec<Tenant>,
+}
+
+/// A GPU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// Its UUID, as `GPU-…`.
+    pub uuid: String,
+    /// Its name by the driver.
+    pub name: String,
+    /// Its size as the daemon treats it.
+    pub capacity_bytes: u64,
+    /// What tenants hold on it now: mapped memory and contexts.
+    pub used_bytes: u64,
+    /// Pinned host memory for what is away.
+    pub arena_bytes: u64,
+    /// How much of the arena is taken.
+    pub arena_used_bytes: u64,
+}
+
+/// A tenant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tenant {
+    /// Its number in this daemon.
+    pub tenant: TenantId,
+    /// Its process.
+    pub pid: u32,
+    /// Its job.
+    pub job: String,
+    /// The program's name.
+    pub program: String,
+    /// What it is doing.
+    pub state: TenantState,
+    /// Its memory on the device, without its context.
+    pub resident_bytes: u64,
+    /// Its memory in the arena.
+    pub away_bytes: u64,
+    /// How many turns it has had.
+    pub turns: u64,
+    /// For how long it has waited for its next turn, in nanoseconds; 0 while it runs.
+    pub waiting_ns: u64,
+}
+
+/// What a tenant is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TenantState {
+    /// Connected; it has no context yet, so there is nothing to take turns with.
+    Joined,
+    /// It has its turn.
+    Running,
+    /// Frozen, all of its memory on the device.
+    Frozen,
+    /// Frozen, and its memory is on its way out or in.
+    Moving,
+    /// Frozen, and some or all of its memory in the arena.
+    Away,
+}
+
+impl fmt::Display for TenantState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Joined => "joined",
+            Self::Running => "running",
+            Self::Frozen => "frozen",
+            Self::Moving => "moving",
+            Self::Away => "away",
+        })
+    }
+}

@@ -1,0 +1,145 @@
+//! The messages, in the order a conversation has them.
+
+use crate::{FileId, GrantId, HandleId, Listing, TenantId};
+use serde::{Deserialize, Serialize};
+
+/// A handle with its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SizedHandle {
+    /// Which one.
+    pub handle: HandleId,
+    /// How large: a multiple of [`crate::BLOCK_BYTES`].
+    pub bytes: u64,
+}
+
+/// A channel group of a tenant, and all that is needed to freeze it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChannelGroup {
+    /// The control file that its client was made with.
+    pub file: FileId,
+    /// The resource manager's client.
+    pub client: u32,
+    /// The subdevice that takes the control.
+    pub subdevice: u32,
+    /// The group's own handle, for its time slice.
+    pub group: u32,
+    /// The engine type: 1 is compute, 9 and up are copy engines.
+    pub engine: u32,
+    /// Its channels.
+    pub channels: Vec<u32>,
+}
+
+/// What a tenant or the command line says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToDaemon {
+    /// First word of a tenant. Answered by `Welcome` or `Refused`.
+    Hello {
+        /// [`crate::VERSION`] of the sender.
+        version: u32,
+        /// The job that this process belongs to.
+        job: String,
+        /// The program's name, for people.
+        program: String,
+    },
+    /// All channel groups of the tenant as of `generation`; replaces what was said before. Carries one file for each
+    /// of `new_files`, in that order.
+    Channels {
+        /// The page's channel generation that this list covers.
+        generation: u64,
+        /// Control files that the daemon has not seen yet.
+        new_files: Vec<FileId>,
+        /// Every group there is now.
+        groups: Vec<ChannelGroup>,
+    },
+    /// Asks for bytes on the device. Answered by `Granted`, perhaps much later, or `Denied`.
+    Grow {
+        /// The tenant's name for this request.
+        grant: GrantId,
+        /// How many bytes: a multiple of [`crate::BLOCK_BYTES`].
+        bytes: u64,
+    },
+    /// A grant was used for this handle. Carries the handle's file.
+    Allocated {
+        /// The grant that covers it.
+        grant: GrantId,
+        /// What was made.
+        handle: SizedHandle,
+    },
+    /// A grant will not be used: the driver refused.
+    Returned {
+        /// Which grant.
+        grant: GrantId,
+    },
+    /// The tenant freed these; it holds nothing of them any more.
+    Freed {
+        /// Which ones.
+        handles: Vec<HandleId>,
+    },
+    /// Done with `Unmap`: the tenant holds no memory for these any more.
+    Unmapped {
+        /// Which ones.
+        handles: Vec<HandleId>,
+    },
+    /// Done with `Create`: new memory lies under the old addresses. Carries one file per handle, in that order.
+    Created {
+        /// Which ones.
+        handles: Vec<HandleId>,
+    },
+    /// `Unmap` or `Create` failed for these; they are as they were before.
+    Failed {
+        /// Which ones.
+        handles: Vec<HandleId>,
+        /// The CUDA error code.
+        code: u32,
+        /// The call that failed.
+        call: String,
+    },
+    /// First and only word of the command line: who is there? Answered by `Listing`.
+    List {
+        /// [`crate::VERSION`] of the sender.
+        version: u32,
+    },
+}
+
+/// What the daemon says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum FromDaemon {
+    /// A tenant is taken in. Carries the file of its [`crate::Page`].
+    Welcome {
+        /// Its name from now on.
+        tenant: TenantId,
+        /// UUID of the GPU that is shared, as `GPU-…`.
+        gpu: String,
+        /// The size of that GPU as the daemon treats it.
+        capacity_bytes: u64,
+    },
+    /// Whoever asked is not taken in; the connection ends.
+    Refused {
+        /// Why, for people.
+        reason: String,
+    },
+    /// The tenant may allocate now.
+    Granted {
+        /// Which request.
+        grant: GrantId,
+    },
+    /// The tenant may not allocate: out of memory.
+    Denied {
+        /// Which request.
+        grant: GrantId,
+        /// Why, for people.
+        reason: String,
+    },
+    /// Unmap these and release their memory; the tenant is frozen. Answered by `Unmapped` or `Failed`.
+    Unmap {
+        /// Which ones.
+        handles: Vec<HandleId>,
+    },
+    /// Put new memory under these; the tenant is frozen. Answered by `Created` or `Failed`.
+    Create {
+        /// Which ones.
+        handles: Vec<HandleId>,
+    },
+    /// Who is there.
+    Listing(Listing),
+}

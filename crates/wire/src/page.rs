@@ -1,0 +1,243 @@
+//! The page of memory that one tenant and the daemon share.
+//!
+//! It answers, without a message: is this tenant frozen, is all of its memory there, and which channels has it made.
+//! The one module with shared memory in this crate, and the only one with `unsafe`.
+//!
+//! **Freezing meets channels being born.** The daemon stores an odd `freeze_generation`, then loads
+//! `channel_generation`; the tenant stores a new `channel_generation`, then loads `freeze_generation` once the
+//! channel is scheduled. All four are sequentially consistent, so at least one side sees the other: either the
+//! daemon waits for the report of that channel, or the tenant freezes it itself.
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use thiserror::Error;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"rotapage");
+const PAGE_BYTES: usize = 4096;
+
+/// The layout. Every field is written by one side only, named with it.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Page {
+    magic: u64,
+    version: u64,
+    /// Daemon: which daemon this is, so that a tenant can tell a new one from the old.
+    epoch: AtomicU64,
+    /// Daemon (the tenant's agent when the daemon is gone): odd while the tenant is frozen.
+    freeze_generation: AtomicU64,
+    /// Daemon: 0 while some of the tenant's memory is away, else the number of the move that brought it all back.
+    residency_commit: AtomicU64,
+    /// Daemon: the compute time slice to go back to, in microseconds; 0 if it was never changed.
+    slice_us: AtomicU64,
+    /// Tenant: raised after each channel that it allocates.
+    channel_generation: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Page>() == 56);
+
+impl Page {
+    /// Which daemon made this page.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(SeqCst)
+    }
+
+    /// Is the tenant to be frozen now?
+    pub fn frozen(&self) -> bool {
+        !self.freeze_generation.load(SeqCst).is_multiple_of(2)
+    }
+
+    /// Says that the tenant is frozen (`true`) or thawed. Saying it twice changes nothing.
+    pub fn set_frozen(&self, frozen: bool) {
+        let generation = self.freeze_generation.load(SeqCst);
+        if generation.is_multiple_of(2) == frozen {
+            self.freeze_generation.store(generation.wrapping_add(1), SeqCst);
+        }
+    }
+
+    /// Is every byte of the tenant on the device, by the daemon's word?
+    pub fn resident(&self) -> bool {
+        self.residency_commit.load(SeqCst) != 0
+    }
+
+    /// Everything is there: the daemon says so after the copy in, and before the thaw.
+    pub fn commit_residency(&self, generation: u64) {
+        assert_ne!(generation, 0, "0 means that memory is away");
+        self.residency_commit.store(generation, SeqCst);
+    }
+
+    /// Something is about to leave: the daemon says so before the first unmap.
+    pub fn revoke_residency(&self) {
+        self.residency_commit.store(0, SeqCst);
+    }
+
+    /// The compute time slice to go back to, in microseconds, if the daemon changed it.
+    pub fn slice_us(&self) -> Option<u64> {
+        Some(self.slice_us.load(SeqCst)).filter(|&us| us != 0)
+    }
+
+    /// Remembers the compute time slice to go back to.
+    pub fn set_slice_us(&self, us: u64) {
+        self.slice_us.store(us, SeqCst);
+    }
+
+    /// How many times the tenant has made channels.
+    pub fn channel_generation(&self) -> u64 {
+        self.channel_generation.load(SeqCst)
+    }
+
+    /// The tenant made a channel; returns the new generation.
+    pub fn raise_channel_generation(&self) -> u64 {
+        self.channel_generation.fetch_add(1, SeqCst) + 1
+    }
+}
+
+/// Why a page could not be shared.
+#[derive(Debug, Error)]
+pub enum PageError {
+    /// The system refused memory.
+    #[error("cannot make or map a shared page: {0}")]
+    System(#[from] rustix::io::Errno),
+    /// The other side's file is not such a page.
+    #[error("the file is not a rota page of version {expected} (magic {magic:#x}, version {version})")]
+    Foreign {
+        /// What stands where the magic should be.
+        magic: u64,
+        /// What stands where the version should be.
+        version: u64,
+        /// The version this side speaks.
+        expected: u32,
+    },
+    /// The file is too short to map.
+    #[error("the file has {0} bytes, a page needs {PAGE_BYTES}")]
+    Short(u64),
+}
+
+/// A mapped [`Page`]. Unmapped when dropped.
+#[derive(Debug)]
+pub struct SharedPage {
+    page: NonNull<Page>,
+    file: OwnedFd,
+}
+
+// SAFETY: all shared fields are atomics; the rest is written once before the page is shared.
+unsafe impl Send for SharedPage {}
+// SAFETY: as above.
+unsafe impl Sync for SharedPage {}
+
+impl SharedPage {
+    /// The daemon makes a page for a tenant: not frozen, resident (there is nothing yet that could be away).
+    pub fn create(epoch: u64) -> Result<Self, PageError> {
+        let file = rustix::fs::memfd_create("rota-page", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&file, PAGE_BYTES as u64)?;
+        // A page that could shrink would let one side crash the other.
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let mapped = Self::map(file)?;
+        let page = mapped.page.as_ptr();
+        // SAFETY: the mapping is writable, aligned and large enough, and nobody else has the file yet.
+        unsafe {
+            (*page).magic = MAGIC;
+            (*page).version = u64::from(crate::VERSION);
+        }
+        mapped.epoch.store(epoch, SeqCst);
+        mapped.commit_residency(1);
+        Ok(mapped)
+    }
+
+    /// The tenant maps the page that came with its welcome.
+    pub fn open(file: OwnedFd) -> Result<Self, PageError> {
+        let mapped = Self::map(file)?;
+        if mapped.magic != MAGIC || mapped.version != u64::from(crate::VERSION) {
+            return Err(PageError::Foreign {
+                magic: mapped.magic,
+                version: mapped.version,
+                expected: crate::VERSION,
+            });
+        }
+        Ok(mapped)
+    }
+
+    /// The file behind it, to be sent to the tenant.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    fn map(file: OwnedFd) -> Result<Self, PageError> {
+        let length = rustix::fs::fstat(&file)?.st_size.unsigned_abs();
+        if length < PAGE_BYTES as u64 {
+            return Err(PageError::Short(length));
+        }
+        let flags = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let address =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGE_BYTES, flags, MapFlags::SHARED, &file, 0)? };
+        let page = NonNull::new(address.cast::<Page>()).expect("mmap never returns null");
+        Ok(Self { page, file })
+    }
+}
+
+impl std::ops::Deref for SharedPage {
+    type Target = Page;
+
+    fn deref(&self) -> &Page {
+        // SAFETY: mapped for as long as self lives, aligned to a page, and large enough.
+        unsafe { self.page.as_ref() }
+    }
+}
+
+impl Drop for SharedPage {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length; no reference outlives self.
+        let _ = unsafe { rustix::mm::munmap(self.page.as_ptr().cast(), PAGE_BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_see_the_same_words() {
+        let daemon = SharedPage::create(7).unwrap();
+        let tenant = SharedPage::open(daemon.file().try_clone_to_owned().unwrap()).unwrap();
+        assert_eq!(tenant.epoch(), 7);
+        assert!(tenant.resident() && !tenant.frozen());
+
+        daemon.set_frozen(true);
+        daemon.revoke_residency();
+        daemon.set_slice_us(2048);
+        assert!(tenant.frozen() && !tenant.resident());
+        assert_eq!(tenant.slice_us(), Some(2048));
+
+        assert_eq!(tenant.raise_channel_generation(), 1);
+        assert_eq!(daemon.channel_generation(), 1);
+    }
+
+    #[test]
+    fn freezing_twice_is_freezing_once() {
+        let page = SharedPage::create(1).unwrap();
+        page.set_frozen(true);
+        page.set_frozen(true);
+        assert!(page.frozen());
+        page.set_frozen(false);
+        page.set_frozen(false);
+        assert!(!page.frozen());
+    }
+
+    #[test]
+    fn a_strange_file_is_refused() {
+        let zeros = rustix::fs::memfd_create("zeros", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&zeros, 10).unwrap();
+        assert!(matches!(SharedPage::open(zeros.try_clone().unwrap()), Err(PageError::Short(10))));
+        rustix::fs::ftruncate(&zeros, 4096).unwrap();
+        assert!(matches!(SharedPage::open(zeros), Err(PageError::Foreign { magic: 0, .. })));
+    }
+
+    #[test]
+    fn a_tenant_cannot_shrink_the_page_under_the_daemon() {
+        let page = SharedPage::create(1).unwrap();
+        assert!(rustix::fs::ftruncate(page.file(), 0).is_err());
+    }
+}

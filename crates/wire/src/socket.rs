@@ -1,0 +1,264 @@
+//! The socket: one packet per message, with the files that belong to it.
+//!
+//! `SOCK_SEQPACKET` keeps the borders of messages, so a broken peer can spoil its own connection only. Whatever is
+//! too long, malformed or carries files that were not announced ends the connection with a [`WireError`].
+
+use crate::{FILES_MAX, MESSAGE_BYTES_MAX};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, UCred, sockopt,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Why a conversation ended or never began.
+#[derive(Debug, Error)]
+pub enum WireError {
+    /// Nobody listens there.
+    #[error("cannot reach {path}: {cause}")]
+    Unreachable {
+        /// The socket that was tried.
+        path: PathBuf,
+        /// What the system said.
+        cause: rustix::io::Errno,
+    },
+    /// The socket could not be made.
+    #[error("cannot listen at {path}: {cause}")]
+    NotListening {
+        /// The socket that was tried.
+        path: PathBuf,
+        /// What the system said.
+        cause: rustix::io::Errno,
+    },
+    /// Sending or receiving failed.
+    #[error("the connection failed: {0}")]
+    System(#[from] rustix::io::Errno),
+    /// The peer closed the connection.
+    #[error("the other side closed the connection")]
+    Closed,
+    /// The message is longer than allowed.
+    #[error("a message of more than {MESSAGE_BYTES_MAX} bytes")]
+    TooLong,
+    /// More files than allowed came with a message.
+    #[error("a message with more than {FILES_MAX} files")]
+    TooManyFiles,
+    /// The bytes are not a message.
+    #[error("a malformed message: {0}")]
+    Malformed(#[from] postcard::Error),
+}
+
+/// One end of a conversation. Sending and receiving may happen on different threads.
+#[derive(Debug)]
+pub struct Connection {
+    socket: OwnedFd,
+}
+
+impl Connection {
+    /// Reaches the daemon at `path`.
+    pub fn connect(path: &Path) -> Result<Self, WireError> {
+        let unreachable = |cause| WireError::Unreachable { path: path.into(), cause };
+        let socket = packet_socket().map_err(unreachable)?;
+        let address = SocketAddrUnix::new(path).map_err(unreachable)?;
+        rustix::net::connect(&socket, &address).map_err(unreachable)?;
+        Ok(Self { socket })
+    }
+
+    /// Two ends, for tests and for children.
+    pub fn pair() -> Result<(Self, Self), WireError> {
+        let (a, b) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        Ok((Self { socket: a }, Self { socket: b }))
+    }
+
+    /// Sends one message. Blocks while the other side's queue is full.
+    pub fn send<T: Serialize>(&self, message: &T, files: &[BorrowedFd<'_>]) -> Result<(), WireError> {
+        let bytes = postcard::to_stdvec(message)?;
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            return Err(WireError::TooLong);
+        }
+        if files.len() > FILES_MAX {
+            return Err(WireError::TooManyFiles);
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !files.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(files)) {
+            return Err(WireError::TooManyFiles);
+        }
+        let data = [IoSlice::new(&bytes)];
+        // NOSIGNAL: a daemon that goes away must not kill the tenant by SIGPIPE.
+        let sent = rustix::io::retry_on_intr(|| {
+            rustix::net::sendmsg(&self.socket, &data, &mut ancillary, SendFlags::NOSIGNAL)
+        });
+        match sent {
+            Ok(_) => Ok(()),
+            Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => Err(WireError::Closed),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// Waits for one message and its files.
+    pub fn receive<T: DeserializeOwned>(&self) -> Result<(T, Vec<OwnedFd>), WireError> {
+        let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let received = rustix::io::retry_on_intr(|| {
+            let mut data = [IoSliceMut::new(&mut bytes)];
+            rustix::net::recvmsg(&self.socket, &mut data, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+        });
+        let received = match received {
+            Ok(received) => received,
+            Err(rustix::io::Errno::CONNRESET) => return Err(WireError::Closed),
+            Err(other) => return Err(other.into()),
+        };
+        // Taken before any early return, so that files of a refused message are closed.
+        let mut files = Vec::new();
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                files.extend(fds);
+            }
+        }
+        if received.bytes == 0 {
+            return Err(WireError::Closed);
+        }
+        if received.flags.contains(ReturnFlags::TRUNC) {
+            return Err(WireError::TooLong);
+        }
+        if received.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(WireError::TooManyFiles);
+        }
+        let (message, rest) = postcard::take_from_bytes(&bytes[..received.bytes])?;
+        if !rest.is_empty() {
+            return Err(WireError::Malformed(postcard::Error::DeserializeBadEncoding));
+        }
+        Ok((message, files))
+    }
+
+    /// Who is on the other side, by the kernel's word.
+    pub fn peer(&self) -> Result<UCred, WireError> {
+        Ok(sockopt::socket_peercred(&self.socket)?)
+    }
+
+    /// Ends the conversation for both sides; a blocked [`Connection::receive`] returns.
+    pub fn shut_down(&self) {
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Where the daemon waits for tenants.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+}
+
+impl Listener {
+    /// Listens at `path`. A socket file that nobody listens at any more is replaced; one that answers is an error.
+    pub fn bind(path: &Path) -> Result<Self, WireError> {
+        let failed = |cause| WireError::NotListening { path: path.into(), cause };
+        if Connection::connect(path).is_ok() {
+            return Err(failed(rustix::io::Errno::ADDRINUSE));
+        }
+        match rustix::fs::unlink(path) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+            Err(cause) => return Err(failed(cause)),
+        }
+        let socket = packet_socket().map_err(failed)?;
+        let address = SocketAddrUnix::new(path).map_err(failed)?;
+        rustix::net::bind(&socket, &address).map_err(failed)?;
+        rustix::net::listen(&socket, 128).map_err(failed)?;
+        Ok(Self { socket })
+    }
+
+    /// Waits for the next one.
+    pub fn accept(&self) -> Result<Connection, WireError> {
+        let socket =
+            rustix::io::retry_on_intr(|| rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC))?;
+        Ok(Connection { socket })
+    }
+}
+
+fn packet_socket() -> Result<OwnedFd, rustix::io::Errno> {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{HandleId, ToDaemon};
+    use rustix::fs::MemfdFlags;
+
+    #[test]
+    fn a_message_arrives_with_its_files() {
+        let (a, b) = Connection::pair().unwrap();
+        let file = rustix::fs::memfd_create("x", MemfdFlags::CLOEXEC).unwrap();
+        rustix::io::write(&file, b"hello").unwrap();
+        let message = ToDaemon::Created { handles: vec![HandleId(3), HandleId(4)] };
+        a.send(&message, &[file.as_fd(), file.as_fd()]).unwrap();
+        let (received, files) = b.receive::<ToDaemon>().unwrap();
+        assert_eq!(received, message);
+        assert_eq!(files.len(), 2);
+        let mut text = [0; 5];
+        rustix::io::pread(&files[1], &mut text, 0).unwrap();
+        assert_eq!(&text, b"hello");
+    }
+
+    #[test]
+    fn messages_keep_their_borders() {
+        let (a, b) = Connection::pair().unwrap();
+        for number in 0..10 {
+            a.send(&ToDaemon::Freed { handles: vec![HandleId(number)] }, &[]).unwrap();
+        }
+        for number in 0..10 {
+            let (message, _) = b.receive::<ToDaemon>().unwrap();
+            assert_eq!(message, ToDaemon::Freed { handles: vec![HandleId(number)] });
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_is_refused_by_both_sides() {
+        let (a, b) = Connection::pair().unwrap();
+        let long = ToDaemon::Hello { version: 1, job: "x".repeat(MESSAGE_BYTES_MAX), program: String::new() };
+        assert!(matches!(a.send(&long, &[]), Err(WireError::TooLong)));
+        let raw = vec![0; MESSAGE_BYTES_MAX + 1];
+        rustix::net::send(a.as_fd(), &raw, SendFlags::empty()).unwrap();
+        assert!(matches!(b.receive::<ToDaemon>(), Err(WireError::TooLong)));
+    }
+
+    #[test]
+    fn garbage_and_trailing_bytes_are_malformed() {
+        let (a, b) = Connection::pair().unwrap();
+        rustix::net::send(a.as_fd(), &[0xff; 40], SendFlags::empty()).unwrap();
+        assert!(matches!(b.receive::<ToDaemon>(), Err(WireError::Malformed(_))));
+        let mut bytes = postcard::to_stdvec(&ToDaemon::List { version: 1 }).unwrap();
+        bytes.push(0);
+        rustix::net::send(a.as_fd(), &bytes, SendFlags::empty()).unwrap();
+        assert!(matches!(b.receive::<ToDaemon>(), Err(WireError::Malformed(_))));
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_is_an_error_and_no_signal() {
+        let (a, b) = Connection::pair().unwrap();
+        drop(b);
+        assert!(matches!(a.send(&ToDaemon::List { version: 1 }, &[]), Err(WireError::Closed)));
+        assert!(matches!(a.receive::<ToDaemon>(), Err(WireError::Closed)));
+    }
+
+    #[test]
+    fn a_dead_socket_file_is_replaced_and_a_live_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rotad.sock");
+        drop(Listener::bind(&path).unwrap());
+        assert!(path.exists());
+        let _live = Listener::bind(&path).unwrap();
+        assert!(matches!(Listener::bind(&path), Err(WireError::NotListening { .. })));
+    }
+}
