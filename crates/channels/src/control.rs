@@ -11,7 +11,7 @@ use crate::tracker::{Group, GroupKey};
 mod driver;
 mod error;
 
-pub use driver::{IoctlFn, RmControl};
+pub use driver::{IoctlFn, RmControl, SYSTEM_IOCTL};
 pub use error::{Command, ControlError, Status, Undo};
 
 /// Most channels that one call to the driver takes.

@@ -1,2 +1,185 @@
-//! The daemon.
-fn main() {}
+//! The daemon's command line and its start.
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+use cuda::{Driver, Library};
+use mover::cuda_device::Which;
+use mover::{Arena, CudaDevice, Device as _, Mover};
+use rota_daemon::arbiter::Arbiter;
+use rota_daemon::config::{Config, Settings};
+use rota_daemon::daemon::{Input, Setup, serve};
+use rota_daemon::events::Events;
+use rota_daemon::quantity::Bytes;
+use rota_daemon::self_test;
+use rota_daemon::turns::Rules;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use tracing_subscriber::EnvFilter;
+
+/// What a tenant's context takes on the device: 518 MiB were measured on an H200, and rounded up.
+const RESIDUE_BYTES: u64 = 544 << 20;
+
+/// Shares one NVIDIA GPU among the programs started by `rota run`: they take turns, frozen in the middle of a kernel,
+/// their memory moved to the host when they do not fit together.
+#[derive(Parser)]
+#[command(name = "rotad", version, args_conflicts_with_subcommands = true)]
+struct Arguments {
+    #[command(flatten)]
+    settings: Settings,
+    /// Read settings from this file [default: ~/.config/rota/rotad.toml, else /etc/rota/rotad.toml]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Option<Verb>,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Test whether freezing works on this driver, and say how long it takes
+    SelfTest {
+        /// Which GPU, by its index
+        #[arg(long, value_name = "INDEX", default_value_t = 0)]
+        gpu: u32,
+    },
+    /// What the self-test runs as its tenant
+    #[command(name = self_test::TENANT, hide = true)]
+    SelfTestTenant,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let filter = EnvFilter::try_from_env("ROTAD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    let done = match arguments.command {
+        None => run(arguments.settings, arguments.config.as_deref()),
+        Some(Verb::SelfTest { gpu }) => test(gpu),
+        Some(Verb::SelfTestTenant) => self_test::tenant(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(cause) => {
+            eprintln!("rotad: {cause:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(flags: Settings, file: Option<&Path>) -> anyhow::Result<()> {
+    let config = Config::load(flags, file)?;
+    let events = Events::begin(config.events.as_deref()).with_context(|| {
+        format!("cannot write events to {}", config.events.as_deref().unwrap_or(Path::new("-")).display())
+    })?;
+    let stop = Signals::new([SIGINT, SIGTERM]).context("cannot wait for signals")?;
+    make_folder_of(&config.socket)?;
+    let mut device = open_gpu(config.gpu)?;
+    let _arbiter = Arbiter::of(device.uuid())?;
+    report_self_test(&device, &config.socket)?;
+
+    let total = device.capacity()?.total_bytes;
+    let capacity_bytes = config.capacity.map_or(total, |bytes| bytes.0);
+    anyhow::ensure!(
+        capacity_bytes <= total,
+        "capacity is {}, but the GPU has only {}",
+        Bytes(capacity_bytes),
+        Bytes(total)
+    );
+    let arena_bytes = match config.arena {
+        Some(bytes) => bytes.0,
+        None => Arena::usual_bytes()?,
+    };
+    let arena = Arena::prepare(arena_bytes, device.registrar())?;
+    let rules = Rules {
+        capacity_bytes,
+        reserve_bytes: config.reserve.0,
+        residue_bytes: RESIDUE_BYTES,
+        arena_bytes: arena.size_bytes(),
+        turn: config.turn,
+        turn_jitter: config.turn_jitter,
+        seed: u64::from(std::process::id()),
+    };
+    let setup = Setup {
+        uuid: device.uuid().into(),
+        name: device.name().into(),
+        rules,
+        ioctl: channels::control::SYSTEM_IOCTL,
+    };
+    let listener = wire::Listener::bind(&config.socket)
+        .context("is another rotad running there? `rota ps` shows what it shares")?;
+    eprintln!(
+        "rotad: ready at {}: {} ({}) as {}, arena {}, turns of {:?}",
+        config.socket.display(),
+        setup.name,
+        setup.uuid,
+        Bytes(capacity_bytes),
+        Bytes(arena_bytes),
+        config.turn
+    );
+    serve(setup, Mover::new(device, arena), listener, events, |inputs| pass_on(stop, inputs));
+    let _ = std::fs::remove_file(&config.socket);
+    Ok(())
+}
+
+/// A first SIGTERM or SIGINT asks to end when the programs have, a second one to end at once.
+fn pass_on(mut signals: Signals, inputs: Sender<Input>) {
+    std::thread::spawn(move || {
+        for _ in signals.forever() {
+            if inputs.send(Input::Stop).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+fn open_gpu(index: u32) -> anyhow::Result<CudaDevice> {
+    let library = Library::find(None).context("rotad needs NVIDIA's driver")?;
+    let driver = Driver::load(library)?;
+    CudaDevice::open(Arc::new(driver), &Which::Index(i32::try_from(index)?))
+        .with_context(|| format!("cannot use GPU {index}"))
+}
+
+fn test(gpu: u32) -> anyhow::Result<()> {
+    let device = open_gpu(gpu)?;
+    let folder = std::env::temp_dir();
+    report_self_test(&device, &folder.join("rotad"))
+}
+
+fn report_self_test(device: &CudaDevice, socket: &Path) -> anyhow::Result<()> {
+    let shim = wire::find_shim()?;
+    let socket = socket.with_extension(format!("self-test-{}", std::process::id()));
+    let report = self_test::run(&shim, device.uuid(), &socket);
+    let _ = std::fs::remove_file(&socket);
+    let report = report.with_context(|| format!("freezing cannot be relied on with {}", device.name()))?;
+    eprintln!(
+        "rotad: self-test: a running kernel was frozen and thawed {} times, freeze at most {:.2} ms, thaw at most {:.2} ms",
+        report.rounds,
+        report.freeze_max.as_secs_f64() * 1e3,
+        report.thaw_max.as_secs_f64() * 1e3
+    );
+    Ok(())
+}
+
+/// The socket's folder: made if it is missing, and only used if nobody else could put another socket there.
+fn make_folder_of(socket: &Path) -> anyhow::Result<()> {
+    let Some(folder) = socket.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
+    if !folder.is_dir() {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    }
+    let found = std::fs::metadata(folder).with_context(|| format!("cannot look at {}", folder.display()))?;
+    let sticky_or_own = found.mode() & 0o1000 != 0 || found.mode() & 0o022 == 0;
+    let owner = rustix::process::geteuid().as_raw();
+    anyhow::ensure!(
+        sticky_or_own && [owner, 0].contains(&found.uid()),
+        "the folder {} is writable by others or belongs to someone else; name another with --socket",
+        folder.display()
+    );
+    Ok(())
+}

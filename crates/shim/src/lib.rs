@@ -1,1 +1,42 @@
-//! shim
+//! rota's `libcuda.so.1`: the library that stands between a program and the real driver, and makes it a tenant.
+//!
+//! What always holds:
+//! - Every driver function is exported, and all but a short list go straight to the real driver. Launches are untouched.
+//! - Nothing happens before the program's first CUDA call, and no thread is started before `cuInit` has succeeded.
+//! - Without `ROTA_SOCKET`, with `ROTA_DISABLE=1`, or when the daemon cannot be reached, the library is a plain forwarder.
+//! - A panic never crosses into the program. A forked child starts clean.
+//! - No lock is held while something waits for the GPU or for the daemon, so the agent can always serve.
+//!
+//! ```text
+//!  program ─┬─ cuMemAlloc, cuMemFree, … ── memory ──┐ table, outbox, bell
+//!           ├─ cuInit ── init ── session ───────────┤                    agent ══ socket, page ══ daemon
+//!           ├─ ioctl ── groups (channel groups) ────┘ changed, bell
+//!           └─ everything else ── forward ── real driver
+//! ```
+//!
+//! | module | subject |
+//! |---|---|
+//! | `forward`, `proc_address` | every driver function, exported; `cuGetProcAddress`, which hands out this library's |
+//! | `init` | `cuInit`: how a process becomes a tenant |
+//! | `session` | what a tenant has; `grants` and `outbox` are parts of it |
+//! | `agent` | the thread that serves the daemon |
+//! | `memory` | allocations that can be taken off the device and put back |
+//! | `ioctl`, `groups` | seeing, reporting and freezing channel groups |
+//! | `fork`, `guard`, `notice`, `settings` | children, panics, lines for people, environment variables |
+
+mod agent;
+mod fork;
+mod forward;
+mod grants;
+mod groups;
+mod guard;
+mod init;
+mod ioctl;
+mod memory;
+mod notice;
+mod outbox;
+mod proc_address;
+mod session;
+mod settings;
+
+use forward::real::disabled;

@@ -170,6 +170,9 @@ fn disable_parameters(disable: bool, client: u32, channels: &[u32]) -> [u64; DIS
     words
 }
 
+/// The C library's `ioctl`, for [`RmControl::through`].
+pub const SYSTEM_IOCTL: IoctlFn = system_ioctl;
+
 fn system_ioctl(file: RawFd, request: c_ulong, argument: *mut c_void) -> c_int {
     // SAFETY: `send` passes an argument of the size that the request says, which points to parameters of the size
     // that it says; both live until the call returns. The type is c_ulong or c_int, by C library.

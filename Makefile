@@ -1,0 +1,47 @@
+# What people and CI type. Everything real is done by cargo.
+
+CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+BUNDLE := gpu/bundle
+
+.PHONY: build test lint style deny advisories bench gpu-bundle clean
+
+build:
+	$(CARGO) build --release --locked --workspace
+
+# All that needs no GPU and no network beyond fetching the dependencies: what CI runs.
+test: style
+	$(CARGO) test --locked --workspace
+
+lint: style deny
+
+style:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+# Licences, doubles and sources of the dependencies, where the tool is there.
+deny:
+	@if $(CARGO) deny --version >/dev/null 2>&1; \
+	then $(CARGO) deny --locked check licenses bans sources; \
+	else echo "lint: cargo-deny is not installed, dependencies are not checked"; fi
+
+# Known weaknesses in the dependencies. Apart from lint, because the list of them comes over the network.
+advisories:
+	$(CARGO) deny --locked check advisories
+
+# Every benchmark compares programs on a GPU, so none can run here.
+bench: gpu-bundle
+	@echo
+	@echo "The benchmarks need a GPU. On a machine with one, from the root of this repository:"
+	@echo "  gpu/run-all"
+	@echo "See gpu/README.md."
+
+# What a GPU machine needs, built here: it may have no toolchain.
+gpu-bundle: build
+	mkdir -p $(BUNDLE)
+	install -m 755 $(TARGET)/release/rota $(TARGET)/release/rotad $(BUNDLE)/
+	install -m 644 $(TARGET)/release/librota_shim.so $(BUNDLE)/
+
+clean:
+	$(CARGO) clean
+	rm -rf $(BUNDLE)

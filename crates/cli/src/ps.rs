@@ -1,0 +1,106 @@
+//! `rota ps`: one line per GPU, then one per tenant.
+
+use crate::args::{Output, PsArgs};
+use crate::daemon;
+use crate::quantity::{gib, printable, span};
+use anyhow::Context as _;
+use std::fmt::Write as _;
+use std::io::{ErrorKind, Write as _};
+use std::path::Path;
+use std::time::Duration;
+use wire::{Gpu, Listing, Tenant};
+
+/// Prints who is there.
+pub(crate) fn ps(args: &PsArgs, socket: &Path) -> anyhow::Result<()> {
+    let listing = daemon::listing(socket)?;
+    let text = match args.output {
+        Output::Table => table(&listing),
+        Output::Json => {
+            serde_json::to_string_pretty(&listing).context("cannot write the listing as JSON")? + "\n"
+        }
+    };
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        // Whoever reads has seen enough, as `head` does.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot write to stdout"),
+    }
+}
+
+const COLUMNS: [(&str, Side); 8] = [
+    ("PID", Side::Right),
+    ("JOB", Side::Left),
+    ("PROGRAM", Side::Left),
+    ("STATE", Side::Left),
+    ("RESIDENT", Side::Right),
+    ("AWAY", Side::Right),
+    ("TURNS", Side::Right),
+    ("WAITING", Side::Right),
+];
+
+/// The side that a column's text stands at.
+#[derive(Clone, Copy)]
+enum Side {
+    Left,
+    Right,
+}
+
+fn table(listing: &Listing) -> String {
+    let mut text = String::new();
+    for gpu in &listing.gpus {
+        text += &gpu_line(gpu);
+        text.push('\n');
+    }
+    if listing.gpus.is_empty() {
+        text += "The daemon shares no GPU.\n";
+    }
+    text.push('\n');
+    if listing.tenants.is_empty() {
+        text += "No program shares it now. Start one with: rota run -- COMMAND\n";
+        return text;
+    }
+    let header = COLUMNS.map(|(name, _)| name.to_owned());
+    let rows: Vec<_> = std::iter::once(header).chain(listing.tenants.iter().map(cells)).collect();
+    let widths: [usize; COLUMNS.len()] =
+        std::array::from_fn(|i| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0));
+    for row in &rows {
+        let mut line = String::new();
+        for ((cell, width), (_, side)) in row.iter().zip(widths).zip(COLUMNS) {
+            let _ = match side {
+                Side::Left => write!(line, "{cell:<width$}  "),
+                Side::Right => write!(line, "{cell:>width$}  "),
+            };
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+fn gpu_line(gpu: &Gpu) -> String {
+    format!(
+        "{}  {}  {} of {} GiB in use  arena {} of {} GiB",
+        printable(&gpu.uuid),
+        printable(&gpu.name),
+        gib(gpu.used_bytes),
+        gib(gpu.capacity_bytes),
+        gib(gpu.arena_used_bytes),
+        gib(gpu.arena_bytes)
+    )
+}
+
+fn cells(tenant: &Tenant) -> [String; COLUMNS.len()] {
+    let waiting = match tenant.waiting_ns {
+        0 => "-".into(),
+        ns => span(Duration::from_nanos(ns)),
+    };
+    [
+        tenant.pid.to_string(),
+        printable(&tenant.job),
+        printable(&tenant.program),
+        tenant.state.to_string(),
+        gib(tenant.resident_bytes) + " GiB",
+        gib(tenant.away_bytes) + " GiB",
+        tenant.turns.to_string(),
+        waiting,
+    ]
+}

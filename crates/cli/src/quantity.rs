@@ -1,0 +1,50 @@
+//! Numbers for people.
+
+use std::time::Duration;
+
+/// Bytes in GiB with one digit, which is what tells tenants apart on a GPU.
+pub(crate) fn gib(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / (1_u64 << 30) as f64)
+}
+
+/// A time in the unit that leaves few digits.
+pub(crate) fn span(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0 => format!("{} ms", time.as_millis()),
+        1..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// A name that somebody else chose, without what could move the cursor or break the line.
+pub(crate) fn printable(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_told_in_gib() {
+        assert_eq!(gib(0), "0.0");
+        assert_eq!(gib(600 << 20), "0.6");
+        assert_eq!(gib(16 << 30), "16.0");
+    }
+
+    #[test]
+    fn times_are_told_in_their_own_unit() {
+        assert_eq!(span(Duration::from_millis(999)), "999 ms");
+        assert_eq!(span(Duration::from_millis(1999)), "1 s");
+        assert_eq!(span(Duration::from_secs(59)), "59 s");
+        assert_eq!(span(Duration::from_secs(60)), "1 min 0 s");
+        assert_eq!(span(Duration::from_secs(3600 + 125)), "1 h 2 min");
+    }
+
+    #[test]
+    fn a_name_cannot_drive_the_terminal() {
+        assert_eq!(printable("a\x1b[2Jb\n"), "a?[2Jb?");
+    }
+}

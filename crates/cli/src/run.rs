@@ -1,0 +1,132 @@
+//! `rota run`: becomes the program, with the shim in it.
+//!
+//! rota does not stay behind as a parent: the program takes over this process, so the terminal, signals and the exit
+//! code are its own, and the process number that people see is the tenant's.
+
+use crate::args::{JOB_NAME_BYTES_MAX, RunArgs};
+use crate::daemon;
+use crate::quantity::{gib, printable};
+use anyhow::{Context as _, anyhow};
+use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+use wire::{Gpu, Listing};
+
+/// rota's own failure; as in `env` and `docker run`, above what programs commonly use.
+const EXIT_ROTA: u8 = 125;
+/// The program is there and cannot be executed.
+const EXIT_NOT_EXECUTABLE: u8 = 126;
+/// There is no such program.
+const EXIT_NOT_FOUND: u8 = 127;
+
+/// Why the program did not start.
+pub(crate) struct Failure {
+    pub(crate) error: anyhow::Error,
+    pub(crate) exit_code: u8,
+}
+
+/// Becomes the program. Returns only if that fails.
+pub(crate) fn run(args: &RunArgs, socket: &Path) -> Failure {
+    let mut command = match prepare(args, socket) {
+        Ok(command) => command,
+        Err(error) => return Failure { error, exit_code: EXIT_ROTA },
+    };
+    let cause = command.exec();
+    let exit_code = match cause.kind() {
+        std::io::ErrorKind::NotFound => EXIT_NOT_FOUND,
+        _ => EXIT_NOT_EXECUTABLE,
+    };
+    let program = command.get_program().display();
+    Failure { error: anyhow!("cannot execute {program}: {cause}"), exit_code }
+}
+
+fn prepare(args: &RunArgs, socket: &Path) -> anyhow::Result<Command> {
+    let (program, arguments) = args.command.split_first().context("no program was named")?;
+    let socket = std::path::absolute(socket)
+        .with_context(|| format!("cannot tell the full path of {}", socket.display()))?;
+    let shim = wire::find_shim()?;
+    let listing = daemon::listing(&socket)?;
+    let gpu =
+        listing.gpus.first().with_context(|| format!("the daemon at {} shares no GPU", socket.display()))?;
+    let job = args.name.clone().unwrap_or_else(|| default_job(program, std::process::id()));
+    let chosen_gpu = std::env::var_os("CUDA_VISIBLE_DEVICES");
+
+    if !args.quiet {
+        let line = notice(&job, gpu, &listing, chosen_gpu.as_deref());
+        let _ = writeln!(std::io::stderr(), "rota: {line}");
+    }
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env("LD_PRELOAD", preload(&shim, std::env::var_os("LD_PRELOAD")))
+        .env("ROTA_SOCKET", socket)
+        .env("ROTA_JOB", job);
+    if chosen_gpu.is_none() {
+        command.env("CUDA_VISIBLE_DEVICES", &gpu.uuid);
+    }
+    Ok(command)
+}
+
+/// The program's own name and the process number it will have.
+fn default_job(program: &OsStr, pid: u32) -> String {
+    let name = Path::new(program).file_name().unwrap_or(program).to_string_lossy();
+    let pid = format!("-{pid}");
+    let mut job = printable(&name);
+    job.truncate(job.floor_char_boundary(JOB_NAME_BYTES_MAX - pid.len()));
+    job + &pid
+}
+
+/// First in the list, so that its symbols come before those of everything else.
+fn preload(shim: &Path, existing: Option<OsString>) -> OsString {
+    let mut list = shim.as_os_str().to_owned();
+    if let Some(existing) = existing.filter(|existing| !existing.is_empty()) {
+        list.push(":");
+        list.push(existing);
+    }
+    list
+}
+
+fn notice(job: &str, gpu: &Gpu, listing: &Listing, chosen_gpu: Option<&OsStr>) -> String {
+    let others = match listing.tenants.len() {
+        0 => "no other program there".into(),
+        1 => "1 other program there".into(),
+        more => format!("{more} other programs there"),
+    };
+    let chosen = match chosen_gpu {
+        Some(chosen) if chosen != gpu.uuid.as_str() => {
+            format!("; CUDA_VISIBLE_DEVICES stays \"{}\"", printable(&chosen.to_string_lossy()))
+        }
+        _ => String::new(),
+    };
+    // The first group of a UUID is enough to tell GPUs apart, and is accepted wherever a UUID is.
+    let uuid = gpu.uuid.split('-').take(2).collect::<Vec<_>>().join("-");
+    format!(
+        "job {job} on {} ({}, {} GiB), {others}{chosen}",
+        printable(&uuid),
+        printable(&gpu.name),
+        gib(gpu.capacity_bytes)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_named_after_its_program() {
+        assert_eq!(default_job(OsStr::new("/usr/bin/python3"), 42), "python3-42");
+        assert_eq!(default_job(OsStr::new("a\nb"), 1), "a?b-1");
+        let long = default_job(OsStr::new(&"ä".repeat(JOB_NAME_BYTES_MAX)), 7);
+        assert!(long.len() <= JOB_NAME_BYTES_MAX && long.ends_with("ä-7"), "{long}");
+    }
+
+    #[test]
+    fn the_shim_comes_first_in_the_list() {
+        let shim = Path::new("/s.so");
+        assert_eq!(preload(shim, None), "/s.so");
+        assert_eq!(preload(shim, Some("".into())), "/s.so");
+        assert_eq!(preload(shim, Some("/a.so:/b.so".into())), "/s.so:/a.so:/b.so");
+    }
+}

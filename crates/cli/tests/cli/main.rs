@@ -1,0 +1,5 @@
+//! `rota` from outside: the real executable against a daemon that knows one answer.
+
+mod fake_daemon;
+mod ps;
+mod run;

@@ -1,0 +1,139 @@
+//! `rota ps` as people and scripts see it.
+
+use crate::fake_daemon::{FakeDaemon, listing, rota, two_tenants};
+use std::process::{Command, Stdio};
+use wire::FromDaemon;
+
+/// stdout of a command that succeeds and says nothing on stderr.
+fn stdout(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && stderr.is_empty(), "{:?}: {stderr}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// stderr of a command that fails with `code` and prints no data.
+fn complaint(command: &mut Command, code: i32) -> String {
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert!(output.stdout.is_empty());
+    stderr
+}
+
+#[test]
+fn the_table_is_aligned_and_free_of_control_characters() {
+    let daemon = FakeDaemon::start(listing(two_tenants()));
+    let expected = "\
+GPU-5e1f0b2a-0000-4000-8000-000000000001  NVIDIA H200  12.5 of 16.0 GiB in use  arena 24.0 of 32.0 GiB
+
+ PID  JOB         PROGRAM  STATE    RESIDENT      AWAY  TURNS     WAITING
+4242  train-4242  python3  running  12.0 GiB   0.0 GiB     17           -
+ 512  nightly     sim?[2J  away      0.0 GiB  24.0 GiB      9  1 min 23 s
+";
+    assert_eq!(stdout(daemon.rota().arg("ps")), expected);
+}
+
+#[test]
+fn nobody_there_is_said_in_words() {
+    let daemon = FakeDaemon::start(listing(vec![]));
+    let text = stdout(daemon.rota().args(["ps", "-o", "table"]));
+    assert!(text.starts_with("GPU-5e1f0b2a"), "{text}");
+    assert!(text.ends_with("\nNo program shares it now. Start one with: rota run -- COMMAND\n"), "{text}");
+}
+
+#[test]
+fn json_has_stable_keys_and_whole_numbers() {
+    let daemon = FakeDaemon::start(listing(two_tenants()));
+    let expected = r#"{
+  "schema_version": 1,
+  "gpus": [
+    {
+      "uuid": "GPU-5e1f0b2a-0000-4000-8000-000000000001",
+      "name": "NVIDIA H200",
+      "capacity_bytes": 17179869184,
+      "used_bytes": 13421772800,
+      "arena_bytes": 34359738368,
+      "arena_used_bytes": 25769803776
+    }
+  ],
+  "tenants": [
+    {
+      "tenant": 1,
+      "pid": 4242,
+      "job": "train-4242",
+      "program": "python3",
+      "state": "running",
+      "resident_bytes": 12884901888,
+      "away_bytes": 0,
+      "turns": 17,
+      "waiting_ns": 0
+    },
+    {
+      "tenant": 2,
+      "pid": 512,
+      "job": "nightly",
+      "program": "sim\u001b[2J",
+      "state": "away",
+      "resident_bytes": 0,
+      "away_bytes": 25769803776,
+      "turns": 9,
+      "waiting_ns": 83500000000
+    }
+  ]
+}
+"#;
+    assert_eq!(stdout(daemon.rota().args(["ps", "-o", "json"])), expected);
+}
+
+#[test]
+fn a_flag_comes_before_the_environment() {
+    let daemon = FakeDaemon::start(listing(vec![]));
+    let mut command = rota();
+    command.env("ROTA_SOCKET", "/nowhere/rotad.sock").args(["ps", "--socket"]).arg(&daemon.socket);
+    assert!(stdout(&mut command).contains("NVIDIA H200"));
+}
+
+#[test]
+fn without_a_daemon_the_error_says_how_to_start_one() {
+    let text = complaint(rota().args(["ps", "--socket", "/nowhere/rotad.sock"]), 1);
+    assert_eq!(
+        text,
+        "rota: no daemon answers: cannot reach /nowhere/rotad.sock: No such file or directory (os error 2)\n\
+         hint: start one with `rotad &`, or name its socket with --socket or ROTA_SOCKET\n"
+    );
+}
+
+#[test]
+fn a_daemon_that_refuses_is_quoted() {
+    let daemon = FakeDaemon::start(FromDaemon::Refused { reason: "it speaks version 2".into() });
+    let text = complaint(daemon.rota().arg("ps"), 1);
+    assert!(text.ends_with("refused: it speaks version 2\n"), "{text}");
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_failure() {
+    let daemon = FakeDaemon::start(listing(two_tenants()));
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let child = daemon.rota().arg("ps").stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+    assert!(output.status.success(), "{:?}", output.status);
+}
+
+#[test]
+fn wrong_usage_has_its_own_exit_code() {
+    assert!(complaint(rota().args(["ps", "-o", "xml"]), 2).contains("table, json"));
+    complaint(rota().arg("pss"), 2);
+}
+
+#[test]
+fn help_begins_with_examples_and_names_the_environment() {
+    let long = stdout(rota().args(["run", "--help"]));
+    assert!(long.starts_with("Examples:\n  rota run -- python train.py"), "{long}");
+    assert!(long.contains("[env: ROTA_SOCKET=]") && long.contains("Exit codes:"), "{long}");
+    let short = stdout(rota().args(["run", "-h"]));
+    assert!(!short.contains("Examples:") && short.lines().count() < 20, "{short}");
+    assert!(stdout(rota().arg("--version")).starts_with("rota 0."));
+}

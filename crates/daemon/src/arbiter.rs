@@ -1,0 +1,81 @@
+//! One arbiter per GPU: a second daemon for the same GPU is refused, and told who the first one is.
+//!
+//! The lock is a socket in the kernel's abstract namespace, named after the GPU: it needs no folder that all users can
+//! write, goes away with its holder however that ends, and whoever connects learns the holder's process. Such names are
+//! seen within one network namespace, so containers that share a GPU must share the host's daemon, not run their own.
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use std::os::fd::OwnedFd;
+use thiserror::Error;
+
+/// Why this daemon may not share the GPU.
+#[derive(Debug, Error)]
+pub enum ArbiterError {
+    /// Somebody does already.
+    #[error(
+        "{gpu} is shared by process {pid} already\nhint: stop that rotad first, or choose another GPU with --gpu"
+    )]
+    Taken {
+        /// The GPU.
+        gpu: String,
+        /// The process that has it.
+        pid: u32,
+    },
+    /// The system refused.
+    #[error("cannot take the lock on {gpu}: {cause}")]
+    System {
+        /// The GPU.
+        gpu: String,
+        /// Why.
+        cause: rustix::io::Errno,
+    },
+}
+
+/// Held while the GPU is ours.
+#[derive(Debug)]
+pub struct Arbiter {
+    _lock: OwnedFd,
+}
+
+impl Arbiter {
+    /// Becomes the one arbiter of this GPU.
+    pub fn of(gpu: &str) -> Result<Self, ArbiterError> {
+        let failed = |cause| ArbiterError::System { gpu: gpu.into(), cause };
+        let name = SocketAddrUnix::new_abstract_name(format!("rota/{gpu}").as_bytes()).map_err(failed)?;
+        let socket =
+            || rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+        let lock = socket().map_err(failed)?;
+        match rustix::net::bind(&lock, &name) {
+            Ok(()) => {
+                rustix::net::listen(&lock, 1).map_err(failed)?;
+                Ok(Self { _lock: lock })
+            }
+            Err(rustix::io::Errno::ADDRINUSE) => {
+                let asking = socket().map_err(failed)?;
+                rustix::net::connect(&asking, &name).map_err(failed)?;
+                let holder = sockopt::socket_peercred(&asking).map_err(failed)?;
+                let pid = holder.pid.as_raw_nonzero().get().unsigned_abs();
+                Err(ArbiterError::Taken { gpu: gpu.into(), pid })
+            }
+            Err(cause) => Err(failed(cause)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_learns_who_the_first_is_and_may_follow_it() {
+        let gpu = format!("GPU-test-{}", std::process::id());
+        let first = Arbiter::of(&gpu).unwrap();
+        match Arbiter::of(&gpu) {
+            Err(ArbiterError::Taken { pid, .. }) => assert_eq!(pid, std::process::id()),
+            other => panic!("expected to be refused, got {other:?}"),
+        }
+        Arbiter::of(&format!("{gpu}-other")).unwrap();
+        drop(first);
+        Arbiter::of(&gpu).unwrap();
+    }
+}

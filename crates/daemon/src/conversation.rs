@@ -1,0 +1,229 @@
+//! One thread per connection: it listens to a tenant and notices its death.
+//!
+//! Death is seen by a pidfd, not by the socket, because forked children hold that open. What a message must look like
+//! is checked here; whatever is out of order ends this connection with a reason and touches nothing else.
+
+use crate::daemon::{Input, Newcomer};
+use crate::grip::{Grip, GripError};
+use mover::{Owner, Reply};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::time::Instant;
+use thiserror::Error;
+use wire::{BLOCK_BYTES, Connection, FromDaemon, HANDLES_MAX, TenantId, ToDaemon, VERSION, WireError};
+
+/// The most bytes of a name that a program may give.
+const NAME_BYTES_MAX: usize = 128;
+
+/// How long a program that hung up may take to end before it counts as one that goes on without rota.
+const LINGER_AFTER: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+
+/// Why a conversation ended.
+#[derive(Debug, Error)]
+pub enum Ended {
+    /// The process is gone.
+    #[error("the process ended")]
+    Died,
+    /// The socket failed or was closed.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// A report that cannot be true.
+    #[error(transparent)]
+    Grip(#[from] GripError),
+    /// Something out of order.
+    #[error("{0}")]
+    OutOfOrder(&'static str),
+    /// The system does not let us watch the process.
+    #[error("cannot watch process {0}: {1}")]
+    Unwatchable(u32, rustix::io::Errno),
+    /// The daemon stops.
+    #[error("the daemon stops")]
+    Stopping,
+}
+
+/// Where what is heard goes.
+#[derive(Clone, Debug)]
+pub struct Ears {
+    /// To the main loop.
+    pub inputs: Sender<Input>,
+    /// To a move under way.
+    pub replies: Sender<Reply>,
+}
+
+/// Holds one conversation from its first word to its end.
+pub fn hold(connection: Connection, ears: &Ears) {
+    let connection = Arc::new(connection);
+    let first = match connection.receive::<ToDaemon>() {
+        Ok((first, files)) if files.is_empty() => first,
+        Ok(_) => return refuse(&connection, "the first message brought files"),
+        Err(cause) => return refuse(&connection, &cause.to_string()),
+    };
+    match first {
+        ToDaemon::List { version } | ToDaemon::Hello { version, .. } if version != VERSION => refuse(
+            &connection,
+            &format!(
+                "this daemon speaks version {VERSION}, the other side version {version}: install both anew"
+            ),
+        ),
+        ToDaemon::List { .. } => {
+            let (answer, listing) = mpsc::channel();
+            if ears.inputs.send(Input::List(answer)).is_ok()
+                && let Ok(listing) = listing.recv()
+                && let Err(cause) = connection.send(&FromDaemon::Listing(listing), &[])
+            {
+                tracing::debug!("a listing was not taken: {cause}");
+            }
+        }
+        ToDaemon::Hello { job, program, .. } => {
+            if job.len() > NAME_BYTES_MAX || program.len() > NAME_BYTES_MAX {
+                return refuse(&connection, "a name is too long");
+            }
+            if let Err(ended) = hold_tenant(&connection, ears, job, program) {
+                refuse(&connection, &ended.to_string());
+            }
+        }
+        _ => refuse(&connection, "the first message was neither Hello nor List"),
+    }
+}
+
+fn refuse(connection: &Connection, reason: &str) {
+    tracing::warn!("a connection is refused: {reason}");
+    let _ = connection.send(&FromDaemon::Refused { reason: reason.into() }, &[]);
+    connection.shut_down();
+}
+
+fn hold_tenant(connection: &Arc<Connection>, ears: &Ears, job: String, program: String) -> Result<(), Ended> {
+    let pid = connection.peer()?.pid;
+    let number = pid.as_raw_nonzero().get().unsigned_abs();
+    let watch = watch(pid).map_err(|cause| Ended::Unwatchable(number, cause))?;
+    let (answer, welcome) = mpsc::channel();
+    let newcomer = Newcomer { pid: number, job, program, connection: connection.clone(), answer };
+    ears.inputs.send(Input::Hello(newcomer)).map_err(|_| Ended::Stopping)?;
+    let Ok((tenant, grip)) = welcome.recv() else {
+        // Refused by the main loop, which has told the tenant why.
+        return Ok(());
+    };
+    let ended = match listen(connection, &watch, ears, tenant, &grip) {
+        Ok(never) => match never {},
+        Err(ended) => ended,
+    };
+    let seen = Instant::now();
+    match ended {
+        Ended::Died | Ended::Wire(WireError::Closed) => tracing::info!("tenant {tenant} left: {ended}"),
+        _ => tracing::warn!("tenant {tenant} is put out: {ended}"),
+    }
+    // A move under way must not wait for it.
+    let _ = ears.replies.send(Reply::Gone { owner: Owner(tenant.0) });
+    let _ = ears.inputs.send(Input::Left(tenant, seen));
+    connection.shut_down();
+    // The last close of a dead program's control file is what frees its memory, and may take the driver 100 ms.
+    grip.close();
+    if !dies(&watch, Some(LINGER_AFTER)) {
+        let _ = ears.inputs.send(Input::Lingers(tenant));
+        dies(&watch, None);
+    }
+    let _ = ears.inputs.send(Input::Closed(tenant));
+    Ok(())
+}
+
+/// Waits for the process to end, at most so long.
+fn dies(watch: &OwnedFd, within: Option<Timespec>) -> bool {
+    loop {
+        let mut one = [PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)];
+        match rustix::event::poll(&mut one, within.as_ref()) {
+            Err(rustix::io::Errno::INTR) => {}
+            // A watch that fails tells nothing: it is better to take the process for dead than to wait for ever.
+            Err(_) => return true,
+            Ok(count) => return count > 0,
+        }
+    }
+}
+
+fn watch(pid: Pid) -> Result<OwnedFd, rustix::io::Errno> {
+    rustix::process::pidfd_open(pid, PidfdFlags::empty())
+}
+
+fn listen(
+    connection: &Connection,
+    watch: &OwnedFd,
+    ears: &Ears,
+    tenant: TenantId,
+    grip: &Grip,
+) -> Result<std::convert::Infallible, Ended> {
+    loop {
+        let mut both =
+            [PollFd::new(connection, PollFlags::IN), PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)];
+        match rustix::event::poll(&mut both, None) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(cause) => return Err(WireError::System(cause).into()),
+        }
+        if !both[1].revents().is_empty() {
+            return Err(Ended::Died);
+        }
+        let (message, files) = connection.receive::<ToDaemon>()?;
+        hear(message, files, ears, tenant, grip)?;
+    }
+}
+
+fn hear(
+    message: ToDaemon,
+    files: Vec<OwnedFd>,
+    ears: &Ears,
+    tenant: TenantId,
+    grip: &Grip,
+) -> Result<(), Ended> {
+    let owner = Owner(tenant.0);
+    let files_expected = match &message {
+        ToDaemon::Channels { new_files, .. } => new_files.len(),
+        ToDaemon::Allocated { .. } => 1,
+        ToDaemon::Created { handles } => handles.len(),
+        _ => 0,
+    };
+    if files.len() != files_expected {
+        return Err(Ended::OutOfOrder("a message brought another number of files than it should"));
+    }
+    let numbers = |handles: &[wire::HandleId]| handles.iter().map(|handle| handle.0).collect();
+    match message {
+        ToDaemon::Channels { generation, new_files, groups } => {
+            let channels = grip.report(generation, new_files, groups, files)?;
+            tell(ears, Input::Channels(tenant, channels))
+        }
+        ToDaemon::Allocated { grant, handle } => {
+            if handle.bytes == 0 || !handle.bytes.is_multiple_of(BLOCK_BYTES) {
+                return Err(Ended::OutOfOrder("a handle's size is not a multiple of 2 MiB"));
+            }
+            let file = files.into_iter().next().expect("counted above");
+            tell(ears, Input::Allocated(tenant, grant, handle, file))
+        }
+        ToDaemon::Grow { grant, bytes } => tell(ears, Input::Grow(tenant, grant, bytes)),
+        ToDaemon::Returned { grant } => tell(ears, Input::Returned(tenant, grant)),
+        ToDaemon::Freed { handles } => {
+            // Both ways: a move under way must know at once, and the books follow in order.
+            answer(ears, Reply::Freed { owner, handles: numbers(&handles) })?;
+            tell(ears, Input::Freed(tenant, handles))
+        }
+        ToDaemon::Unmapped { handles } => answer(ears, Reply::Unmapped { owner, handles: numbers(&handles) }),
+        ToDaemon::Created { handles } if handles.len() <= HANDLES_MAX => {
+            answer(ears, Reply::Created { owner, handles: numbers(&handles), files })
+        }
+        ToDaemon::Created { .. } => Err(Ended::OutOfOrder("too many handles in one message")),
+        ToDaemon::Failed { handles, code, call } => {
+            answer(ears, Reply::Failed { owner, handles: numbers(&handles), code, call })
+        }
+        ToDaemon::Hello { .. } | ToDaemon::List { .. } => {
+            Err(Ended::OutOfOrder("a greeting in the middle of a conversation"))
+        }
+    }
+}
+
+fn tell(ears: &Ears, input: Input) -> Result<(), Ended> {
+    ears.inputs.send(input).map_err(|_| Ended::Stopping)
+}
+
+fn answer(ears: &Ears, reply: Reply) -> Result<(), Ended> {
+    ears.replies.send(reply).map_err(|_| Ended::Stopping)
+}

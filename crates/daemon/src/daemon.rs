@@ -1,0 +1,403 @@
+//! The main loop: what is heard becomes events for the pure core, its actions become work and messages.
+//!
+//! It owns the core ([`Turns`]) and the list of tenants, and never blocks on a tenant or on the GPU: connections have
+//! threads of their own, and so has the executor.
+
+use crate::conversation::{self, Ears};
+use crate::events::{Events, Who, nanos};
+use crate::executor::{Done, Executor, Link, Work};
+use crate::grip::Grip;
+use crate::turns::{Action, Event, Now, Rules, Turns};
+use channels::control::IoctlFn;
+use mover::{Device, Mover};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+use wire::{
+    Connection, FromDaemon, Gpu, GrantId, HandleId, Listener, Listing, SCHEMA_VERSION, SharedPage,
+    SizedHandle, Tenant, TenantId,
+};
+
+/// Tenants at a time: as many as fit into one `Listing` with the longest names. Contexts fill a GPU before that.
+const TENANTS_MAX: usize = 128;
+
+/// Someone who said hello.
+#[derive(Debug)]
+pub struct Newcomer {
+    /// Its process.
+    pub pid: u32,
+    /// Its job.
+    pub job: String,
+    /// The program's name.
+    pub program: String,
+    /// How to speak to it.
+    pub connection: Arc<Connection>,
+    /// Gets its number and the grip on it; dropped if it is refused.
+    pub answer: Sender<(TenantId, Arc<Grip>)>,
+}
+
+/// What reaches the main loop.
+#[derive(Debug)]
+pub enum Input {
+    /// A tenant wants in.
+    Hello(Newcomer),
+    /// A tenant has this many channels now.
+    Channels(TenantId, usize),
+    /// A tenant asks for bytes.
+    Grow(TenantId, GrantId, u64),
+    /// A grant became a handle.
+    Allocated(TenantId, GrantId, SizedHandle, OwnedFd),
+    /// A grant is not used.
+    Returned(TenantId, GrantId),
+    /// Handles were freed.
+    Freed(TenantId, Vec<HandleId>),
+    /// A tenant is gone, seen at this instant.
+    Left(TenantId, Instant),
+    /// A tenant that hung up is still alive.
+    Lingers(TenantId),
+    /// Its process is gone and its control files are closed.
+    Closed(TenantId),
+    /// Who is there?
+    List(Sender<Listing>),
+    /// The executor has finished something.
+    Done(Done),
+    /// End when the last tenant has left; said twice, at once.
+    Stop,
+}
+
+/// What the daemon is and how it shares.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The GPU's UUID.
+    pub uuid: String,
+    /// The GPU's name.
+    pub name: String,
+    /// Sizes and turns.
+    pub rules: Rules,
+    /// How to reach the resource manager.
+    pub ioctl: IoctlFn,
+}
+
+#[derive(Debug)]
+struct Known {
+    who: Who,
+    program: String,
+    connection: Arc<Connection>,
+}
+
+/// Deaths of which a part is still to be cleaned up.
+#[derive(Debug, Default)]
+struct Dying {
+    closed: bool,
+    reaped: Option<Instant>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Daemon {
+    setup: Setup,
+    events: Events,
+    turns: Turns,
+    known: BTreeMap<TenantId, Known>,
+    dying: BTreeMap<TenantId, Dying>,
+    work: Sender<Work>,
+    next_tenant: u32,
+    epoch: u64,
+    stopping: bool,
+}
+
+/// Shares the GPU among whoever comes to `listener`, until told to stop through the sender given to `ready`.
+pub fn serve<D: Device<Memory: Send> + Send + 'static>(
+    setup: Setup,
+    mover: Mover<D>,
+    listener: Listener,
+    events: Events,
+    ready: impl FnOnce(Sender<Input>),
+) {
+    let (inputs, heard) = mpsc::channel();
+    let (replies, for_executor) = mpsc::channel();
+    let (work, todo) = mpsc::channel();
+    let (report, done) = mpsc::channel();
+    let executor = Executor::new(mover, for_executor, events.clone());
+    let ears = Ears { inputs: inputs.clone(), replies };
+
+    let working = spawn("executor", move || executor.run(&todo, &report));
+    let done_inputs = inputs.clone();
+    spawn("reports", move || {
+        for done in done {
+            if done_inputs.send(Input::Done(done)).is_err() {
+                return;
+            }
+        }
+    });
+    spawn("acceptor", move || accept(&listener, &ears));
+    ready(inputs);
+    Daemon::new(setup, events, work.clone()).run(&heard);
+    let _ = work.send(Work::Stop);
+    let _ = working.join();
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
+    std::thread::Builder::new()
+        .name(name.into())
+        .spawn(run)
+        .expect("the system has threads left at the start")
+}
+
+fn accept(listener: &Listener, ears: &Ears) {
+    loop {
+        let connection = match listener.accept() {
+            Ok(connection) => connection,
+            Err(cause) => {
+                tracing::error!("cannot accept a connection: {cause}");
+                // Out of files, most likely: they come back when a tenant leaves.
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            }
+        };
+        let ears = ears.clone();
+        let holder = std::thread::Builder::new().name("conversation".into());
+        if let Err(cause) = holder.spawn(move || conversation::hold(connection, &ears)) {
+            tracing::error!("no thread for a connection: {cause}");
+        }
+    }
+}
+
+impl Daemon {
+    fn new(setup: Setup, events: Events, work: Sender<Work>) -> Self {
+        let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Self {
+            turns: Turns::new(setup.rules),
+            setup,
+            events,
+            known: BTreeMap::new(),
+            dying: BTreeMap::new(),
+            work,
+            next_tenant: 1,
+            epoch: nanos(since_epoch.unwrap_or_default()),
+            stopping: false,
+        }
+    }
+
+    fn run(&mut self, heard: &Receiver<Input>) {
+        loop {
+            let now = self.events.now();
+            let input = match self.turns.wake_at(now) {
+                Some(at) => heard.recv_timeout(at.saturating_sub(now)),
+                None => heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match input {
+                Ok(Input::Stop) if self.stopping => return,
+                Ok(input) => self.take_in(input),
+                Err(RecvTimeoutError::Timeout) => self.step(Event::Tick),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if self.stopping && self.known.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn take_in(&mut self, input: Input) {
+        match input {
+            Input::Hello(newcomer) => self.welcome(newcomer),
+            Input::Channels(tenant, channels) => {
+                self.note("channels", tenant, json!({ "channels": channels }));
+                self.step(Event::Context { tenant, present: channels > 0 });
+            }
+            Input::Grow(tenant, grant, bytes) => self.step(Event::Grow { tenant, grant, bytes }),
+            Input::Allocated(tenant, grant, handle, file) => {
+                self.order(Work::Adopt(tenant, grant, handle, file));
+            }
+            Input::Returned(tenant, grant) => self.step(Event::Returned { tenant, grant }),
+            Input::Freed(tenant, handles) => self.order(Work::Forget(tenant, handles)),
+            Input::Left(tenant, seen) => {
+                self.note("left", tenant, json!({}));
+                self.known.remove(&tenant);
+                self.dying.entry(tenant).or_default();
+                self.order(Work::Reap(tenant, seen));
+                self.step(Event::Left(tenant));
+            }
+            Input::Lingers(tenant) => {
+                tracing::warn!(
+                    "tenant {tenant} hung up and goes on without rota; what it holds stays counted"
+                );
+                self.step(Event::Lingers(tenant));
+            }
+            Input::Closed(tenant) => {
+                self.dying.entry(tenant).or_default().closed = true;
+                self.bury(tenant);
+            }
+            Input::List(answer) => {
+                let _ = answer.send(self.listing());
+            }
+            Input::Done(done) => self.done(done),
+            Input::Stop => {
+                self.stopping = true;
+                if !self.known.is_empty() {
+                    tracing::warn!(
+                        "stopping when {} programs have ended; ask again to stop at once",
+                        self.known.len()
+                    );
+                }
+            }
+        }
+    }
+
+    fn done(&mut self, done: Done) {
+        match done {
+            Done::Adopted { tenant, grant, handle, movable } => self.step(Event::Allocated {
+                tenant,
+                grant,
+                handle: handle.handle,
+                bytes: handle.bytes,
+                movable,
+            }),
+            Done::Forgotten(handles) => self.step(Event::Freed(handles)),
+            Done::Shifted(shifted) => self.step(Event::Shifted(shifted)),
+            Done::Reaped(tenant, seen) => {
+                self.dying.entry(tenant).or_default().reaped = Some(seen);
+                self.bury(tenant);
+            }
+        }
+    }
+
+    /// A death is over when the executor has dropped the imports and the files are closed.
+    fn bury(&mut self, tenant: TenantId) {
+        if let Some(Dying { closed: true, reaped: Some(seen) }) = self.dying.get(&tenant) {
+            self.events.note("reaped", json!({ "tenant": tenant.0, "took_ns": nanos(seen.elapsed()) }));
+            self.dying.remove(&tenant);
+            self.step(Event::Buried(tenant));
+        }
+    }
+
+    fn welcome(&mut self, newcomer: Newcomer) {
+        let Newcomer { pid, job, program, connection, answer } = newcomer;
+        let refusal = match self.turns.admits() {
+            _ if self.stopping => Some("the daemon is stopping".to_owned()),
+            _ if self.known.len() >= TENANTS_MAX => Some(format!("{TENANTS_MAX} programs are here already")),
+            Err(reason) => Some(reason),
+            Ok(()) => None,
+        };
+        if let Some(reason) = refusal {
+            tracing::warn!("process {pid} ({program}) is refused: {reason}");
+            let _ = connection.send(&FromDaemon::Refused { reason }, &[]);
+            return;
+        }
+        let page = match SharedPage::create(self.epoch) {
+            Ok(page) => page,
+            Err(cause) => {
+                tracing::error!("process {pid} ({program}) is refused: {cause}");
+                let _ = connection.send(&FromDaemon::Refused { reason: cause.to_string() }, &[]);
+                return;
+            }
+        };
+        let tenant = TenantId(self.next_tenant);
+        let welcome = FromDaemon::Welcome {
+            tenant,
+            gpu: self.setup.uuid.clone(),
+            capacity_bytes: self.setup.rules.capacity_bytes,
+        };
+        if let Err(cause) = connection.send(&welcome, &[page.file()]) {
+            tracing::warn!("process {pid} ({program}) left before its welcome: {cause}");
+            return;
+        }
+        self.next_tenant += 1;
+        let grip = Arc::new(Grip::new(page, self.setup.ioctl));
+        let who = Who { tenant, pid, job };
+        let link = Link { who: who.clone(), grip: grip.clone(), connection: connection.clone() };
+        self.order(Work::Join(tenant, link));
+        self.known.insert(tenant, Known { who, program, connection });
+        self.note("joined", tenant, json!({}));
+        let _ = answer.send((tenant, grip));
+        self.step(Event::Joined(tenant));
+    }
+
+    fn step(&mut self, event: Event) {
+        let now = self.events.now();
+        let begun = match &event {
+            Event::Shifted(shifted) => shifted.thawed,
+            _ => None,
+        };
+        let actions = self.turns.step(now, event);
+        if let Some(tenant) = begun
+            && let Some(described) = self.turns.describe(tenant, now)
+        {
+            self.note("turn_begin", tenant, json!({ "turn": described.turns }));
+        }
+        for action in actions {
+            self.act(action, now);
+        }
+    }
+
+    fn act(&mut self, action: Action, now: Now) {
+        match action {
+            Action::Grant { tenant, grant } => self.say(tenant, &FromDaemon::Granted { grant }),
+            Action::Deny { tenant, grant, reason } => {
+                self.note("denied", tenant, json!({ "why": reason }));
+                self.say(tenant, &FromDaemon::Denied { grant, reason });
+            }
+            Action::Shift(shift) => {
+                for &tenant in &shift.freeze {
+                    if let Some(ran) = self.turns.running_for(tenant, now) {
+                        self.note("turn_end", tenant, json!({ "ran_ns": nanos(ran) }));
+                    }
+                }
+                self.order(Work::Shift(shift));
+            }
+        }
+    }
+
+    /// A tenant that cannot be reached is about to be noticed by its own thread.
+    fn say(&self, tenant: TenantId, message: &FromDaemon) {
+        if let Some(known) = self.known.get(&tenant)
+            && let Err(cause) = known.connection.send(message, &[])
+        {
+            tracing::debug!("tenant {tenant} cannot be reached: {cause}");
+        }
+    }
+
+    fn order(&self, work: Work) {
+        self.work.send(work).expect("the executor outlives the main loop");
+    }
+
+    fn note(&self, event: &str, tenant: TenantId, fields: serde_json::Value) {
+        if let Some(known) = self.known.get(&tenant) {
+            self.events.note_of(&known.who, event, fields);
+        }
+    }
+
+    fn listing(&self) -> Listing {
+        let now = self.events.now();
+        let tenants: Vec<Tenant> = self
+            .known
+            .iter()
+            .filter_map(|(&tenant, known)| {
+                let described = self.turns.describe(tenant, now)?;
+                Some(Tenant {
+                    tenant,
+                    pid: known.who.pid,
+                    job: known.who.job.clone(),
+                    program: known.program.clone(),
+                    state: described.state,
+                    resident_bytes: described.resident_bytes,
+                    away_bytes: described.away_bytes,
+                    turns: described.turns,
+                    waiting_ns: nanos(described.waiting),
+                })
+            })
+            .collect();
+        let gpu = Gpu {
+            uuid: self.setup.uuid.clone(),
+            name: self.setup.name.clone(),
+            capacity_bytes: self.setup.rules.capacity_bytes,
+            used_bytes: self.turns.used_bytes(),
+            arena_bytes: self.setup.rules.arena_bytes,
+            arena_used_bytes: tenants.iter().map(|tenant| tenant.away_bytes).sum(),
+        };
+        Listing { schema_version: SCHEMA_VERSION, gpus: vec![gpu], tenants }
+    }
+}

@@ -1,0 +1,383 @@
+//! The executor: the one thread that freezes, moves and thaws.
+//!
+//! It owns the mover and does what it is told, in order; what it finds is reported as [`Done`]. It decides nothing.
+//! While it is busy with a move, the tenants' answers reach it through a channel of their own, so that a
+//! connection's thread never waits.
+
+use crate::events::{Events, Who, nanos};
+use crate::grip::Grip;
+use crate::turns::{Owned, Shift, Shifted};
+use mover::{Device, HandleKey, Mover, Outcome, Owner, Plan, Reply};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+use wire::{Connection, FromDaemon, GrantId, HANDLES_MAX, HandleId, SizedHandle, TenantId};
+
+/// How long a move may go without any progress before it is given up.
+const STEP_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a move waits for the arena to be pinned: at its start it grows by a gigabyte or more a second.
+const ARENA_WITHIN: Duration = Duration::from_secs(60);
+
+/// How often to look at an arena that grows.
+const ARENA_LOOK: Duration = Duration::from_millis(50);
+
+/// A tenant as the executor needs it.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// Who it is.
+    pub who: Who,
+    /// How to freeze it.
+    pub grip: Arc<Grip>,
+    /// How to speak to it.
+    pub connection: Arc<Connection>,
+}
+
+/// What the executor is told.
+#[derive(Debug)]
+pub enum Work {
+    /// A tenant came.
+    Join(TenantId, Link),
+    /// A tenant made this handle; its file comes along.
+    Adopt(TenantId, GrantId, SizedHandle, OwnedFd),
+    /// A tenant freed these.
+    Forget(TenantId, Vec<HandleId>),
+    /// See [`Shift`].
+    Shift(Shift),
+    /// A tenant is gone, as seen at this instant.
+    Reap(TenantId, Instant),
+    /// No more work.
+    Stop,
+}
+
+/// What the executor reports.
+#[derive(Debug)]
+pub enum Done {
+    /// A handle is known to the mover, or not.
+    Adopted {
+        /// Whose.
+        tenant: TenantId,
+        /// Under which grant.
+        grant: GrantId,
+        /// Which.
+        handle: SizedHandle,
+        /// Can it be moved?
+        movable: bool,
+    },
+    /// Handles are gone, the mover's import too.
+    Forgotten(Vec<Owned>),
+    /// A shift is over.
+    Shifted(Shifted),
+    /// What a dead tenant had is free.
+    Reaped(TenantId, Instant),
+}
+
+/// See the module.
+pub struct Executor<D: Device> {
+    mover: Mover<D>,
+    links: BTreeMap<TenantId, Link>,
+    replies: Receiver<Reply>,
+    events: Events,
+    moves: u64,
+}
+
+impl<D: Device> Executor<D> {
+    /// Owns `mover`; tenants' answers to moves come in through `replies`.
+    pub fn new(mover: Mover<D>, replies: Receiver<Reply>, events: Events) -> Self {
+        Self { mover, links: BTreeMap::new(), replies, events, moves: 1 }
+    }
+
+    /// Works until told to stop.
+    pub fn run(mut self, work: &Receiver<Work>, report: &Sender<Done>) {
+        if let Err(cause) = self.mover.device_mut().attach() {
+            self.error(None, &format!("the executor cannot use the GPU: {cause}"));
+            return;
+        }
+        let mut arena_grows = true;
+        loop {
+            let item = if arena_grows {
+                arena_grows = self.watch_arena();
+                match work.recv_timeout(ARENA_LOOK) {
+                    Err(RecvTimeoutError::Timeout) => continue,
+                    other => other.ok(),
+                }
+            } else {
+                work.recv().ok()
+            };
+            let Some(item) = item else { return };
+            let done = match item {
+                Work::Join(tenant, link) => {
+                    self.links.insert(tenant, link);
+                    continue;
+                }
+                Work::Adopt(tenant, grant, handle, file) => {
+                    let movable = self.adopt(tenant, handle, file);
+                    Done::Adopted { tenant, grant, handle, movable }
+                }
+                Work::Forget(tenant, handles) => {
+                    for handle in &handles {
+                        // Unknown if a move under way was told first, or if it could not be adopted.
+                        let _ = self.mover.forget(key(Owned { tenant, handle: *handle }));
+                    }
+                    Done::Forgotten(handles.into_iter().map(|handle| Owned { tenant, handle }).collect())
+                }
+                Work::Shift(shift) => Done::Shifted(self.shift(shift)),
+                Work::Reap(tenant, seen) => {
+                    self.mover.forget_owner(Owner(tenant.0));
+                    self.links.remove(&tenant);
+                    Done::Reaped(tenant, seen)
+                }
+                Work::Stop => return,
+            };
+            if report.send(done).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn adopt(&mut self, tenant: TenantId, handle: SizedHandle, file: OwnedFd) -> bool {
+        match self.mover.adopt(key(Owned { tenant, handle: handle.handle }), handle.bytes, file) {
+            Ok(()) => true,
+            Err(cause) => {
+                self.error(
+                    Some(tenant),
+                    &format!("a handle of {} bytes cannot be moved: {cause}", handle.bytes),
+                );
+                false
+            }
+        }
+    }
+
+    fn shift(&mut self, shift: Shift) -> Shifted {
+        let mut done = Shifted::default();
+        for &tenant in &shift.freeze {
+            if !self.freeze(tenant) {
+                // Nothing moves beside a tenant that still runs; those frozen so far stay so until their turn.
+                return done;
+            }
+            done.froze.push(tenant);
+        }
+        if !shift.out.is_empty() || !shift.into.is_empty() {
+            let outcome = self.exchange(&shift);
+            done.out = outcome.moved_out.iter().map(|&key| owned(key)).collect();
+            done.into = outcome.moved_in.iter().map(|&key| owned(key)).collect();
+        }
+        done.thawed = shift.thaw.filter(|&tenant| self.thaw(tenant));
+        done
+    }
+
+    fn freeze(&mut self, tenant: TenantId) -> bool {
+        let Some(link) = self.links.get(&tenant) else { return false };
+        let begin = Instant::now();
+        match link.grip.freeze() {
+            Ok(channels) => {
+                self.note(
+                    "freeze",
+                    tenant,
+                    json!({ "took_ns": nanos(begin.elapsed()), "channels": channels }),
+                );
+                true
+            }
+            Err(cause) => {
+                self.error(Some(tenant), &format!("cannot freeze: {cause}"));
+                false
+            }
+        }
+    }
+
+    fn thaw(&mut self, tenant: TenantId) -> bool {
+        let Some(link) = self.links.get(&tenant) else { return false };
+        if self.mover.away_bytes(Owner(tenant.0)) > 0 {
+            return false;
+        }
+        // Committed before the thaw: from here on the tenant may go on without the daemon.
+        self.moves += 1;
+        link.grip.page().commit_residency(self.moves);
+        let begin = Instant::now();
+        match link.grip.thaw() {
+            Ok(channels) => {
+                self.note("thaw", tenant, json!({ "took_ns": nanos(begin.elapsed()), "channels": channels }));
+                true
+            }
+            Err(cause) => {
+                self.error(Some(tenant), &format!("cannot thaw: {cause}"));
+                // Half a thaw is no turn: what was thawed stops again.
+                let _ = link.grip.freeze();
+                false
+            }
+        }
+    }
+
+    fn exchange(&mut self, shift: &Shift) -> Outcome {
+        let bytes_out = self.bytes_by_tenant(&shift.out);
+        let bytes_in = self.bytes_by_tenant(&shift.into);
+        self.wait_for_arena(bytes_out.values().map(|(bytes, _)| bytes).sum());
+        self.events.note("move_begin", json!({ "out": summary(&bytes_out), "into": summary(&bytes_in) }));
+        for (&tenant, &(bytes, _)) in &bytes_out {
+            if let Some(link) = self.links.get(&tenant) {
+                // Before the first unmap: a tenant that loses the daemon now must not go on.
+                link.grip.page().revoke_residency();
+            }
+            self.note("moving_out", tenant, json!({ "bytes": bytes }));
+        }
+        for (&tenant, &(bytes, _)) in &bytes_in {
+            self.note("moving_in", tenant, json!({ "bytes": bytes }));
+        }
+        let plan = Plan {
+            out: shift.out.iter().map(|&owned| key(owned)).collect(),
+            into: shift.into.iter().map(|&owned| key(owned)).collect(),
+            room_bytes: shift.room_bytes,
+            deadline: STEP_WITHIN,
+        };
+        let begin = Instant::now();
+        let outcome = self.mover.exchange(plan, &mut Requests(&self.links), &self.replies);
+        self.events.note(
+            "move_end",
+            json!({
+                "took_ns": nanos(begin.elapsed()),
+                "bytes_out": outcome.bytes_out,
+                "bytes_in": outcome.bytes_in,
+                "out_ns": nanos(outcome.out.length()),
+                "in_ns": nanos(outcome.into.length()),
+                "failed": outcome.failed.len(),
+            }),
+        );
+        self.complain(&outcome);
+        for &tenant in bytes_out.keys() {
+            let owner = Owner(tenant.0);
+            self.note(
+                "away",
+                tenant,
+                json!({
+                    "away_bytes": self.mover.away_bytes(owner),
+                    "resident_bytes": self.mover.resident_bytes(owner),
+                }),
+            );
+        }
+        for &tenant in bytes_in.keys() {
+            if self.mover.away_bytes(Owner(tenant.0)) == 0 {
+                self.note("resident", tenant, json!({}));
+            }
+        }
+        outcome
+    }
+
+    /// What went wrong in a move, in a line for each tenant it concerns. A death explains itself elsewhere.
+    fn complain(&self, outcome: &Outcome) {
+        let mut failures: BTreeMap<Owner, (usize, String)> = BTreeMap::new();
+        for (handle, cause) in &outcome.failed {
+            failures.entry(handle.owner).or_insert_with(|| (0, cause.to_string())).0 += 1;
+        }
+        if !outcome.gone.is_empty() {
+            tracing::info!("a move ended early, because {} left", outcome.gone[0]);
+            return;
+        }
+        for (owner, (count, cause)) in failures {
+            let tenant = TenantId(owner.0);
+            self.error(Some(tenant), &format!("{count} handles were not moved: {cause}"));
+        }
+        if let Some(stuck) = &outcome.stuck {
+            self.error(None, &format!("a move stopped early: {stuck}"));
+        }
+    }
+
+    /// A move may come before the arena is ready. It waits as long as the arena still grows.
+    fn wait_for_arena(&mut self, bytes: u64) {
+        let arena = self.mover.arena_mut();
+        let deadline = Instant::now() + ARENA_WITHIN;
+        while arena.free_bytes() < bytes && arena.is_growing() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Says once when the arena is as large as it will be.
+    fn watch_arena(&mut self) -> bool {
+        let arena = self.mover.arena_mut();
+        let growing = arena.is_growing();
+        if !growing {
+            let ready = arena.ready_bytes();
+            if let Some(why) = arena.stopped().map(str::to_owned) {
+                self.error(None, &format!("the arena stays at {ready} bytes: {why}"));
+            }
+            let took_ns = nanos(self.events.now());
+            self.events.note("arena_ready", json!({ "bytes": ready, "took_ns": took_ns }));
+        }
+        growing
+    }
+
+    fn bytes_by_tenant(&self, handles: &[Owned]) -> BTreeMap<TenantId, (u64, usize)> {
+        let mut sums = BTreeMap::new();
+        for &handle in handles {
+            let sum: &mut (u64, usize) = sums.entry(handle.tenant).or_default();
+            sum.0 += self.mover.handle(key(handle)).map_or(0, |held| held.bytes);
+            sum.1 += 1;
+        }
+        sums
+    }
+
+    fn note(&self, event: &str, tenant: TenantId, fields: serde_json::Value) {
+        match self.links.get(&tenant) {
+            Some(link) => self.events.note_of(&link.who, event, fields),
+            None => self.events.note(event, json!({ "tenant": tenant })),
+        }
+    }
+
+    fn error(&self, tenant: Option<TenantId>, what: &str) {
+        match tenant {
+            Some(tenant) => {
+                tracing::error!("tenant {tenant}: {what}");
+                self.note("error", tenant, json!({ "what": what }));
+            }
+            None => {
+                tracing::error!("{what}");
+                self.events.note("error", json!({ "what": what }));
+            }
+        }
+    }
+}
+
+/// The mover's requests, sent to the tenants' agents.
+struct Requests<'a>(&'a BTreeMap<TenantId, Link>);
+
+impl Requests<'_> {
+    fn send(
+        &self,
+        owner: Owner,
+        handles: &[u64],
+        message: impl Fn(Vec<HandleId>) -> FromDaemon,
+    ) -> Result<(), mover::Gone> {
+        let link = self.0.get(&TenantId(owner.0)).ok_or(mover::Gone)?;
+        for batch in handles.chunks(HANDLES_MAX) {
+            let message = message(batch.iter().map(|&handle| HandleId(handle)).collect());
+            link.connection.send(&message, &[]).map_err(|_| mover::Gone)?;
+        }
+        Ok(())
+    }
+}
+
+impl mover::Tenants for Requests<'_> {
+    fn unmap(&mut self, owner: Owner, handles: &[u64]) -> Result<(), mover::Gone> {
+        self.send(owner, handles, |handles| FromDaemon::Unmap { handles })
+    }
+
+    fn create(&mut self, owner: Owner, handles: &[u64]) -> Result<(), mover::Gone> {
+        self.send(owner, handles, |handles| FromDaemon::Create { handles })
+    }
+}
+
+fn key(owned: Owned) -> HandleKey {
+    HandleKey { owner: Owner(owned.tenant.0), handle: owned.handle.0 }
+}
+
+fn owned(key: HandleKey) -> Owned {
+    Owned { tenant: TenantId(key.owner.0), handle: HandleId(key.handle) }
+}
+
+fn summary(sums: &BTreeMap<TenantId, (u64, usize)>) -> serde_json::Value {
+    sums.iter()
+        .map(|(tenant, (bytes, handles))| json!({ "tenant": tenant.0, "bytes": bytes, "handles": handles }))
+        .collect()
+}

@@ -1,0 +1,266 @@
+//! The daemon's grip on one tenant: what it needs to freeze and thaw it.
+//!
+//! The tenant reports its channel groups with copies of its control files; the connection's thread puts them here,
+//! the executor uses them. The shared page says which generation of channels the tenant has made: as long as the
+//! report is behind, freezing waits for it (see `wire::Page` on why nothing slips through).
+
+use channels::control::IoctlFn;
+use channels::{ChannelSet, Control, ControlError, RmControl};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+use wire::{ChannelGroup, FileId, SharedPage};
+
+/// How long a tenant may take to report channels that it has made.
+const REPORT_WITHIN: Duration = Duration::from_secs(2);
+
+/// The most groups and files one tenant may report: far above what any program was seen to have (4 a context).
+const GROUPS_MAX: usize = 1024;
+const FILES_MAX: usize = 256;
+
+/// Why a tenant cannot be frozen or thawed.
+#[derive(Debug, Error)]
+pub enum GripError {
+    /// The tenant's report does not come.
+    #[error(
+        "the program made channels (generation {made}) and has not reported them (generation {reported})"
+    )]
+    NotReported {
+        /// The page's generation.
+        made: u64,
+        /// The last report's.
+        reported: u64,
+    },
+    /// A group names a file that never came.
+    #[error("a channel group is on the control file {0}, which the program did not send")]
+    UnknownFile(FileId),
+    /// The driver refused.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The program ended.
+    #[error("the program is gone")]
+    Gone,
+    /// A report that cannot be true.
+    #[error("a report of channels with {0}")]
+    Malformed(&'static str),
+}
+
+#[derive(Debug, Default)]
+struct Reported {
+    generation: u64,
+    files: BTreeMap<FileId, OwnedFd>,
+    groups: Vec<ChannelGroup>,
+    gone: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Grip {
+    page: SharedPage,
+    ioctl: IoctlFn,
+    reported: Mutex<Reported>,
+    changed: Condvar,
+}
+
+impl Grip {
+    /// For a tenant with this page; controls go through `ioctl`.
+    pub fn new(page: SharedPage, ioctl: IoctlFn) -> Self {
+        Self { page, ioctl, reported: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// The page shared with the tenant.
+    pub fn page(&self) -> &SharedPage {
+        &self.page
+    }
+
+    /// Takes in a report. Returns how many channels there are now.
+    pub fn report(
+        &self,
+        generation: u64,
+        new_files: Vec<FileId>,
+        groups: Vec<ChannelGroup>,
+        files: Vec<OwnedFd>,
+    ) -> Result<usize, GripError> {
+        if new_files.len() != files.len() {
+            return Err(GripError::Malformed("another number of files than announced"));
+        }
+        let mut reported = self.lock();
+        if groups.len() > GROUPS_MAX || reported.files.len() + files.len() > FILES_MAX {
+            return Err(GripError::Malformed("too many groups or files"));
+        }
+        reported.files.extend(new_files.into_iter().zip(files));
+        if let Some(group) = groups.iter().find(|group| !reported.files.contains_key(&group.file)) {
+            return Err(GripError::UnknownFile(group.file));
+        }
+        // Files of groups that are gone would keep the driver's objects alive: their last close frees them.
+        reported.files.retain(|file, _| groups.iter().any(|group| group.file == *file));
+        reported.generation = reported.generation.max(generation);
+        reported.groups = groups;
+        self.changed.notify_all();
+        Ok(reported.groups.iter().map(|group| group.channels.len()).sum())
+    }
+
+    /// Takes the tenant off the GPU, wherever its kernels are. Returns how many channels that were.
+    ///
+    /// A failure leaves the tenant as it was: thawed.
+    pub fn freeze(&self) -> Result<usize, GripError> {
+        self.page.set_frozen(true);
+        let frozen = self.reported_in_full().and_then(|reported| {
+            let count = self.switch(&reported, |control, set| control.freeze(set))?;
+            Ok(count)
+        });
+        if frozen.is_err() {
+            let _ = self.thaw();
+        }
+        frozen
+    }
+
+    /// Lets the tenant go on where it was. Returns how many channels that were.
+    pub fn thaw(&self) -> Result<usize, GripError> {
+        self.page.set_frozen(false);
+        let reported = self.reported_in_full()?;
+        self.switch(&reported, |control, set| control.thaw(set))
+    }
+
+    /// The tenant is gone: closes its files, which may take the driver 100 ms and frees its memory.
+    pub fn close(&self) {
+        let files = {
+            let mut reported = self.lock();
+            reported.gone = true;
+            reported.groups.clear();
+            self.changed.notify_all();
+            std::mem::take(&mut reported.files)
+        };
+        drop(files);
+    }
+
+    /// Waits until the report covers every channel that the tenant has made.
+    fn reported_in_full(&self) -> Result<MutexGuard<'_, Reported>, GripError> {
+        let deadline = Instant::now() + REPORT_WITHIN;
+        let mut reported = self.lock();
+        loop {
+            if reported.gone {
+                return Err(GripError::Gone);
+            }
+            let made = self.page.channel_generation();
+            if reported.generation >= made {
+                return Ok(reported);
+            }
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else {
+                return Err(GripError::NotReported { made, reported: reported.generation });
+            };
+            (reported, _) = self.changed.wait_timeout(reported, left).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn switch(
+        &self,
+        reported: &Reported,
+        act: impl Fn(&RmControl<'_>, &ChannelSet) -> Result<(), ControlError>,
+    ) -> Result<usize, GripError> {
+        let mut sets: BTreeMap<(FileId, u32, u32), Vec<u32>> = BTreeMap::new();
+        for group in &reported.groups {
+            sets.entry((group.file, group.client, group.subdevice)).or_default().extend(&group.channels);
+        }
+        let mut count = 0;
+        for ((file, client, subdevice), channels) in sets {
+            let Some(file) = reported.files.get(&file) else { return Err(GripError::UnknownFile(file)) };
+            count += channels.len();
+            let control = RmControl::through(file.as_fd(), self.ioctl);
+            act(&control, &ChannelSet { client, subdevice, channels })?;
+        }
+        Ok(count)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Reported> {
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::MemfdFlags;
+    use std::ffi::{c_int, c_ulong, c_void};
+    use std::os::fd::RawFd;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+
+    /// Succeeds at everything: writes status 0 where the driver would.
+    fn willing(_: RawFd, _: c_ulong, argument: *mut c_void) -> c_int {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the status of a control is the 32-bit word at byte 28.
+        unsafe { argument.cast::<u32>().add(7).write(0) };
+        0
+    }
+
+    /// Refuses everything.
+    fn unwilling(_: RawFd, _: c_ulong, argument: *mut c_void) -> c_int {
+        // SAFETY: as above.
+        unsafe { argument.cast::<u32>().add(7).write(0x56) };
+        0
+    }
+
+    fn group(file: u32, channels: Vec<u32>) -> ChannelGroup {
+        ChannelGroup { file: FileId(file), client: 1, subdevice: 2, group: 3, engine: 1, channels }
+    }
+
+    fn file() -> OwnedFd {
+        rustix::fs::memfd_create("control", MemfdFlags::CLOEXEC).unwrap()
+    }
+
+    #[test]
+    fn freezing_waits_for_channels_that_are_not_reported_yet() {
+        let grip = Grip::new(SharedPage::create(1).unwrap(), willing);
+        grip.page().raise_channel_generation();
+        std::thread::scope(|scope| {
+            let frozen = scope.spawn(|| grip.freeze());
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!frozen.is_finished(), "froze without knowing the channels");
+            assert!(grip.page().frozen(), "a channel born now must freeze itself");
+            grip.report(1, vec![FileId(1)], vec![group(1, vec![5, 6, 7])], vec![file()]).unwrap();
+            assert_eq!(frozen.join().unwrap().unwrap(), 3);
+        });
+    }
+
+    #[test]
+    fn a_report_that_never_comes_leaves_the_tenant_thawed() {
+        let grip = Grip::new(SharedPage::create(1).unwrap(), willing);
+        grip.page().raise_channel_generation();
+        grip.report(1, vec![], vec![], vec![]).unwrap();
+        grip.page().raise_channel_generation();
+        assert!(matches!(grip.freeze(), Err(GripError::NotReported { made: 2, reported: 1 })));
+        assert!(!grip.page().frozen());
+    }
+
+    #[test]
+    fn a_refused_freeze_leaves_the_tenant_thawed() {
+        let grip = Grip::new(SharedPage::create(1).unwrap(), unwilling);
+        grip.report(0, vec![FileId(1)], vec![group(1, vec![5])], vec![file()]).unwrap();
+        assert!(matches!(grip.freeze(), Err(GripError::Control(_))));
+        assert!(!grip.page().frozen());
+    }
+
+    #[test]
+    fn reports_that_cannot_be_true_are_refused() {
+        let grip = Grip::new(SharedPage::create(1).unwrap(), willing);
+        assert!(matches!(grip.report(1, vec![FileId(1)], vec![], vec![]), Err(GripError::Malformed(_))));
+        let unknown = grip.report(1, vec![], vec![group(9, vec![1])], vec![]);
+        assert!(matches!(unknown, Err(GripError::UnknownFile(FileId(9)))));
+    }
+
+    #[test]
+    fn a_tenant_that_is_gone_cannot_be_frozen_and_holds_nobody_up() {
+        let grip = Grip::new(SharedPage::create(1).unwrap(), willing);
+        grip.page().raise_channel_generation();
+        std::thread::scope(|scope| {
+            let frozen = scope.spawn(|| grip.freeze());
+            std::thread::sleep(Duration::from_millis(5));
+            grip.close();
+            assert!(matches!(frozen.join().unwrap(), Err(GripError::Gone)));
+        });
+    }
+}

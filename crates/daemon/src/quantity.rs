@@ -1,0 +1,143 @@
+//! Quantities with units, as people write them: `16GiB`, `5s`. A bare number is an error with a hint.
+
+use serde::{Deserialize, Deserializer, de::Error as _};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+use thiserror::Error;
+
+/// What is wrong with a quantity.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum QuantityError {
+    /// No number in front.
+    #[error("`{0}` does not begin with a number; write for example {1}")]
+    NoNumber(String, &'static str),
+    /// No unit behind.
+    #[error("`{0}` has no unit; write for example {1}")]
+    NoUnit(String, &'static str),
+    /// A unit nobody knows.
+    #[error("`{0}` has the unknown unit `{1}`; known are {2}")]
+    UnknownUnit(String, String, &'static str),
+    /// Zero, negative, or more than 64 bits.
+    #[error("`{0}` is out of range")]
+    OutOfRange(String),
+}
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bytes(pub u64);
+
+impl FromStr for Bytes {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        const EXAMPLE: &str = "16GiB or 600MiB";
+        let (number, unit) = split(text, EXAMPLE)?;
+        let factor = match unit {
+            "B" => 1.0,
+            "KiB" | "Ki" => 1024.0,
+            "MiB" | "Mi" => 1048576.0,
+            "GiB" | "Gi" => 1073741824.0,
+            "TiB" | "Ti" => 1099511627776.0,
+            "KB" | "kB" => 1e3,
+            "MB" => 1e6,
+            "GB" => 1e9,
+            "TB" => 1e12,
+            other => {
+                let known = "B, KiB, MiB, GiB, TiB, KB, MB, GB, TB";
+                return Err(QuantityError::UnknownUnit(text.into(), other.into(), known));
+            }
+        };
+        let bytes = number * factor;
+        if !(1.0..1.8e19).contains(&bytes) {
+            return Err(QuantityError::OutOfRange(text.into()));
+        }
+        Ok(Self(bytes as u64))
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const GIB: f64 = (1u64 << 30) as f64;
+        const MIB: f64 = (1u64 << 20) as f64;
+        if self.0 as f64 >= GIB {
+            write!(f, "{:.1} GiB", self.0 as f64 / GIB)
+        } else {
+            write!(f, "{:.1} MiB", self.0 as f64 / MIB)
+        }
+    }
+}
+
+/// A length of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+impl FromStr for Span {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        const EXAMPLE: &str = "5s or 100ms";
+        let (number, unit) = split(text, EXAMPLE)?;
+        let seconds = match unit {
+            "us" => number / 1e6,
+            "ms" => number / 1e3,
+            "s" => number,
+            "min" => number * 60.0,
+            other => return Err(QuantityError::UnknownUnit(text.into(), other.into(), "us, ms, s, min")),
+        };
+        match Duration::try_from_secs_f64(seconds) {
+            Ok(length) if !length.is_zero() => Ok(Self(length)),
+            _ => Err(QuantityError::OutOfRange(text.into())),
+        }
+    }
+}
+
+fn split<'a>(text: &'a str, example: &'static str) -> Result<(f64, &'a str), QuantityError> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number = text[..end].parse().map_err(|_| QuantityError::NoNumber(text.into(), example))?;
+    match text[end..].trim() {
+        "" => Err(QuantityError::NoUnit(text.into(), example)),
+        unit => Ok((number, unit)),
+    }
+}
+
+macro_rules! deserialize_from_text {
+    ($($name:ty),*) => {$(
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                String::deserialize(from)?.parse().map_err(D::Error::custom)
+            }
+        }
+    )*};
+}
+deserialize_from_text!(Bytes, Span);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_with_units() {
+        assert_eq!("16GiB".parse(), Ok(Bytes(16 << 30)));
+        assert_eq!("16Gi".parse(), Ok(Bytes(16 << 30)));
+        assert_eq!("1.5 MiB".parse(), Ok(Bytes(3 << 19)));
+        assert_eq!("12GB".parse(), Ok(Bytes(12_000_000_000)));
+        assert_eq!(Bytes(16 << 30).to_string(), "16.0 GiB");
+    }
+
+    #[test]
+    fn times_with_units() {
+        assert_eq!("5s".parse(), Ok(Span(Duration::from_secs(5))));
+        assert_eq!("100ms".parse(), Ok(Span(Duration::from_millis(100))));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        assert!("16".parse::<Bytes>().unwrap_err().to_string().contains("no unit"));
+        assert!("GiB".parse::<Bytes>().unwrap_err().to_string().contains("begin with a number"));
+        assert!("16 gib".parse::<Bytes>().unwrap_err().to_string().contains("unknown unit `gib`"));
+        assert!("0s".parse::<Span>().unwrap_err().to_string().contains("out of range"));
+        assert!("99999999TiB".parse::<Bytes>().unwrap_err().to_string().contains("out of range"));
+        assert!("".parse::<Span>().is_err());
+    }
+}

@@ -1,0 +1,422 @@
+//! Who has the GPU: turns in round robin, as a pure state machine.
+//!
+//! [`Turns::step`] takes the time and an [`Event`] and returns [`Action`]s. No clock, no I/O, no threads: the daemon
+//! executes the actions and reports back. One rule is fixed here: everybody who has a context gets turns of the same
+//! length, one after the other, and when the next one's memory does not fit, those whose own turn is furthest away
+//! make room with just enough handles.
+//!
+//! What always holds, and is checked in `turns/tests.rs`: bytes on the device never exceed what is usable; only a
+//! tenant whose every byte is on the device is thawed; at most one [`Shift`] is under way.
+
+mod ledger;
+#[cfg(test)]
+mod tests;
+
+use ledger::{Ledger, Member};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use wire::{GrantId, HandleId, TenantId, TenantState};
+
+/// Time since the daemon began.
+pub type Now = Duration;
+
+/// How long nothing is tried after a shift went wrong, so that a lasting fault does not spin.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// A handle of a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owned {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Which.
+    pub handle: HandleId,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A tenant connected.
+    Joined(TenantId),
+    /// A tenant made its first channels, or gave up its last.
+    Context {
+        /// Who.
+        tenant: TenantId,
+        /// Are there channels now?
+        present: bool,
+    },
+    /// A tenant asks for bytes.
+    Grow {
+        /// Who.
+        tenant: TenantId,
+        /// Its name for the request.
+        grant: GrantId,
+        /// How many.
+        bytes: u64,
+    },
+    /// A grant became a handle, and the mover has it.
+    Allocated {
+        /// Who.
+        tenant: TenantId,
+        /// The grant that is used up.
+        grant: GrantId,
+        /// The new handle.
+        handle: HandleId,
+        /// Its size.
+        bytes: u64,
+        /// Can the mover move it?
+        movable: bool,
+    },
+    /// A grant will not be used.
+    Returned {
+        /// Who.
+        tenant: TenantId,
+        /// Which grant.
+        grant: GrantId,
+    },
+    /// Handles are gone, the mover's import of them too.
+    Freed(Vec<Owned>),
+    /// A shift is over, well or not.
+    Shifted(Shifted),
+    /// A tenant died or hung up. What it held is not free yet.
+    Left(TenantId),
+    /// A tenant that left is still alive, and keeps what it holds.
+    Lingers(TenantId),
+    /// What a tenant that left had held is free now.
+    Buried(TenantId),
+    /// Time passed.
+    Tick,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Tell the tenant that it may allocate.
+    Grant {
+        /// Whom.
+        tenant: TenantId,
+        /// Which request.
+        grant: GrantId,
+    },
+    /// Tell the tenant that it may not.
+    Deny {
+        /// Whom.
+        tenant: TenantId,
+        /// Which request.
+        grant: GrantId,
+        /// Why.
+        reason: String,
+    },
+    /// Take some off the GPU, move memory, put one on. Ends in exactly one [`Event::Shifted`].
+    Shift(Shift),
+}
+
+/// A change of who is on the GPU. The steps happen in this order; a step that fails ends it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Shift {
+    /// Freeze these.
+    pub freeze: Vec<TenantId>,
+    /// Move these out.
+    pub out: Vec<Owned>,
+    /// Move these in.
+    pub into: Vec<Owned>,
+    /// Device bytes that are free for what comes in, before anything has gone out.
+    pub room_bytes: u64,
+    /// Thaw this one, if all of its memory is there by then.
+    pub thaw: Option<TenantId>,
+}
+
+/// What became of a [`Shift`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Shifted {
+    /// These are frozen now.
+    pub froze: Vec<TenantId>,
+    /// These went out.
+    pub out: Vec<Owned>,
+    /// These came in.
+    pub into: Vec<Owned>,
+    /// This one has its turn.
+    pub thawed: Option<TenantId>,
+}
+
+/// The sizes and the rule that stay as they are while the daemon runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// The GPU's size as it is treated.
+    pub capacity_bytes: u64,
+    /// What the daemon's own context takes.
+    pub reserve_bytes: u64,
+    /// What each tenant's context takes while it exists.
+    pub residue_bytes: u64,
+    /// Host memory for what is away.
+    pub arena_bytes: u64,
+    /// How long a turn is.
+    pub turn: Duration,
+    /// By which share of its length a turn varies.
+    pub turn_jitter: f64,
+    /// Where the variation begins.
+    pub seed: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    tenant: TenantId,
+    since: Now,
+    until: Now,
+}
+
+/// The state.
+#[derive(Debug)]
+pub struct Turns {
+    rules: Rules,
+    ledger: Ledger,
+    running: Option<Running>,
+    /// Whose turn was the last one, also when it is gone: the ring goes on behind it.
+    last: TenantId,
+    /// The shift under way.
+    shift: Option<Shift>,
+    retry_at: Now,
+    random: u64,
+}
+
+impl Turns {
+    /// Nobody is there yet.
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            ledger: Ledger::new(&rules),
+            running: None,
+            last: TenantId(0),
+            shift: None,
+            retry_at: Duration::ZERO,
+            random: rules.seed,
+        }
+    }
+
+    /// Takes in what happened and says what to do.
+    pub fn step(&mut self, now: Now, event: Event) -> Vec<Action> {
+        let mut actions = Vec::new();
+        match event {
+            Event::Joined(tenant) => self.ledger.join(tenant, now),
+            Event::Context { tenant, present } => self.ledger.set_context(tenant, present, now),
+            Event::Grow { tenant, grant, bytes } => {
+                if let Err(reason) = self.ledger.ask(tenant, grant, bytes) {
+                    actions.push(Action::Deny { tenant, grant, reason });
+                }
+            }
+            Event::Allocated { tenant, grant, handle, bytes, movable } => {
+                self.ledger.allocated(tenant, grant, handle, bytes, movable);
+            }
+            Event::Returned { tenant, grant } => self.ledger.returned(tenant, grant),
+            Event::Freed(handles) => self.ledger.freed(&handles),
+            Event::Shifted(shifted) => self.shifted(now, shifted, &mut actions),
+            Event::Left(tenant) => {
+                self.ledger.leave(tenant);
+                if self.running.is_some_and(|running| running.tenant == tenant) {
+                    self.running = None;
+                }
+            }
+            Event::Lingers(tenant) => self.ledger.linger(tenant),
+            Event::Buried(tenant) => self.ledger.bury(tenant),
+            Event::Tick => {}
+        }
+        let runner = self.running.map(|running| running.tenant);
+        // What a shift under way brings in has its room already.
+        let spoken_for = self.shift.as_ref().map_or(0, |shift| self.ledger.bytes_of(&shift.into));
+        let granted = self.ledger.grant_what_fits(runner, spoken_for);
+        actions.extend(granted.into_iter().map(|(tenant, grant)| Action::Grant { tenant, grant }));
+        if self.shift.is_none()
+            && let Some(shift) = self.next_shift(now)
+        {
+            self.shift = Some(shift.clone());
+            actions.push(Action::Shift(shift));
+        }
+        self.ledger.check();
+        actions
+    }
+
+    /// When [`Event::Tick`] is due, if nothing else happens before.
+    pub fn wake_at(&self, now: Now) -> Option<Now> {
+        if self.shift.is_some() {
+            return None;
+        }
+        let retry = Some(self.retry_at).filter(|&at| at > now);
+        let turn_over = self.running.filter(|_| self.ledger.ring().len() > 1).map(|running| running.until);
+        turn_over.map(|until| until.max(self.retry_at)).or(retry)
+    }
+
+    /// May one more tenant come, or would its context leave no room for somebody who is there?
+    pub fn admits(&self) -> Result<(), String> {
+        self.ledger.admits()
+    }
+
+    /// How a tenant is, for people.
+    pub fn describe(&self, tenant: TenantId, now: Now) -> Option<Described> {
+        let member = self.ledger.member(tenant)?;
+        let running = self.running.is_some_and(|running| running.tenant == tenant);
+        let moving = self
+            .shift
+            .as_ref()
+            .is_some_and(|shift| shift.out.iter().chain(&shift.into).any(|owned| owned.tenant == tenant));
+        let state = match () {
+            () if moving => TenantState::Moving,
+            () if running => TenantState::Running,
+            () if !member.takes_turns() => TenantState::Joined,
+            () if member.away_bytes() > 0 => TenantState::Away,
+            () => TenantState::Frozen,
+        };
+        let waiting =
+            if running || !member.takes_turns() { Now::ZERO } else { now.saturating_sub(member.since) };
+        Some(Described {
+            state,
+            resident_bytes: member.resident_bytes(),
+            away_bytes: member.away_bytes(),
+            turns: member.turns,
+            waiting,
+        })
+    }
+
+    /// Bytes that tenants hold on the device, contexts included.
+    pub fn used_bytes(&self) -> u64 {
+        self.ledger.used_bytes()
+    }
+
+    /// How long the present turn has lasted.
+    pub fn running_for(&self, tenant: TenantId, now: Now) -> Option<Duration> {
+        self.running
+            .filter(|running| running.tenant == tenant)
+            .map(|running| now.saturating_sub(running.since))
+    }
+
+    fn shifted(&mut self, now: Now, done: Shifted, actions: &mut Vec<Action>) {
+        let asked = self.shift.take().expect("a shift ends once");
+        self.ledger.apply(&done, now);
+        if let Some(running) = self.running
+            && done.froze.contains(&running.tenant)
+        {
+            self.running = None;
+        }
+        let still_there = |tenant: &TenantId| self.ledger.member(*tenant).is_some();
+        if asked.freeze.iter().any(|tenant| still_there(tenant) && !done.froze.contains(tenant)) {
+            self.retry_at = now + RETRY_AFTER;
+        }
+        let Some(tenant) = asked.thaw else {
+            // Room was wanted in the middle of a turn. What could not be had now will not be had by waiting.
+            if done.out.is_empty() && asked.out.iter().any(|owned| still_there(&owned.tenant)) {
+                self.give_up_growing(now, actions);
+            }
+            return;
+        };
+        match done.thawed {
+            Some(thawed) if self.ledger.member(thawed).is_some() => {
+                self.last = thawed;
+                self.ledger.count_turn(thawed);
+                self.running = Some(Running { tenant: thawed, since: now, until: now + self.turn_length() });
+            }
+            _ => {
+                // The one after it is tried next; whoever could not be frozen keeps its turn that long. If somebody
+                // left in the middle, that is the reason, and the same one is tried again without waiting.
+                let mut concerned = asked.freeze.iter().chain(asked.out.iter().map(|owned| &owned.tenant));
+                if concerned.all(still_there) && still_there(&tenant) {
+                    self.last = tenant;
+                    self.retry_at = now + RETRY_AFTER;
+                }
+                if let Some(running) = &mut self.running {
+                    running.until = running.until.max(self.retry_at);
+                }
+            }
+        }
+    }
+
+    fn give_up_growing(&mut self, now: Now, actions: &mut Vec<Action>) {
+        self.retry_at = now + RETRY_AFTER;
+        let Some(running) = self.running else { return };
+        for grant in self.ledger.drop_requests(running.tenant) {
+            let reason = "no room could be made on the GPU; the daemon's log says why".into();
+            actions.push(Action::Deny { tenant: running.tenant, grant, reason });
+        }
+    }
+
+    fn next_shift(&self, now: Now) -> Option<Shift> {
+        let ring = self.ledger.ring();
+        let turn_is_over = match self.running {
+            Some(running) => now >= running.until && ring.len() > 1,
+            None => true,
+        };
+        let runner = self.running.map(|running| running.tenant);
+        let next = if turn_is_over { behind(&ring, self.last, runner) } else { runner }?;
+        let freeze: Vec<_> = self.ledger.thawed().filter(|&tenant| tenant != next).collect();
+        let begins = Some(next) != runner;
+
+        let member = self.ledger.member(next)?;
+        let wanted = member.away_bytes() + member.asked_bytes();
+        let room_bytes = self.ledger.room_bytes();
+        let out = self.make_room(&ring, next, wanted.saturating_sub(room_bytes));
+        let into: Vec<_> = member.away().map(|handle| Owned { tenant: next, handle }).collect();
+        let nothing_to_do = !begins && freeze.is_empty() && out.is_empty();
+        if nothing_to_do || now < self.retry_at {
+            return None;
+        }
+        // What the dead held is free in a moment: better than moving more than would be needed then.
+        if self.ledger.burials_pending() && wanted > room_bytes {
+            return None;
+        }
+        Some(Shift { freeze, out, into, room_bytes, thaw: begins.then_some(next) })
+    }
+
+    /// Handles to move out so that `bytes` become free: of the one whose next turn is furthest away first, which is
+    /// the one just before `next` in the ring.
+    fn make_room(&self, ring: &[TenantId], next: TenantId, bytes: u64) -> Vec<Owned> {
+        let start = ring.iter().position(|&tenant| tenant == next).unwrap_or(0);
+        let furthest_first = (1..ring.len()).rev().map(|step| ring[(start + step) % ring.len()]);
+        let mut out = Vec::new();
+        let mut freed = 0;
+        for tenant in furthest_first {
+            let Some(member) = self.ledger.member(tenant) else { continue };
+            for (handle, size) in member.movable() {
+                if freed >= bytes {
+                    return out;
+                }
+                freed += size;
+                out.push(Owned { tenant, handle });
+            }
+        }
+        out
+    }
+
+    fn turn_length(&mut self) -> Duration {
+        // splitmix64: a stream of its own, so that the same seed gives the same turns.
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^= z >> 31;
+        let unit = (z >> 11) as f64 / (1u64 << 53) as f64 * 2.0 - 1.0;
+        self.rules.turn.mul_f64((1.0 + self.rules.turn_jitter * unit).max(0.05))
+    }
+}
+
+/// A tenant as `rota ps` shows it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Described {
+    /// What it is doing.
+    pub state: TenantState,
+    /// Bytes on the device.
+    pub resident_bytes: u64,
+    /// Bytes in the arena.
+    pub away_bytes: u64,
+    /// Turns it has had.
+    pub turns: u64,
+    /// How long it has waited for the next one.
+    pub waiting: Duration,
+}
+
+/// The first in the ring behind `last`, other than the one who runs: its turn is over even when the ones behind it
+/// could not have theirs.
+fn behind(ring: &[TenantId], last: TenantId, runner: Option<TenantId>) -> Option<TenantId> {
+    let mut others = ring.iter().copied().filter(|&tenant| Some(tenant) != runner);
+    let first = others.clone().next();
+    others.find(|&tenant| tenant > last).or(first)
+}
+
+/// Members in the order of their numbers, which is the order in which they came.
+type Members = BTreeMap<TenantId, Member>;

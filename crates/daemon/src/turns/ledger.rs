@@ -1,0 +1,325 @@
+//! The ledger: who holds, has been granted and asks for which bytes. Part of the pure core.
+
+use super::{Members, Now, Owned, Rules, Shifted};
+use std::collections::BTreeMap;
+use std::mem;
+use wire::{BLOCK_BYTES, GrantId, HandleId, TenantId};
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    bytes: u64,
+    away: bool,
+    movable: bool,
+}
+
+#[derive(Debug)]
+struct Departed {
+    bytes: u64,
+    /// It hung up and lives: nobody knows for how long.
+    lingers: bool,
+}
+
+/// What is known of one tenant.
+#[derive(Debug, Default)]
+pub(super) struct Member {
+    context: bool,
+    thawed: bool,
+    handles: BTreeMap<HandleId, Held>,
+    granted: BTreeMap<GrantId, u64>,
+    asked: BTreeMap<GrantId, u64>,
+    pub(super) turns: u64,
+    /// Since when it waits for a turn.
+    pub(super) since: Now,
+}
+
+impl Member {
+    /// It has something to run, or wants memory for it.
+    pub(super) fn takes_turns(&self) -> bool {
+        self.context || !self.asked.is_empty()
+    }
+
+    pub(super) fn resident_bytes(&self) -> u64 {
+        self.handles.values().filter(|held| !held.away).map(|held| held.bytes).sum()
+    }
+
+    pub(super) fn away_bytes(&self) -> u64 {
+        self.handles.values().filter(|held| held.away).map(|held| held.bytes).sum()
+    }
+
+    pub(super) fn asked_bytes(&self) -> u64 {
+        self.asked.values().sum()
+    }
+
+    pub(super) fn away(&self) -> impl Iterator<Item = HandleId> {
+        self.handles.iter().filter(|(_, held)| held.away).map(|(&handle, _)| handle)
+    }
+
+    /// What could be moved out, with its size.
+    pub(super) fn movable(&self) -> impl Iterator<Item = (HandleId, u64)> {
+        self.handles
+            .iter()
+            .filter(|(_, held)| held.movable && !held.away)
+            .map(|(&handle, held)| (handle, held.bytes))
+    }
+
+    fn granted_bytes(&self) -> u64 {
+        self.granted.values().sum()
+    }
+
+    fn all_bytes(&self) -> u64 {
+        self.granted_bytes() + self.handles.values().map(|held| held.bytes).sum::<u64>()
+    }
+}
+
+/// All members, and the sizes they share.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    members: Members,
+    /// Device bytes of tenants that left, until the driver has given them back.
+    departed: BTreeMap<TenantId, Departed>,
+    capacity_bytes: u64,
+    reserve_bytes: u64,
+    residue_bytes: u64,
+    arena_bytes: u64,
+}
+
+impl Ledger {
+    pub(super) fn new(rules: &Rules) -> Self {
+        Self {
+            members: Members::new(),
+            departed: BTreeMap::new(),
+            capacity_bytes: rules.capacity_bytes,
+            reserve_bytes: rules.reserve_bytes,
+            residue_bytes: rules.residue_bytes,
+            arena_bytes: rules.arena_bytes,
+        }
+    }
+
+    pub(super) fn member(&self, tenant: TenantId) -> Option<&Member> {
+        self.members.get(&tenant)
+    }
+
+    /// Those who take turns, in their order.
+    pub(super) fn ring(&self) -> Vec<TenantId> {
+        self.members.iter().filter(|(_, member)| member.takes_turns()).map(|(&tenant, _)| tenant).collect()
+    }
+
+    /// Those who take turns and are not frozen.
+    pub(super) fn thawed(&self) -> impl Iterator<Item = TenantId> {
+        self.members.iter().filter(|(_, member)| member.takes_turns() && member.thawed).map(|(&t, _)| t)
+    }
+
+    /// Device bytes in use: handles, grants and contexts. The daemon's own reserve is not among them.
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.residues() + self.held_bytes()
+    }
+
+    /// Device bytes that could be granted now.
+    pub(super) fn room_bytes(&self) -> u64 {
+        self.usable_bytes().saturating_sub(self.held_bytes())
+    }
+
+    /// Would everybody still fit, one at a time, beside one more context?
+    pub(super) fn admits(&self) -> Result<(), String> {
+        let usable = self.usable_bytes().saturating_sub(self.residue_bytes);
+        match self.members.iter().max_by_key(|(_, member)| member.all_bytes() + member.asked_bytes()) {
+            Some((tenant, member)) if member.all_bytes() + member.asked_bytes() > usable => Err(format!(
+                "one more context would leave {} MiB of the GPU, but tenant {tenant} has {} MiB",
+                usable >> 20,
+                (member.all_bytes() + member.asked_bytes()) >> 20
+            )),
+            None if usable == 0 => Err("the GPU as it is treated is too small for one context".into()),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn join(&mut self, tenant: TenantId, now: Now) {
+        let member = Member { thawed: true, since: now, ..Member::default() };
+        assert!(self.members.insert(tenant, member).is_none(), "tenant {tenant} joined twice");
+    }
+
+    pub(super) fn leave(&mut self, tenant: TenantId) {
+        if let Some(member) = self.members.remove(&tenant) {
+            let held = member.resident_bytes() + member.granted_bytes() + self.residue_bytes;
+            self.departed.insert(tenant, Departed { bytes: held, lingers: false });
+        }
+    }
+
+    pub(super) fn bury(&mut self, tenant: TenantId) {
+        self.departed.remove(&tenant);
+    }
+
+    pub(super) fn linger(&mut self, tenant: TenantId) {
+        if let Some(departed) = self.departed.get_mut(&tenant) {
+            departed.lingers = true;
+        }
+    }
+
+    /// Is somebody dying whose memory will be free in a moment?
+    pub(super) fn burials_pending(&self) -> bool {
+        self.departed.values().any(|departed| !departed.lingers)
+    }
+
+    pub(super) fn set_context(&mut self, tenant: TenantId, present: bool, now: Now) {
+        if let Some(member) = self.members.get_mut(&tenant) {
+            if present && !member.context {
+                member.since = now;
+            }
+            member.context = present;
+        }
+    }
+
+    /// Notes a request, or says why it can never be granted.
+    pub(super) fn ask(&mut self, tenant: TenantId, grant: GrantId, bytes: u64) -> Result<(), String> {
+        let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
+        if bytes == 0 || !bytes.is_multiple_of(BLOCK_BYTES) {
+            return Err(format!("{bytes} bytes were asked for, which is not a multiple of {BLOCK_BYTES}"));
+        }
+        let usable = self.usable_bytes();
+        let everybody: u64 =
+            self.members.values().map(|member| member.all_bytes() + member.asked_bytes()).sum();
+        let Some(member) = self.members.get_mut(&tenant) else {
+            return Err("the tenant is not known".into());
+        };
+        let own = member.all_bytes() + member.asked_bytes();
+        if own.saturating_add(bytes) > usable {
+            return Err(format!(
+                "{:.2} GiB more than the {:.2} GiB it has would not fit on the GPU, of which {:.2} GiB are usable",
+                gib(bytes),
+                gib(own),
+                gib(usable)
+            ));
+        }
+        if everybody.saturating_add(bytes) > usable + self.arena_bytes {
+            return Err(format!(
+                "all programs together would have {:.2} GiB, but GPU ({:.2} GiB) and arena ({:.2} GiB) hold less",
+                gib(everybody + bytes),
+                gib(usable),
+                gib(self.arena_bytes)
+            ));
+        }
+        member.asked.insert(grant, bytes);
+        Ok(())
+    }
+
+    /// The size of these handles together.
+    pub(super) fn bytes_of(&self, handles: &[Owned]) -> u64 {
+        let held = |owned: &Owned| self.members.get(&owned.tenant)?.handles.get(&owned.handle);
+        handles.iter().filter_map(held).map(|held| held.bytes).sum()
+    }
+
+    /// Grants requests while there is room besides what is spoken for, those of the runner before the others'. Once
+    /// anybody's memory is away, only the runner grows: what others got now would have to go before their turn.
+    pub(super) fn grant_what_fits(
+        &mut self,
+        runner: Option<TenantId>,
+        spoken_for: u64,
+    ) -> Vec<(TenantId, GrantId)> {
+        let mut room = self.room_bytes().saturating_sub(spoken_for);
+        let mut granted = Vec::new();
+        let crowded = self.members.values().any(|member| member.away_bytes() > 0);
+        let others = self.members.keys().copied().filter(|&tenant| !crowded && Some(tenant) != runner);
+        for tenant in runner.into_iter().chain(others).collect::<Vec<_>>() {
+            let Some(member) = self.members.get_mut(&tenant) else { continue };
+            // In the order they were asked; one that does not fit holds back the later ones, or it would starve.
+            while let Some((&grant, &bytes)) = member.asked.first_key_value() {
+                if bytes > room {
+                    break;
+                }
+                room -= bytes;
+                member.asked.remove(&grant);
+                member.granted.insert(grant, bytes);
+                granted.push((tenant, grant));
+            }
+        }
+        granted
+    }
+
+    /// Takes back what a tenant asks for.
+    pub(super) fn drop_requests(&mut self, tenant: TenantId) -> Vec<GrantId> {
+        let asked = self.members.get_mut(&tenant).map(|member| mem::take(&mut member.asked));
+        asked.unwrap_or_default().into_keys().collect()
+    }
+
+    pub(super) fn allocated(
+        &mut self,
+        tenant: TenantId,
+        grant: GrantId,
+        handle: HandleId,
+        bytes: u64,
+        movable: bool,
+    ) {
+        if let Some(member) = self.members.get_mut(&tenant) {
+            member.granted.remove(&grant);
+            member.handles.insert(handle, Held { bytes, away: false, movable });
+        }
+    }
+
+    pub(super) fn returned(&mut self, tenant: TenantId, grant: GrantId) {
+        if let Some(member) = self.members.get_mut(&tenant) {
+            member.granted.remove(&grant);
+        }
+    }
+
+    pub(super) fn freed(&mut self, handles: &[Owned]) {
+        for owned in handles {
+            if let Some(member) = self.members.get_mut(&owned.tenant) {
+                member.handles.remove(&owned.handle);
+            }
+        }
+    }
+
+    /// What a shift changed.
+    pub(super) fn apply(&mut self, done: &Shifted, now: Now) {
+        for (owned, away) in
+            done.out.iter().map(|owned| (owned, true)).chain(done.into.iter().map(|owned| (owned, false)))
+        {
+            if let Some(held) =
+                self.members.get_mut(&owned.tenant).and_then(|member| member.handles.get_mut(&owned.handle))
+            {
+                held.away = away;
+            }
+        }
+        for tenant in &done.froze {
+            if let Some(member) = self.members.get_mut(tenant) {
+                member.thawed = false;
+                member.since = now;
+            }
+        }
+        if let Some(member) = done.thawed.and_then(|tenant| self.members.get_mut(&tenant)) {
+            member.thawed = true;
+        }
+    }
+
+    pub(super) fn count_turn(&mut self, tenant: TenantId) {
+        if let Some(member) = self.members.get_mut(&tenant) {
+            member.turns += 1;
+        }
+    }
+
+    /// What always holds.
+    pub(super) fn check(&self) {
+        for (tenant, member) in &self.members {
+            assert!(
+                !member.thawed || member.away_bytes() == 0,
+                "tenant {tenant} is thawed with {} bytes away",
+                member.away_bytes()
+            );
+        }
+    }
+
+    /// Whoever has joined will make a context, so its residue counts from the start.
+    fn residues(&self) -> u64 {
+        self.residue_bytes * self.members.len() as u64
+    }
+
+    fn held_bytes(&self) -> u64 {
+        let living: u64 =
+            self.members.values().map(|member| member.resident_bytes() + member.granted_bytes()).sum();
+        living + self.departed.values().map(|departed| departed.bytes).sum::<u64>()
+    }
+
+    fn usable_bytes(&self) -> u64 {
+        self.capacity_bytes.saturating_sub(self.reserve_bytes).saturating_sub(self.residues())
+    }
+}

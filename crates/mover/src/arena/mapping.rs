@@ -1,0 +1,89 @@
+//! The arena's memory: one memfd, mapped shared. A memfd outlives its user, so that another process can take it over.
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use std::ffi::c_void;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+const PAGE_BYTES: usize = 4096;
+
+/// Memory that lives as long as this does.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    file: OwnedFd,
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to nobody else, and its address means the same in every thread.
+unsafe impl Send for Mapping {}
+// SAFETY: shared users get the address only; whoever reads or writes there says why that is sound.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps new memory, all zero, without any page behind it yet.
+    pub(crate) fn new(name: &str, bytes: u64) -> Result<Mapping, Errno> {
+        let file = memfd_create(name, MemfdFlags::CLOEXEC)?;
+        ftruncate(&file, bytes)?;
+        Mapping::of_file(file, bytes)
+    }
+
+    /// Maps a memfd of this size.
+    pub(crate) fn of_file(file: OwnedFd, bytes: u64) -> Result<Mapping, Errno> {
+        let bytes = usize::try_from(bytes).map_err(|_| Errno::OVERFLOW)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address the kernel chooses touches no memory that is in use.
+        let start = unsafe { mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, &file, 0) }?;
+        let start = NonNull::new(start.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        Ok(Mapping { file, start, bytes })
+    }
+
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    /// The address of a range, which must lie within the mapping.
+    pub(crate) fn address(&self, offset: u64, bytes: u64) -> *mut u8 {
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes());
+        assert!(inside, "{bytes} bytes at {offset} leave a mapping of {} bytes", self.bytes);
+        // SAFETY: `offset` is within the mapping, as just checked.
+        unsafe { self.start.as_ptr().add(offset as usize) }
+    }
+
+    /// Puts pages behind a range, so that no later access has to wait or to fail for lack of memory.
+    ///
+    /// Nobody may use the range meanwhile.
+    pub(crate) fn populate(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
+        let start = self.address(offset, bytes);
+        // SAFETY: the range is within our own mapping, and populating keeps its contents.
+        match unsafe { madvise(start.cast::<c_void>(), bytes as usize, Advice::LinuxPopulateWrite) } {
+            Err(Errno::INVAL) => {
+                // Linux before 5.14 cannot populate: touch each page instead.
+                for page in (0..bytes as usize).step_by(PAGE_BYTES) {
+                    // SAFETY: within the range, which nobody else uses; writing back what was read keeps contents.
+                    unsafe {
+                        let byte = start.add(page);
+                        byte.write_volatile(byte.read_volatile());
+                    }
+                }
+                Ok(())
+            }
+            other => other,
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing borrows from it any more.
+        if let Err(error) = unsafe { munmap(self.start.as_ptr().cast::<c_void>(), self.bytes) } {
+            tracing::warn!(%error, bytes = self.bytes, "cannot unmap memory");
+        }
+    }
+}

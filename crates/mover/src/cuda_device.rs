@@ -1,0 +1,317 @@
+//! The real device: imports, copies and marks through the CUDA driver, in the daemon's own context.
+//!
+//! One thread uses it, after [`CudaDevice::make_current`]. Its registrar goes to another thread.
+
+mod context;
+
+pub use context::{CudaRegistrar, Which};
+
+use crate::device::{Capacity, Device, DeviceError, Lane, Mark, Registrar};
+use context::{Context, call, check, find, name, uuid};
+use cuda::types::{
+    CU_EVENT_DISABLE_TIMING, CU_STREAM_NON_BLOCKING, CUdeviceptr, CUevent, CUmemAccess_flags,
+    CUmemAccessDesc, CUmemAllocationHandleType, CUmemGenericAllocationHandle, CUmemLocation,
+    CUmemLocationType, CUstream,
+};
+use cuda::{CUresult, Driver};
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+/// The longest single copy. Both directions at once are faster in pieces of this size than in one.
+const COPY_BYTES_MAX: u64 = 64 << 20;
+
+/// A lane: its stream, and the marks on it that have not passed.
+#[derive(Debug)]
+struct Track {
+    stream: CUstream,
+    marks: VecDeque<(u64, CUevent)>,
+    marks_set: u64,
+    marks_passed: u64,
+}
+
+/// A tenant's memory, imported and mapped.
+#[derive(Debug)]
+pub struct CudaMemory {
+    address: CUdeviceptr,
+    bytes: u64,
+    handle: CUmemGenericAllocationHandle,
+}
+
+/// A GPU. See the module.
+#[derive(Debug)]
+pub struct CudaDevice {
+    context: Arc<Context>,
+    out: Track,
+    into: Track,
+    /// Events that no mark uses now.
+    spare_events: Vec<CUevent>,
+    uuid: String,
+    name: String,
+}
+
+impl CudaDevice {
+    /// Opens a GPU: makes the daemon's context there, and leaves it current on the calling thread.
+    pub fn open(driver: Arc<Driver>, which: &Which) -> Result<CudaDevice, DeviceError> {
+        // SAFETY: initialising has no conditions.
+        unsafe { call!(driver, cuInit(0)) }?;
+        let device = find(&driver, which)?;
+        let uuid = uuid(&driver, device)?;
+        let name = name(&driver, device)?;
+        let context = Arc::new(Context::retain(driver, device)?);
+        context.make_current()?;
+        let out = Track::new(&context.driver)?;
+        let into = Track::new(&context.driver)?;
+        Ok(CudaDevice { context, out, into, spare_events: Vec::new(), uuid, name })
+    }
+
+    fn driver(&self) -> &Driver {
+        &self.context.driver
+    }
+
+    fn track(&mut self, lane: Lane) -> &mut Track {
+        match lane {
+            Lane::Out => &mut self.out,
+            Lane::In => &mut self.into,
+        }
+    }
+
+    fn take_event(&mut self) -> Result<CUevent, DeviceError> {
+        if let Some(event) = self.spare_events.pop() {
+            return Ok(event);
+        }
+        let mut event = CUevent::NULL;
+        // SAFETY: `event` is a place for the result.
+        unsafe { call!(self.driver(), cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING)) }?;
+        Ok(event)
+    }
+
+    /// Maps an imported handle at an address of our own.
+    fn map(&self, handle: CUmemGenericAllocationHandle, bytes: u64) -> Result<CUdeviceptr, DeviceError> {
+        let driver = self.driver();
+        let size = bytes as usize;
+        let mut address = CUdeviceptr(0);
+        // SAFETY: `address` is a place for the result; zeros ask for any alignment and any address.
+        unsafe { call!(driver, cuMemAddressReserve(&mut address, size, 0, CUdeviceptr(0), 0)) }?;
+        // SAFETY: the range was just reserved with this size.
+        let mapped = unsafe { call!(driver, cuMemMap(address, size, 0, handle, 0)) };
+        let location = CUmemLocation { type_: CUmemLocationType::DEVICE, id: self.context.device.0 };
+        let access = CUmemAccessDesc { location, flags: CUmemAccess_flags::READWRITE };
+        let result = mapped.and_then(|()| {
+            // SAFETY: the range was just mapped, and there is one descriptor.
+            let accessible = unsafe { call!(driver, cuMemSetAccess(address, size, &access, 1)) };
+            if accessible.is_err() {
+                // SAFETY: the range was just mapped, and nothing uses it yet.
+                warn_if_failed(unsafe { call!(driver, cuMemUnmap(address, size)) });
+            }
+            accessible
+        });
+        if let Err(error) = result {
+            // SAFETY: the range was just reserved, and nothing is mapped there.
+            warn_if_failed(unsafe { call!(driver, cuMemAddressFree(address, size)) });
+            return Err(error);
+        }
+        Ok(address)
+    }
+}
+
+fn warn_if_failed(result: Result<(), DeviceError>) {
+    if let Err(error) = result {
+        tracing::warn!(%error, "cannot undo a step that failed");
+    }
+}
+
+impl Track {
+    fn new(driver: &Driver) -> Result<Track, DeviceError> {
+        let mut stream = CUstream::NULL;
+        // SAFETY: `stream` is a place for the result.
+        unsafe { call!(driver, cuStreamCreate(&mut stream, CU_STREAM_NON_BLOCKING)) }?;
+        Ok(Track { stream, marks: VecDeque::new(), marks_set: 0, marks_passed: 0 })
+    }
+}
+
+/// The pieces of a copy: offset and size of each.
+fn pieces(bytes: u64) -> impl Iterator<Item = (u64, u64)> {
+    (0..bytes).step_by(COPY_BYTES_MAX as usize).map(move |at| (at, COPY_BYTES_MAX.min(bytes - at)))
+}
+
+impl CudaMemory {
+    fn check_range(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
+            return Err(DeviceError::OutOfRange { offset, bytes, memory_bytes: self.bytes });
+        }
+        Ok(())
+    }
+}
+
+impl Device for CudaDevice {
+    type Memory = CudaMemory;
+
+    fn attach(&mut self) -> Result<(), DeviceError> {
+        self.context.make_current()
+    }
+
+    fn import(&mut self, file: OwnedFd, bytes: u64) -> Result<CudaMemory, DeviceError> {
+        let mut handle = CUmemGenericAllocationHandle(0);
+        // The driver takes the descriptor's number in place of a pointer, and keeps no hold of the descriptor.
+        let number = file.as_raw_fd() as usize as *mut c_void;
+        let kind = CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR;
+        // SAFETY: `handle` is a place for the result, and `number` an open descriptor.
+        unsafe { call!(self.driver(), cuMemImportFromShareableHandle(&mut handle, number, kind)) }?;
+        match self.map(handle, bytes) {
+            Ok(address) => Ok(CudaMemory { address, bytes, handle }),
+            Err(error) => {
+                // SAFETY: the handle was just imported, and nothing is mapped.
+                warn_if_failed(unsafe { call!(self.driver(), cuMemRelease(handle)) });
+                Err(error)
+            }
+        }
+    }
+
+    fn release(&mut self, memory: CudaMemory) -> Result<(), DeviceError> {
+        let size = memory.bytes as usize;
+        let driver = self.driver();
+        // SAFETY: the caller says that no copy is under way, and `memory` is gone after this.
+        unsafe {
+            let unmapped = call!(driver, cuMemUnmap(memory.address, size));
+            let released = call!(driver, cuMemRelease(memory.handle));
+            let freed = unmapped.clone().and_then(|()| call!(driver, cuMemAddressFree(memory.address, size)));
+            unmapped.and(released).and(freed)
+        }
+    }
+
+    unsafe fn copy_out(
+        &mut self,
+        memory: &CudaMemory,
+        offset: u64,
+        to: *mut u8,
+        bytes: u64,
+    ) -> Result<(), DeviceError> {
+        memory.check_range(offset, bytes)?;
+        for (at, length) in pieces(bytes) {
+            let from = CUdeviceptr(memory.address.0 + offset + at);
+            // SAFETY: the device range is inside `memory`, as checked; the caller answers for the host range.
+            unsafe {
+                let to = to.add(at as usize).cast::<c_void>();
+                call!(self.driver(), cuMemcpyDtoHAsync_v2(to, from, length as usize, self.out.stream))?;
+            }
+        }
+        Ok(())
+    }
+
+    unsafe fn copy_in(
+        &mut self,
+        memory: &CudaMemory,
+        offset: u64,
+        from: *const u8,
+        bytes: u64,
+    ) -> Result<(), DeviceError> {
+        memory.check_range(offset, bytes)?;
+        for (at, length) in pieces(bytes) {
+            let to = CUdeviceptr(memory.address.0 + offset + at);
+            // SAFETY: the device range is inside `memory`, as checked; the caller answers for the host range.
+            unsafe {
+                let from = from.add(at as usize).cast::<c_void>();
+                call!(self.driver(), cuMemcpyHtoDAsync_v2(to, from, length as usize, self.into.stream))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn mark(&mut self, lane: Lane) -> Result<Mark, DeviceError> {
+        let event = self.take_event()?;
+        let stream = self.track(lane).stream;
+        // SAFETY: event and stream are of this context, and alive.
+        if let Err(error) = unsafe { call!(self.driver(), cuEventRecord(event, stream)) } {
+            self.spare_events.push(event);
+            return Err(error);
+        }
+        let track = self.track(lane);
+        track.marks_set += 1;
+        let number = track.marks_set;
+        track.marks.push_back((number, event));
+        Ok(Mark { lane, number })
+    }
+
+    fn passed(&mut self, mark: Mark) -> Result<bool, DeviceError> {
+        // A lane is in order: only the oldest mark is worth a look.
+        while self.track(mark.lane).marks_passed < mark.number {
+            let Some(&(number, event)) = self.track(mark.lane).marks.front() else { break };
+            // SAFETY: the event is alive: it is destroyed with the device only.
+            match unsafe { (self.driver().cuEventQuery)(event) } {
+                CUresult::NOT_READY => return Ok(false),
+                result => check("cuEventQuery", result)?,
+            }
+            let track = self.track(mark.lane);
+            track.marks.pop_front();
+            track.marks_passed = number;
+            self.spare_events.push(event);
+        }
+        Ok(true)
+    }
+
+    fn drain(&mut self) -> Result<(), DeviceError> {
+        for stream in [self.out.stream, self.into.stream] {
+            // SAFETY: the stream is alive.
+            unsafe { call!(self.driver(), cuStreamSynchronize(stream)) }?;
+        }
+        Ok(())
+    }
+
+    fn registrar(&self) -> Box<dyn Registrar> {
+        Box::new(CudaRegistrar { context: Arc::clone(&self.context) })
+    }
+
+    fn capacity(&mut self) -> Result<Capacity, DeviceError> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both are places for results.
+        unsafe { call!(self.driver(), cuMemGetInfo_v2(&mut free, &mut total)) }?;
+        Ok(Capacity { free_bytes: free as u64, total_bytes: total as u64 })
+    }
+
+    fn uuid(&self) -> &str {
+        &self.uuid
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for CudaDevice {
+    fn drop(&mut self) {
+        warn_if_failed(self.context.make_current());
+        warn_if_failed(self.drain());
+        let events = self.out.marks.drain(..).chain(self.into.marks.drain(..)).map(|(_, event)| event);
+        for event in events.chain(self.spare_events.drain(..)) {
+            // SAFETY: nothing is under way, and nobody uses the event after this.
+            warn_if_failed(unsafe { call!(self.context.driver, cuEventDestroy_v2(event)) });
+        }
+        for stream in [self.out.stream, self.into.stream] {
+            // SAFETY: nothing is under way, and nobody uses the stream after this.
+            warn_if_failed(unsafe { call!(self.context.driver, cuStreamDestroy_v2(stream)) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_cut_into_pieces_that_cover_all() {
+        assert_eq!(pieces(0).count(), 0);
+        assert_eq!(pieces(COPY_BYTES_MAX).collect::<Vec<_>>(), [(0, COPY_BYTES_MAX)]);
+        let cut: Vec<_> = pieces(2 * COPY_BYTES_MAX + 5).collect();
+        assert_eq!(cut, [(0, COPY_BYTES_MAX), (COPY_BYTES_MAX, COPY_BYTES_MAX), (2 * COPY_BYTES_MAX, 5)]);
+    }
+
+    #[test]
+    fn a_device_can_go_to_another_thread() {
+        fn is_send<T: Send>() {}
+        is_send::<CudaDevice>();
+        is_send::<CudaRegistrar>();
+        is_send::<crate::Mover<CudaDevice>>();
+    }
+}

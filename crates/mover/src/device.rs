@@ -1,0 +1,142 @@
+//! What the mover needs of a GPU, as a trait, so that everything else is tested without one.
+//!
+//! Copies are started, never waited for: each [`Lane`] does what was started on it in that order, and a [`Mark`] tells
+//! when everything before it is done.
+
+use cuda::CUresult;
+use std::os::fd::OwnedFd;
+
+/// A direction of copying. The two lanes run at the same time; within one, copies end in the order they were started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// From the device to the host.
+    Out,
+    /// From the host to the device.
+    In,
+}
+
+/// A point on a lane: passed when everything that was started on the lane before it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Mark {
+    /// On which lane.
+    pub lane: Lane,
+    /// The how manieth mark of that lane, counted from 1.
+    pub number: u64,
+}
+
+/// Device memory as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Bytes that nobody uses.
+    pub free_bytes: u64,
+    /// All bytes.
+    pub total_bytes: u64,
+}
+
+/// Why the device did not do something.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    /// A driver call failed.
+    #[error("{call} failed: {code}")]
+    Call {
+        /// The driver function.
+        call: &'static str,
+        /// What it returned.
+        code: CUresult,
+    },
+    /// A copy would leave its memory.
+    #[error("a copy of {bytes} bytes at {offset} leaves its memory of {memory_bytes} bytes")]
+    OutOfRange {
+        /// Where it starts.
+        offset: u64,
+        /// How long it is.
+        bytes: u64,
+        /// The size of the memory.
+        memory_bytes: u64,
+    },
+    /// No such device.
+    #[error("no GPU {wanted}; there are: {found}")]
+    NoSuchDevice {
+        /// Index or UUID that was asked for.
+        wanted: String,
+        /// The UUIDs there are.
+        found: String,
+    },
+}
+
+/// A GPU as the mover sees it.
+pub trait Device {
+    /// Memory of a tenant that is imported and mapped here. Must go back through [`Device::release`].
+    type Memory;
+
+    /// Makes the device usable on the calling thread; called once there before anything else.
+    fn attach(&mut self) -> Result<(), DeviceError>;
+
+    /// Imports a handle by its file and maps it here.
+    fn import(&mut self, file: OwnedFd, bytes: u64) -> Result<Self::Memory, DeviceError>;
+
+    /// Drops an import. No copy of it may be under way. After an error the memory may still be held.
+    fn release(&mut self, memory: Self::Memory) -> Result<(), DeviceError>;
+
+    /// Starts a copy to the host, on [`Lane::Out`].
+    ///
+    /// # Safety
+    /// `to` must be valid for writes of `bytes` bytes, registered, and untouched by others until a mark set after
+    /// this call has passed. `memory` must not be released before that either.
+    unsafe fn copy_out(
+        &mut self,
+        memory: &Self::Memory,
+        offset: u64,
+        to: *mut u8,
+        bytes: u64,
+    ) -> Result<(), DeviceError>;
+
+    /// Starts a copy from the host, on [`Lane::In`].
+    ///
+    /// # Safety
+    /// `from` must be valid for reads of `bytes` bytes, registered, and not written by others until a mark set after
+    /// this call has passed. `memory` must not be released before that either.
+    unsafe fn copy_in(
+        &mut self,
+        memory: &Self::Memory,
+        offset: u64,
+        from: *const u8,
+        bytes: u64,
+    ) -> Result<(), DeviceError>;
+
+    /// Sets a mark behind everything that was started on this lane so far.
+    fn mark(&mut self, lane: Lane) -> Result<Mark, DeviceError>;
+
+    /// Whether a mark has passed. An error means that what was started before the mark may never be done.
+    fn passed(&mut self, mark: Mark) -> Result<bool, DeviceError>;
+
+    /// Waits until nothing is under way on either lane.
+    fn drain(&mut self) -> Result<(), DeviceError>;
+
+    /// What registers host memory with this device, from any thread.
+    fn registrar(&self) -> Box<dyn Registrar>;
+
+    /// How much memory there is, and how much is free.
+    fn capacity(&mut self) -> Result<Capacity, DeviceError>;
+
+    /// The device's id, as `GPU-…`.
+    fn uuid(&self) -> &str;
+
+    /// The device's name, for people.
+    fn name(&self) -> &str;
+}
+
+/// Pins host memory for fast copies. Its calls may take milliseconds each, so a thread of its own makes them.
+pub trait Registrar: Send {
+    /// Pins this range.
+    ///
+    /// # Safety
+    /// The range must be mapped, and stay so until it is unregistered.
+    unsafe fn register(&mut self, start: *mut u8, bytes: u64) -> Result<(), DeviceError>;
+
+    /// Undoes [`Registrar::register`] of the range that starts here.
+    ///
+    /// # Safety
+    /// No copy from or to the range may be under way.
+    unsafe fn unregister(&mut self, start: *mut u8) -> Result<(), DeviceError>;
+}

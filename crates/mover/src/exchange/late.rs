@@ -1,0 +1,73 @@
+//! What tenants say when no exchange waits for it: after one was given up, or between two.
+
+use super::{Reply, Tenants, requests};
+use crate::device::Device;
+use crate::exchange::MoveError;
+use crate::{HandleKey, Mover};
+
+impl<D: Device> Mover<D> {
+    /// Takes in what a tenant says outside of an exchange. Ends moves that were given up, as far as this answers them.
+    pub fn late(&mut self, reply: Reply, tenants: &mut dyn Tenants) {
+        self.end_given_up(tenants);
+        self.settle(reply, tenants);
+    }
+
+    /// The same, but looks at no copies: an exchange does that for its own.
+    pub(super) fn settle(&mut self, reply: Reply, tenants: &mut dyn Tenants) {
+        match reply {
+            Reply::Unmapped { owner, handles } => {
+                for handle in handles {
+                    let key = HandleKey { owner, handle };
+                    if self.unmapped(key).or_else(|| self.backed_out(key)).is_none() {
+                        tracing::debug!(%key, "unmapped, which nobody waits for");
+                    }
+                }
+            }
+            Reply::Created { owner, handles, files } => {
+                // The move was given up: the memory is not filled, but handed back. Files without a taker close here.
+                let mut files = files.into_iter();
+                for handle in handles {
+                    let key = HandleKey { owner, handle };
+                    drop(files.next());
+                    match self.created(key, None) {
+                        Err(MoveError::NoFile) => self.ask_to_unmap(&[key], tenants),
+                        _ => tracing::debug!(%key, "created, which nobody waits for"),
+                    }
+                }
+            }
+            Reply::Failed { owner, handles, code, call } => {
+                for handle in handles {
+                    let key = HandleKey { owner, handle };
+                    tracing::warn!(%key, code, call, "a tenant failed after its move was given up");
+                    self.unmap_failed(key);
+                    self.create_failed(key);
+                }
+            }
+            Reply::Gone { owner } => {
+                self.drop_owner(owner);
+            }
+            Reply::Freed { owner, handles } => {
+                for handle in handles {
+                    if let Err(error) = self.drop_handle(HandleKey { owner, handle }) {
+                        tracing::warn!(%error, "a tenant freed what is not there");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends copies of moves that were given up.
+    pub(super) fn end_given_up(&mut self, tenants: &mut dyn Tenants) {
+        self.reap();
+        let backing_out = self.sweep();
+        self.ask_to_unmap(&backing_out, tenants);
+    }
+
+    fn ask_to_unmap(&mut self, keys: &[HandleKey], tenants: &mut dyn Tenants) {
+        for (owner, handles) in requests(keys) {
+            if tenants.unmap(owner, &handles).is_err() {
+                self.drop_owner(owner);
+            }
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! How an exchange goes: one loop that looks at copies, takes [`answers`], and starts whatever can start.
+
+mod answers;
+
+use super::{MoveError, Outcome, Plan, Reply, Step, Stuck, Tenants, requests};
+use crate::device::Device;
+use crate::mover::{CopyState, Started};
+use crate::{HandleKey, Mover};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Pieces of copies out that are started ahead. A driver's queue has a limit, and waits when it is full.
+const PIECES_AHEAD_MAX: usize = 256;
+/// How long to wait for an answer before looking at the copies again.
+const WAIT: Duration = Duration::from_micros(100);
+/// Answers that are taken before the copies are looked at again.
+const REPLIES_PER_ROUND_MAX: usize = 64;
+
+impl<D: Device> Mover<D> {
+    /// Moves handles out and others in, both at once. Returns when all is done, or nothing can go on.
+    ///
+    /// Tenants get their requests through `tenants`; their answers, and word of tenants that go away or free handles,
+    /// come through `replies`.
+    pub fn exchange(&mut self, plan: Plan, tenants: &mut dyn Tenants, replies: &Receiver<Reply>) -> Outcome {
+        self.end_given_up(tenants);
+        let mut run = Run::new(self, plan, tenants);
+        run.drive(replies);
+        run.outcome
+    }
+}
+
+/// What a tenant was asked for.
+#[derive(Debug)]
+enum Asked {
+    Unmap,
+    Create,
+    /// To unmap memory that could not be filled, for this reason.
+    BackOut(MoveError),
+}
+
+struct Run<'a, D: Device> {
+    mover: &'a mut Mover<D>,
+    tenants: &'a mut dyn Tenants,
+    /// Not started yet, in order.
+    waiting_out: VecDeque<HandleKey>,
+    waiting_in: VecDeque<HandleKey>,
+    /// Copies under way, in order, those out with the number of their pieces.
+    copying_out: VecDeque<(HandleKey, usize)>,
+    copying_in: VecDeque<HandleKey>,
+    /// Copied out, or not to be filled: to be unmapped by the tenant.
+    to_unmap: Vec<HandleKey>,
+    /// Waiting for the tenant's answer.
+    asked: BTreeMap<HandleKey, Asked>,
+    /// Freed by their tenants while they were on the device: their bytes become room.
+    freed_on_device: BTreeSet<HandleKey>,
+    room_bytes: u64,
+    deadline: Duration,
+    start: Instant,
+    outcome: Outcome,
+}
+
+impl<'a, D: Device> Run<'a, D> {
+    fn new(mover: &'a mut Mover<D>, plan: Plan, tenants: &'a mut dyn Tenants) -> Run<'a, D> {
+        let mut outcome = Outcome::default();
+        let mut seen = BTreeSet::new();
+        let mut admit = |keys: Vec<HandleKey>, check: &dyn Fn(HandleKey) -> Result<(), MoveError>| {
+            let mut admitted = VecDeque::new();
+            for key in keys {
+                if !seen.insert(key) {
+                    tracing::warn!(%key, "twice in one plan");
+                    continue;
+                }
+                match check(key) {
+                    Ok(()) => admitted.push_back(key),
+                    Err(error) => outcome.failed.push((key, error)),
+                }
+            }
+            admitted
+        };
+        let waiting_out = admit(plan.out, &|key| mover.check_out(key));
+        let waiting_in = admit(plan.into, &|key| mover.check_in(key));
+        Run {
+            mover,
+            tenants,
+            waiting_out,
+            waiting_in,
+            copying_out: VecDeque::new(),
+            copying_in: VecDeque::new(),
+            to_unmap: Vec::new(),
+            asked: BTreeMap::new(),
+            freed_on_device: BTreeSet::new(),
+            room_bytes: plan.room_bytes,
+            deadline: plan.deadline,
+            start: Instant::now(),
+            outcome,
+        }
+    }
+
+    fn drive(&mut self, replies: &Receiver<Reply>) {
+        let mut last_progress = Instant::now();
+        loop {
+            let mut progress = false;
+            for reply in replies.try_iter().take(REPLIES_PER_ROUND_MAX) {
+                self.take(reply);
+                progress = true;
+            }
+            progress |= self.look_at_copies();
+            progress |= self.ask_unmaps();
+            progress |= self.ask_creates();
+            progress |= self.start_copies_out();
+            if self.is_done() {
+                return;
+            }
+            if !progress && !self.is_under_way() {
+                // Out of order is better than not at all.
+                progress = self.start_any_out() || self.ask_any_create();
+                let may_get_space = !self.waiting_out.is_empty() && self.mover.arena_mut().is_growing();
+                if !progress && !may_get_space {
+                    return self.give_up(None);
+                }
+            }
+            if progress {
+                last_progress = Instant::now();
+                continue;
+            }
+            let idle = last_progress.elapsed();
+            if idle >= self.deadline {
+                return self.give_up(Some(idle));
+            }
+            match replies.recv_timeout(WAIT) {
+                Ok(reply) => {
+                    self.take(reply);
+                    last_progress = Instant::now();
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                // Nobody answers any more: copies under way still end, the rest runs into the deadline.
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(WAIT),
+            }
+        }
+    }
+
+    fn is_under_way(&self) -> bool {
+        !(self.copying_out.is_empty()
+            && self.copying_in.is_empty()
+            && self.to_unmap.is_empty()
+            && self.asked.is_empty())
+            || self.mover.has_graves()
+    }
+
+    fn is_done(&self) -> bool {
+        self.waiting_out.is_empty() && self.waiting_in.is_empty() && !self.is_under_way()
+    }
+
+    /// Looks at the oldest copy of each lane, and goes on with what has ended.
+    fn look_at_copies(&mut self) -> bool {
+        let mut progress = self.mover.passed_waypoint();
+        while let Some(&(key, _)) = self.copying_out.front() {
+            match self.mover.look_out(key) {
+                CopyState::UnderWay => break,
+                CopyState::Done => self.to_unmap.push(key),
+                CopyState::Failed(error) => self.outcome.failed.push((key, error)),
+                CopyState::None => {}
+            }
+            self.copying_out.pop_front();
+            progress = true;
+        }
+        while let Some(&key) = self.copying_in.front() {
+            match self.mover.look_in(key) {
+                CopyState::UnderWay => break,
+                CopyState::Done => {
+                    self.outcome.bytes_in += self.mover.bytes_of(key);
+                    self.outcome.moved_in.push(key);
+                    self.outcome.into.end = self.start.elapsed();
+                }
+                CopyState::Failed(error) => self.back_out(key, error),
+                CopyState::None => {}
+            }
+            self.copying_in.pop_front();
+            progress = true;
+        }
+        for (key, freed_bytes) in self.mover.reap() {
+            if self.freed_on_device.remove(&key) {
+                self.room_bytes += freed_bytes;
+            }
+            progress = true;
+        }
+        progress
+    }
+
+    /// Starts copies out, in order, as far as there is arena space.
+    fn start_copies_out(&mut self) -> bool {
+        let mut progress = false;
+        let mut pieces: usize = self.copying_out.iter().map(|(_, pieces)| pieces).sum();
+        while pieces < PIECES_AHEAD_MAX
+            && let Some(&key) = self.waiting_out.front()
+        {
+            match self.start_out(key) {
+                Some(started) => pieces += started,
+                None => break,
+            }
+            self.waiting_out.pop_front();
+            progress = true;
+        }
+        progress
+    }
+
+    /// Starts any one copy out for which there is arena space.
+    fn start_any_out(&mut self) -> bool {
+        let started =
+            (0..self.waiting_out.len()).find(|&index| self.start_out(self.waiting_out[index]).is_some());
+        started.and_then(|index| self.waiting_out.remove(index)).is_some()
+    }
+
+    /// Starts a copy out, or notes why it failed. None: there is no arena space for it. Else the number of pieces.
+    fn start_out(&mut self, key: HandleKey) -> Option<usize> {
+        match self.mover.start_out(key) {
+            Ok(Started::NoSpace) => None,
+            Ok(Started::Pieces(pieces)) => {
+                if self.copying_out.is_empty() && self.outcome.out.end.is_zero() {
+                    self.outcome.out.start = self.start.elapsed();
+                    self.outcome.out.end = self.outcome.out.start;
+                }
+                self.copying_out.push_back((key, pieces));
+                Some(pieces)
+            }
+            Err(error) => {
+                self.outcome.failed.push((key, error));
+                Some(0)
+            }
+        }
+    }
+
+    /// Asks tenants to unmap what is copied out.
+    fn ask_unmaps(&mut self) -> bool {
+        let keys = std::mem::take(&mut self.to_unmap);
+        for &key in &keys {
+            self.asked.entry(key).or_insert(Asked::Unmap);
+        }
+        for (owner, handles) in requests(&keys) {
+            if self.tenants.unmap(owner, &handles).is_err() {
+                self.lose(owner);
+            }
+        }
+        !keys.is_empty()
+    }
+
+    /// Asks tenants to create memory for what comes in, in order, as far as there is room.
+    fn ask_creates(&mut self) -> bool {
+        let mut keys = Vec::new();
+        while let Some(&key) = self.waiting_in.front()
+            && self.mover.bytes_of(key) <= self.room_bytes
+        {
+            self.waiting_in.pop_front();
+            self.reserve(key, &mut keys);
+        }
+        self.request_creates(&keys);
+        !keys.is_empty()
+    }
+
+    /// Asks for any one handle for which there is room.
+    fn ask_any_create(&mut self) -> bool {
+        let fits = |key: &HandleKey| self.mover.bytes_of(*key) <= self.room_bytes;
+        let Some(index) = self.waiting_in.iter().position(fits) else { return false };
+        let mut keys = Vec::new();
+        if let Some(key) = self.waiting_in.remove(index) {
+            self.reserve(key, &mut keys);
+        }
+        self.request_creates(&keys);
+        true
+    }
+
+    /// Takes room for a handle that is to be created.
+    fn reserve(&mut self, key: HandleKey, keys: &mut Vec<HandleKey>) {
+        match self.mover.creating(key) {
+            Ok(()) => {
+                self.room_bytes -= self.mover.bytes_of(key);
+                self.asked.insert(key, Asked::Create);
+                keys.push(key);
+            }
+            Err(error) => self.outcome.failed.push((key, error)),
+        }
+    }
+
+    fn request_creates(&mut self, keys: &[HandleKey]) {
+        if !keys.is_empty() && self.outcome.into.end.is_zero() {
+            self.outcome.into.start = self.start.elapsed();
+            self.outcome.into.end = self.outcome.into.start;
+        }
+        for (owner, handles) in requests(keys) {
+            if self.tenants.create(owner, &handles).is_err() {
+                self.lose(owner);
+            }
+        }
+    }
+
+    /// Ends with what is not done: nothing can start, or nothing has moved for this long.
+    fn give_up(&mut self, idle: Option<Duration>) {
+        let next_out = self.waiting_out.front().copied();
+        let next_in = self.waiting_in.front().copied();
+        if !self.is_under_way() {
+            self.outcome.stuck = match (next_out, next_in) {
+                (Some(key), _) => Some(Stuck::NoArenaSpace {
+                    need_bytes: self.mover.bytes_of(key),
+                    free_bytes: self.mover.arena_mut().free_bytes(),
+                    ready_bytes: self.mover.arena_mut().ready_bytes(),
+                }),
+                (None, Some(key)) => {
+                    Some(Stuck::NoRoom { need_bytes: self.mover.bytes_of(key), room_bytes: self.room_bytes })
+                }
+                (None, None) => None,
+            };
+        }
+        let after = idle.unwrap_or_default();
+        let late = |step| MoveError::Deadline { step, after };
+        let failed = &mut self.outcome.failed;
+        failed.extend(self.copying_out.drain(..).map(|(key, _)| (key, late(Step::CopyOut))));
+        failed.extend(self.copying_in.drain(..).map(|key| (key, late(Step::CopyIn))));
+        for (key, asked) in std::mem::take(&mut self.asked) {
+            let step = match asked {
+                Asked::Unmap => Step::Unmap,
+                Asked::Create => Step::Create,
+                Asked::BackOut(_) => Step::BackOut,
+            };
+            failed.push((key, late(step)));
+        }
+        let waiting = self.waiting_out.drain(..).chain(self.waiting_in.drain(..));
+        failed.extend(waiting.map(|key| (key, MoveError::NotStarted)));
+    }
+}

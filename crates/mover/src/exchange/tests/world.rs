@@ -1,0 +1,245 @@
+//! Tenants for tests: handles are memfds with known contents, and somebody counts the bytes on the device.
+
+use crate::arena::mapping::Mapping;
+use crate::exchange::{Gone, HANDLES_PER_REQUEST_MAX, Reply, Tenants};
+use crate::fake_device::Imports;
+use crate::{HandleKey, Owner};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// One word in so many bytes has contents that are checked.
+const STRIDE: u64 = 256;
+
+/// Memory of a tenant on the device.
+struct Physical {
+    mapping: Mapping,
+    inode: u64,
+}
+
+impl Physical {
+    fn new(bytes: u64) -> Physical {
+        let mapping = Mapping::new("handle", bytes).expect("a small memfd");
+        let inode = rustix::fs::fstat(mapping.file()).expect("an open file").st_ino;
+        Physical { mapping, inode }
+    }
+
+    fn word(&self, index: u64) -> *mut u64 {
+        #[allow(clippy::cast_ptr_alignment)] // A multiple of STRIDE from a page's start.
+        self.mapping.address(index * STRIDE, 8).cast::<u64>()
+    }
+
+    fn words(&self) -> u64 {
+        self.mapping.bytes() / STRIDE
+    }
+
+    fn fill(&self, seed: u64) {
+        for index in 0..self.words() {
+            // SAFETY: within the mapping, aligned, and only tests on this thread use it now.
+            unsafe { self.word(index).write(expected(seed, index)) };
+        }
+    }
+
+    fn wrong_words(&self, seed: u64) -> u64 {
+        // SAFETY: as above.
+        let is_wrong = |index: &u64| unsafe { self.word(*index).read() } != expected(seed, *index);
+        (0..self.words()).filter(is_wrong).count() as u64
+    }
+
+    fn file(&self) -> OwnedFd {
+        self.mapping.file().try_clone_to_owned().expect("a descriptor is free")
+    }
+}
+
+fn expected(seed: u64, index: u64) -> u64 {
+    (seed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}
+
+/// Something that happens to a tenant.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    /// It dies.
+    Dies(Owner),
+    /// It frees a handle.
+    Frees(HandleKey),
+}
+
+/// What happens at a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Twist {
+    /// This, before it is handled.
+    Before(Event),
+    /// This, after it is answered.
+    After(Event),
+    /// The tenant fails.
+    Fails,
+    /// The tenant says nothing.
+    Silent,
+}
+
+/// All tenants, and the device's bytes.
+pub(super) struct World {
+    replies: Sender<Reply>,
+    imports: Imports,
+    capacity: u64,
+    pub(super) most_used: u64,
+    sizes: BTreeMap<HandleKey, u64>,
+    mapped: BTreeMap<HandleKey, Physical>,
+    /// What dead tenants had: not torn down yet.
+    undead: Vec<Physical>,
+    pub(super) dead: BTreeSet<Owner>,
+    /// Requests about single handles so far.
+    pub(super) requests: u64,
+    /// What happens at which request.
+    pub(super) twist: Option<(u64, Twist)>,
+    /// Replies that a silent tenant has not sent.
+    pub(super) held_back: Vec<Reply>,
+}
+
+/// The tenants as the exchange sees them.
+#[derive(Clone)]
+pub(super) struct FakeTenants(Arc<Mutex<World>>);
+
+impl FakeTenants {
+    pub(super) fn new(replies: Sender<Reply>, imports: Imports, capacity: u64) -> FakeTenants {
+        FakeTenants(Arc::new(Mutex::new(World {
+            replies,
+            imports,
+            capacity,
+            most_used: 0,
+            sizes: BTreeMap::new(),
+            mapped: BTreeMap::new(),
+            undead: Vec::new(),
+            dead: BTreeSet::new(),
+            requests: 0,
+            twist: None,
+            held_back: Vec::new(),
+        })))
+    }
+
+    pub(super) fn world(&self) -> MutexGuard<'_, World> {
+        self.0.lock().expect("no test thread has panicked")
+    }
+}
+
+impl World {
+    /// A new handle with contents that depend on its key; its file.
+    pub(super) fn allocate(&mut self, key: HandleKey, bytes: u64) -> OwnedFd {
+        let physical = Physical::new(bytes);
+        physical.fill(seed(key));
+        let file = physical.file();
+        self.sizes.insert(key, bytes);
+        self.mapped.insert(key, physical);
+        self.count();
+        file
+    }
+
+    /// Words of a handle that are wrong; None if the tenant has no memory for it.
+    pub(super) fn wrong_words(&self, key: HandleKey) -> Option<u64> {
+        self.mapped.get(&key).map(|physical| physical.wrong_words(seed(key)))
+    }
+
+    /// The handles that have not been freed, of tenants that live.
+    pub(super) fn living(&self) -> Vec<(HandleKey, u64)> {
+        self.sizes.iter().map(|(&key, &bytes)| (key, bytes)).collect()
+    }
+
+    /// Frees what dead tenants had.
+    pub(super) fn tear_down(&mut self) {
+        self.undead.clear();
+    }
+
+    pub(super) fn happen(&mut self, event: Event) {
+        match event {
+            Event::Dies(owner) => {
+                self.dead.insert(owner);
+                self.sizes.retain(|key, _| key.owner != owner);
+                let (dead, mapped) =
+                    std::mem::take(&mut self.mapped).into_iter().partition(|(key, _)| key.owner == owner);
+                self.mapped = mapped;
+                let dead: BTreeMap<HandleKey, Physical> = dead;
+                self.undead.extend(dead.into_values());
+                self.send(Reply::Gone { owner });
+            }
+            Event::Frees(key) => {
+                if self.sizes.remove(&key).is_some() {
+                    self.mapped.remove(&key);
+                    self.send(Reply::Freed { owner: key.owner, handles: vec![key.handle] });
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, reply: Reply) {
+        self.replies.send(reply).expect("the test keeps the receiver");
+    }
+
+    /// Sums up the bytes on the device: what a tenant has mapped or the mover has imported.
+    fn count(&mut self) {
+        let mut physical = self.imports.lock().expect("no panic").clone();
+        for held in self.mapped.values().chain(&self.undead) {
+            physical.insert(held.inode, held.mapping.bytes());
+        }
+        let used: u64 = physical.values().sum();
+        self.most_used = self.most_used.max(used);
+        assert!(used <= self.capacity, "{used} bytes on a device of {}", self.capacity);
+    }
+
+    fn request(&mut self, owner: Owner, handles: &[u64], is_create: bool) -> Result<(), Gone> {
+        assert!(!handles.is_empty() && handles.len() <= HANDLES_PER_REQUEST_MAX);
+        for &handle in handles {
+            let key = HandleKey { owner, handle };
+            self.requests += 1;
+            let now = self.requests;
+            let twist = self.twist.take_if(|(at, _)| *at == now).map(|(_, twist)| twist);
+            if let Some(Twist::Before(event)) = twist {
+                self.happen(event);
+            }
+            if self.dead.contains(&owner) {
+                // Half of the time the send fails, else the message is lost.
+                if self.requests.is_multiple_of(2) {
+                    return Err(Gone);
+                }
+                continue;
+            }
+            let known = self.sizes.contains_key(&key) && self.mapped.contains_key(&key) != is_create;
+            let reply = if !known || matches!(twist, Some(Twist::Fails)) {
+                Reply::Failed { owner, handles: vec![handle], code: 2, call: "cuMemCreate".to_owned() }
+            } else if is_create {
+                let physical = Physical::new(self.sizes[&key]);
+                physical.fill(!seed(key));
+                let files = vec![physical.file()];
+                self.mapped.insert(key, physical);
+                self.count();
+                Reply::Created { owner, handles: vec![handle], files }
+            } else {
+                self.mapped.remove(&key);
+                Reply::Unmapped { owner, handles: vec![handle] }
+            };
+            if let Some(Twist::Silent) = twist {
+                self.held_back.push(reply);
+            } else {
+                self.send(reply);
+            }
+            if let Some(Twist::After(event)) = twist {
+                self.happen(event);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn seed(key: HandleKey) -> u64 {
+    (u64::from(key.owner.0) << 32) | key.handle
+}
+
+impl Tenants for FakeTenants {
+    fn unmap(&mut self, owner: Owner, handles: &[u64]) -> Result<(), Gone> {
+        self.world().request(owner, handles, false)
+    }
+
+    fn create(&mut self, owner: Owner, handles: &[u64]) -> Result<(), Gone> {
+        self.world().request(owner, handles, true)
+    }
+}

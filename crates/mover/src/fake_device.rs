@@ -1,0 +1,358 @@
+//! A device in plain memory, for tests: handles are memfds, and copies really copy bytes.
+//!
+//! It is strict and slow on purpose. A copy happens only after [`FakeDevice::polls_per_copy`] looks at a mark of its
+//! lane, as late as possible, so that memory that is let go too early shows up: either as wrong bytes, or in
+//! [`FakeDevice::violations`]. Nothing depends on time. Failures happen on request ([`FakeDevice::fail`]).
+
+use crate::arena::mapping::Mapping;
+use crate::device::{Capacity, Device, DeviceError, Lane, Mark, Registrar};
+use cuda::CUresult;
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    /// [`Device::import`]
+    Import,
+    /// [`Device::release`]
+    Release,
+    /// [`Device::copy_out`]
+    CopyOut,
+    /// [`Device::copy_in`]
+    CopyIn,
+    /// [`Device::mark`]
+    Mark,
+    /// [`Device::passed`]
+    Passed,
+    /// [`Registrar::register`]
+    Register,
+}
+
+impl Operation {
+    /// All of them.
+    pub const ALL: [Operation; 7] = [
+        Operation::Import,
+        Operation::Release,
+        Operation::CopyOut,
+        Operation::CopyIn,
+        Operation::Mark,
+        Operation::Passed,
+        Operation::Register,
+    ];
+}
+
+/// Imports by the inode of their file, with their size. The inode stands for the physical memory.
+pub type Imports = Arc<Mutex<BTreeMap<u64, u64>>>;
+
+/// What the device shares with its registrars.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Registered host ranges: start and size.
+    registered: BTreeMap<usize, u64>,
+    /// Which call of an operation fails, counted down.
+    faults: BTreeMap<Operation, u64>,
+    /// Every call fails from now on.
+    broken: bool,
+}
+
+impl Shared {
+    fn may_fail(&mut self, operation: Operation) -> Result<(), DeviceError> {
+        if self.broken {
+            return Err(DeviceError::Call { call: "a broken device", code: CUresult::ILLEGAL_ADDRESS });
+        }
+        let Some(left) = self.faults.get_mut(&operation) else { return Ok(()) };
+        *left -= 1;
+        if *left > 0 {
+            return Ok(());
+        }
+        self.faults.remove(&operation);
+        Err(DeviceError::Call { call: "a call that was made to fail", code: CUresult::UNKNOWN })
+    }
+}
+
+/// Imported memory.
+#[derive(Debug)]
+pub struct FakeMemory {
+    mapping: Arc<Mapping>,
+    inode: u64,
+}
+
+#[derive(Debug)]
+enum Work {
+    Copy { memory: Arc<Mapping>, inode: u64, offset: u64, host: usize, bytes: u64 },
+    Mark(u64),
+}
+
+#[derive(Debug, Default)]
+struct Track {
+    work: VecDeque<Work>,
+    polls: u32,
+    marks_set: u64,
+    marks_passed: u64,
+}
+
+/// The device. See the module.
+pub struct FakeDevice {
+    total_bytes: u64,
+    shared: Arc<Mutex<Shared>>,
+    imports: Imports,
+    out: Track,
+    into: Track,
+    violations: Vec<String>,
+    polls: u64,
+    at_poll: Option<(u64, Box<dyn FnOnce() + Send>)>,
+    /// How many looks at a lane's marks each copy of that lane takes; 1 at first.
+    pub polls_per_copy: u32,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl FakeDevice {
+    /// A device with this much memory.
+    pub fn new(total_bytes: u64) -> FakeDevice {
+        FakeDevice {
+            total_bytes,
+            shared: Arc::default(),
+            imports: Arc::default(),
+            out: Track::default(),
+            into: Track::default(),
+            violations: Vec::new(),
+            polls: 0,
+            at_poll: None,
+            polls_per_copy: 1,
+        }
+    }
+
+    /// Makes the n-th call (from 1) of an operation from now on fail, once.
+    pub fn fail(&mut self, operation: Operation, nth: u64) {
+        assert!(nth > 0, "calls are counted from 1");
+        lock(&self.shared).faults.insert(operation, nth);
+    }
+
+    /// Calls something at the n-th look (from 1) at a mark from now on: a moment in the middle of copies.
+    pub fn at_poll(&mut self, nth: u64, what: impl FnOnce() + Send + 'static) {
+        self.at_poll = Some((self.polls + nth, Box::new(what)));
+    }
+
+    /// Whether what [`FakeDevice::fail`] and [`FakeDevice::at_poll`] asked for has happened.
+    pub fn all_happened(&self) -> bool {
+        lock(&self.shared).faults.is_empty() && self.at_poll.is_none()
+    }
+
+    /// Breaks the device: copies under way never happen, and every call fails from now on.
+    pub fn break_down(&mut self) {
+        lock(&self.shared).broken = true;
+        self.out.work.clear();
+        self.into.work.clear();
+    }
+
+    /// What was done that must never be done.
+    pub fn violations(&self) -> &[String] {
+        &self.violations
+    }
+
+    /// What is imported now.
+    pub fn imports(&self) -> Imports {
+        Arc::clone(&self.imports)
+    }
+
+    /// How much host memory is registered now.
+    pub fn registered_bytes(&self) -> u64 {
+        lock(&self.shared).registered.values().sum()
+    }
+
+    fn track(&mut self, lane: Lane) -> &mut Track {
+        match lane {
+            Lane::Out => &mut self.out,
+            Lane::In => &mut self.into,
+        }
+    }
+
+    fn start_copy(
+        &mut self,
+        lane: Lane,
+        memory: &FakeMemory,
+        offset: u64,
+        host: usize,
+        bytes: u64,
+    ) -> Result<(), DeviceError> {
+        let memory_bytes = memory.mapping.bytes();
+        if offset.checked_add(bytes).is_none_or(|end| end > memory_bytes) {
+            return Err(DeviceError::OutOfRange { offset, bytes, memory_bytes });
+        }
+        if !is_registered(&self.shared, host, bytes) {
+            let call = "a copy of host memory that is not registered as one range";
+            return Err(DeviceError::Call { call, code: CUresult::INVALID_VALUE });
+        }
+        let (memory, inode) = (Arc::clone(&memory.mapping), memory.inode);
+        self.track(lane).work.push_back(Work::Copy { memory, inode, offset, host, bytes });
+        Ok(())
+    }
+
+    /// Does the next copy of a lane, and passes the marks behind it.
+    fn advance(&mut self, lane: Lane) {
+        if let Some(Work::Copy { .. }) = self.track(lane).work.front() {
+            let Some(Work::Copy { memory, inode, offset, host, bytes }) = self.track(lane).work.pop_front()
+            else {
+                return;
+            };
+            if !lock(&self.imports).contains_key(&inode) {
+                self.violations.push(format!("{lane:?}: a copy of released memory"));
+            } else if !is_registered(&self.shared, host, bytes) {
+                self.violations.push(format!("{lane:?}: a copy of unregistered host memory"));
+            } else {
+                let device = memory.address(offset, bytes);
+                let host = host as *mut u8;
+                // SAFETY: the device side is a range of a mapping that is alive; the caller of copy_out or copy_in
+                // has promised that the host side is valid until a mark after the copy has passed.
+                unsafe {
+                    match lane {
+                        Lane::Out => host.copy_from_nonoverlapping(device, bytes as usize),
+                        Lane::In => device.copy_from_nonoverlapping(host, bytes as usize),
+                    }
+                }
+            }
+        }
+        let track = self.track(lane);
+        while let Some(&Work::Mark(number)) = track.work.front() {
+            track.marks_passed = number;
+            track.work.pop_front();
+        }
+    }
+}
+
+fn is_registered(shared: &Mutex<Shared>, start: usize, bytes: u64) -> bool {
+    let shared = lock(shared);
+    let before = shared.registered.range(..=start).next_back();
+    before.is_some_and(|(&range, &range_bytes)| start as u64 + bytes <= range as u64 + range_bytes)
+}
+
+impl Device for FakeDevice {
+    type Memory = FakeMemory;
+
+    fn attach(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn import(&mut self, file: OwnedFd, bytes: u64) -> Result<FakeMemory, DeviceError> {
+        lock(&self.shared).may_fail(Operation::Import)?;
+        let failed = |call| DeviceError::Call { call, code: CUresult::INVALID_VALUE };
+        let stat = rustix::fs::fstat(&file).map_err(|_| failed("fstat"))?;
+        if stat.st_size as u64 != bytes {
+            return Err(failed("import with the wrong size"));
+        }
+        let mapping = Mapping::of_file(file, bytes).map_err(|_| failed("mmap"))?;
+        if lock(&self.imports).insert(stat.st_ino, bytes).is_some() {
+            self.violations.push("memory was imported twice".to_owned());
+        }
+        Ok(FakeMemory { mapping: Arc::new(mapping), inode: stat.st_ino })
+    }
+
+    fn release(&mut self, memory: FakeMemory) -> Result<(), DeviceError> {
+        lock(&self.shared).may_fail(Operation::Release)?;
+        lock(&self.imports).remove(&memory.inode);
+        let is_of = |work: &Work| matches!(work, Work::Copy { inode, .. } if *inode == memory.inode);
+        if self.out.work.iter().chain(&self.into.work).any(is_of) {
+            self.violations.push("memory was released during a copy".to_owned());
+        }
+        Ok(())
+    }
+
+    unsafe fn copy_out(
+        &mut self,
+        memory: &FakeMemory,
+        offset: u64,
+        to: *mut u8,
+        bytes: u64,
+    ) -> Result<(), DeviceError> {
+        lock(&self.shared).may_fail(Operation::CopyOut)?;
+        self.start_copy(Lane::Out, memory, offset, to as usize, bytes)
+    }
+
+    unsafe fn copy_in(
+        &mut self,
+        memory: &FakeMemory,
+        offset: u64,
+        from: *const u8,
+        bytes: u64,
+    ) -> Result<(), DeviceError> {
+        lock(&self.shared).may_fail(Operation::CopyIn)?;
+        self.start_copy(Lane::In, memory, offset, from as usize, bytes)
+    }
+
+    fn mark(&mut self, lane: Lane) -> Result<Mark, DeviceError> {
+        lock(&self.shared).may_fail(Operation::Mark)?;
+        let track = self.track(lane);
+        track.marks_set += 1;
+        track.work.push_back(Work::Mark(track.marks_set));
+        Ok(Mark { lane, number: track.marks_set })
+    }
+
+    fn passed(&mut self, mark: Mark) -> Result<bool, DeviceError> {
+        lock(&self.shared).may_fail(Operation::Passed)?;
+        self.polls += 1;
+        if let Some((_, what)) = self.at_poll.take_if(|(at, _)| *at <= self.polls) {
+            what();
+        }
+        let polls_per_copy = self.polls_per_copy;
+        let track = self.track(mark.lane);
+        track.polls += 1;
+        if track.polls >= polls_per_copy {
+            track.polls = 0;
+            self.advance(mark.lane);
+        }
+        Ok(self.track(mark.lane).marks_passed >= mark.number)
+    }
+
+    fn drain(&mut self) -> Result<(), DeviceError> {
+        if lock(&self.shared).broken {
+            return Err(DeviceError::Call { call: "a broken device", code: CUresult::ILLEGAL_ADDRESS });
+        }
+        for lane in [Lane::Out, Lane::In] {
+            while !self.track(lane).work.is_empty() {
+                self.advance(lane);
+            }
+        }
+        Ok(())
+    }
+
+    fn registrar(&self) -> Box<dyn Registrar> {
+        Box::new(FakeRegistrar(Arc::clone(&self.shared)))
+    }
+
+    fn capacity(&mut self) -> Result<Capacity, DeviceError> {
+        let used_bytes: u64 = lock(&self.imports).values().sum();
+        let free_bytes = self.total_bytes.saturating_sub(used_bytes);
+        Ok(Capacity { free_bytes, total_bytes: self.total_bytes })
+    }
+
+    fn uuid(&self) -> &str {
+        "GPU-00000000-0000-0000-0000-000000000000"
+    }
+
+    fn name(&self) -> &str {
+        "fake device"
+    }
+}
+
+struct FakeRegistrar(Arc<Mutex<Shared>>);
+
+impl Registrar for FakeRegistrar {
+    unsafe fn register(&mut self, start: *mut u8, bytes: u64) -> Result<(), DeviceError> {
+        let mut shared = lock(&self.0);
+        shared.may_fail(Operation::Register)?;
+        shared.registered.insert(start as usize, bytes);
+        Ok(())
+    }
+
+    unsafe fn unregister(&mut self, start: *mut u8) -> Result<(), DeviceError> {
+        match lock(&self.0).registered.remove(&(start as usize)) {
+            Some(_) => Ok(()),
+            None => Err(DeviceError::Call { call: "unregister", code: CUresult::INVALID_VALUE }),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The agent: the one thread of rota in a tenant. It talks to the daemon, and does what the daemon orders.
+//!
+//! It never waits for a thread of the program, which may be stuck in the driver for as long as the tenant is frozen: it
+//! takes the shim's own locks only, and nobody holds those while waiting for anything. It sends only when the socket takes
+//! the message at once, so a daemon that is busy sending to it cannot make both wait for ever.
+//!
+//! - [`orders`]: what the daemon orders: unmap, create.
+//! - [`farewell`]: what is done when the daemon is gone.
+
+mod farewell;
+mod orders;
+
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd as _;
+use std::sync::atomic::Ordering::SeqCst;
+
+use cuda::types::CUstreamCaptureMode;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use wire::{FromDaemon, SizedHandle, ToDaemon, WireError};
+
+use crate::grants::Answer;
+use crate::groups::Reported;
+use crate::guard::guarded;
+use crate::memory::physical;
+use crate::notice::OnceNotice;
+use crate::session::Session;
+
+/// How long after a failed export it is tried again.
+const EXPORT_AGAIN_NS: i64 = 100_000_000;
+
+/// Starts the agent of a session.
+pub(crate) fn start(session: &'static Session) -> Result<(), std::io::Error> {
+    // A thread inherits the mask of its maker: with all signals blocked, the program's handlers never run in the agent.
+    let before = exchange_signal_mask(None);
+    let work = move || guarded("the agent", || farewell::say(session), || run(session));
+    let started = std::thread::Builder::new().name("rota-agent".to_owned()).spawn(work);
+    exchange_signal_mask(Some(before));
+    started.map(drop)
+}
+
+/// Sets this thread's signal mask, by default to all signals; returns the one before.
+fn exchange_signal_mask(mask: Option<libc::sigset_t>) -> libc::sigset_t {
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset fills a set, and pthread_sigmask reads one and fills the other; neither fails with these values.
+    unsafe {
+        let mask = mask.unwrap_or_else(|| {
+            let mut all = MaybeUninit::uninit();
+            libc::sigfillset(all.as_mut_ptr());
+            all.assume_init()
+        });
+        libc::pthread_sigmask(libc::SIG_SETMASK, &mask, before.as_mut_ptr());
+        before.assume_init()
+    }
+}
+
+fn run(session: &'static Session) {
+    // The program may be capturing while the agent maps memory; none of what the agent does belongs to a capture.
+    let mut mode = CUstreamCaptureMode::RELAXED;
+    // SAFETY: the driver reads and writes one number.
+    let _ = unsafe { (session.driver.cuThreadExchangeStreamCaptureMode)(&mut mode) };
+    // Whatever the error, there is no daemon to talk to any more.
+    let Err(_) = serve(session);
+    farewell::say(session);
+}
+
+fn serve(session: &Session) -> Result<std::convert::Infallible, WireError> {
+    let mut reported = Reported::default();
+    loop {
+        report_groups(session, &mut reported);
+        let next = export_next(session);
+        let ready = wait(session, next)?;
+        if ready.contains(PollFlags::OUT)
+            && let Some(letter) = session.outbox.take()
+        {
+            let files: Vec<_> = letter.files.iter().map(|file| file.as_fd()).collect();
+            session.connection.send(&letter.message, &files)?;
+        }
+        if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+            // Files would be closed here; the daemon sends none after its welcome.
+            let (message, _files) = session.connection.receive::<FromDaemon>()?;
+            obey(session, message);
+        }
+    }
+}
+
+/// Waits until there is something to do, and returns what the socket is ready for.
+fn wait(session: &Session, next: Next) -> Result<PollFlags, WireError> {
+    let mut wanted = PollFlags::IN;
+    if !session.outbox.is_empty() {
+        wanted |= PollFlags::OUT;
+    }
+    let mut polled = [PollFd::new(&session.connection, wanted), PollFd::new(session.bell(), PollFlags::IN)];
+    let timeout_ns = match next {
+        Next::AtOnce => Some(0),
+        Next::Soon => Some(EXPORT_AGAIN_NS),
+        Next::WhenWoken => None,
+    };
+    let timeout = timeout_ns.map(|tv_nsec| Timespec { tv_sec: 0, tv_nsec });
+    match rustix::event::poll(&mut polled, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let [socket, bell] = polled.map(|polled| polled.revents());
+    if bell.contains(PollFlags::IN) {
+        // Before the work is looked at, so that what comes later rings again.
+        let _ = rustix::io::read(session.bell(), &mut [0; 8]);
+    }
+    Ok(socket)
+}
+
+/// Reports the channel groups if they have changed.
+fn report_groups(session: &Session, reported: &mut Reported) {
+    while session.groups_changed.swap(false, SeqCst) {
+        let (report, more) = reported.next(session);
+        if let Some((message, files)) = report {
+            session.outbox.put(message, files);
+        }
+        if more {
+            session.groups_changed.store(true, SeqCst);
+        }
+    }
+}
+
+/// When there is something to do without anybody saying so.
+enum Next {
+    AtOnce,
+    Soon,
+    WhenWoken,
+}
+
+/// Gives the daemon the file of one new allocation. Only one: between two, orders are served.
+fn export_next(session: &Session) -> Next {
+    static FAILED: OnceNotice = OnceNotice::new();
+    // Held until the message is in the outbox: a free that comes later is told later.
+    let mut table = session.table();
+    let Some(allocation) = table.next_unexported() else { return Next::WhenWoken };
+    let (Some(physical), Some(grant)) = (allocation.physical, allocation.grant) else { return Next::AtOnce };
+    match physical::export(session.driver, physical) {
+        Ok(file) => {
+            allocation.grant = None;
+            let handle = SizedHandle { handle: allocation.handle, bytes: allocation.bytes };
+            session.outbox.put(ToDaemon::Allocated { grant, handle }, vec![file]);
+            Next::AtOnce
+        }
+        Err(refused) => {
+            // Often the program has too many files open for the moment. Until it works the memory stays where it is.
+            FAILED.notice(format_args!("{} failed, trying again: {}", refused.call, refused.code));
+            let handle = allocation.handle;
+            table.export_later(handle);
+            Next::Soon
+        }
+    }
+}
+
+/// Does what a message says. One that makes no sense here is passed over.
+fn obey(session: &Session, message: FromDaemon) {
+    match message {
+        FromDaemon::Granted { grant } => session.settle(grant, Answer::Granted),
+        FromDaemon::Denied { grant, reason } => session.settle(grant, Answer::Denied(reason)),
+        FromDaemon::Unmap { handles } => orders::unmap(session, &handles),
+        FromDaemon::Create { handles } => orders::create(session, &handles),
+        FromDaemon::Welcome { .. } | FromDaemon::Refused { .. } | FromDaemon::Listing(_) => {}
+    }
+}

@@ -1,0 +1,90 @@
+//! The daemon's orders: take memory away from under addresses, and put new memory there.
+//!
+//! They come while the tenant is frozen, so nothing on the GPU uses those addresses. Every handle of an order is
+//! answered for exactly once.
+
+use std::os::fd::OwnedFd;
+
+use wire::{HANDLES_MAX, HandleId, ToDaemon};
+
+use crate::memory::physical::{self, Refused};
+use crate::session::Session;
+
+/// Unmaps these and lets their memory go.
+pub(super) fn unmap(session: &Session, handles: &[HandleId]) {
+    for handles in handles.chunks(HANDLES_MAX) {
+        let mut done = Vec::new();
+        for &handle in handles {
+            match unmap_one(session, handle) {
+                Ok(()) => done.push(handle),
+                Err(refused) => fail(session, handle, refused),
+            }
+        }
+        if !done.is_empty() {
+            session.say(ToDaemon::Unmapped { handles: done });
+        }
+    }
+}
+
+fn unmap_one(session: &Session, handle: HandleId) -> Result<(), Refused> {
+    let mut table = session.table();
+    // Freed by the program: the daemon is about to hear so.
+    let Some(allocation) = table.get_mut(handle) else { return Ok(()) };
+    let Some(physical) = allocation.physical else { return Ok(()) };
+    physical::within(session.driver, allocation.context, || {
+        physical::send_away(session.driver, allocation, physical)
+    })?;
+    allocation.physical = None;
+    Ok(())
+}
+
+/// Puts new memory under these, and gives the daemon a file for each.
+pub(super) fn create(session: &Session, handles: &[HandleId]) {
+    for handles in handles.chunks(HANDLES_MAX) {
+        let (mut done, mut files) = (Vec::new(), Vec::new());
+        for &handle in handles {
+            match create_one(session, handle) {
+                Ok(file) => {
+                    done.push(handle);
+                    files.push(file);
+                }
+                Err(refused) => fail(session, handle, refused),
+            }
+        }
+        if !done.is_empty() {
+            session.outbox.put(ToDaemon::Created { handles: done }, files);
+        }
+    }
+    session.announce_arrival();
+}
+
+fn create_one(session: &Session, handle: HandleId) -> Result<OwnedFd, Refused> {
+    let driver = session.driver;
+    let mut table = session.table();
+    let Some(allocation) = table.get_mut(handle) else {
+        // Not an error of the driver: the program freed it meanwhile, and the daemon is about to hear so.
+        return Err(Refused { call: "freed", code: cuda::CUresult::SUCCESS });
+    };
+    physical::within(driver, allocation.context, || {
+        // What is there already is only exported again.
+        if let Some(physical) = allocation.physical {
+            return physical::export(driver, physical);
+        }
+        let physical = physical::bring(driver, allocation)?;
+        match physical::export(driver, physical) {
+            Ok(file) => {
+                allocation.physical = Some(physical);
+                Ok(file)
+            }
+            Err(refused) => {
+                let _ = physical::send_away(driver, allocation, physical);
+                Err(refused)
+            }
+        }
+    })
+}
+
+fn fail(session: &Session, handle: HandleId, refused: Refused) {
+    let (code, call) = (refused.code.0, refused.call.to_owned());
+    session.say(ToDaemon::Failed { handles: vec![handle], code, call });
+}

@@ -1,0 +1,209 @@
+//! `cuMemAlloc` and `cuMemFree`.
+
+use cuda::types::{CUcontext, CUdevice, CUdeviceptr, CUstream};
+use cuda::{CUresult, Driver};
+use wire::ToDaemon;
+
+use super::table::{Allocation, mapped_bytes};
+use super::{native, physical};
+use crate::grants::Answer;
+use crate::guard::guarded;
+use crate::notice::OnceNotice;
+use crate::session::{self, Session};
+
+/// Allocates device memory.
+///
+/// # Safety
+/// As for the driver's function.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) -> CUresult {
+    let allocated = guarded(
+        "cuMemAlloc",
+        || Some(CUresult::UNKNOWN),
+        || {
+            let session = session::current()?;
+            retry_frees(session);
+            if address.is_null() || bytes == 0 || session.has_ended() {
+                return None;
+            }
+            Some(match allocate(session, bytes as u64)? {
+                Ok(start) => {
+                    // SAFETY: not null, and the caller promises a place for an address.
+                    unsafe { address.write(CUdeviceptr(start)) };
+                    CUresult::SUCCESS
+                }
+                Err(code) => code,
+            })
+        },
+    );
+    // SAFETY: the caller's arguments, as they came.
+    allocated.unwrap_or_else(|| unsafe { native::cuMemAlloc_v2(address, bytes) })
+}
+
+/// Frees device memory, once the device no longer uses it.
+///
+/// # Safety
+/// As for the driver's function.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
+    let freed = guarded(
+        "cuMemFree",
+        || Some(CUresult::UNKNOWN),
+        || {
+            let session = session::current()?;
+            retry_frees(session);
+            free(session, address.0)
+        },
+    );
+    // SAFETY: the caller's argument, as it came.
+    freed.unwrap_or_else(|| unsafe { native::cuMemFree_v2(address) })
+}
+
+/// The start of a new allocation; None if the real driver is to make it.
+fn allocate(session: &Session, asked_bytes: u64) -> Option<Result<u64, CUresult>> {
+    static DENIED: OnceNotice = OnceNotice::new();
+    let driver = session.driver;
+    let mut device = CUdevice(0);
+    let mut context = CUcontext::NULL;
+    // SAFETY: the driver writes one number and one handle. Without a current context the real function says so itself.
+    unsafe {
+        (driver.cuCtxGetDevice)(&mut device).ok().ok()?;
+        (driver.cuCtxGetCurrent)(&mut context).ok().ok()?;
+    }
+    // A size that cannot be rounded up cannot be had: the real function says so too.
+    let bytes = mapped_bytes(asked_bytes)?;
+    if !session.shares(device) {
+        return None;
+    }
+    let (grant, answer) = session.ask(bytes);
+    match answer {
+        Answer::Granted => {}
+        Answer::Denied(reason) => {
+            DENIED.notice(format_args!("no memory for this program: {reason}"));
+            return Some(Err(CUresult::OUT_OF_MEMORY));
+        }
+        Answer::Ended => return None,
+    }
+    let made = physical::reserve(driver, bytes).and_then(|address| {
+        let mut allocation = Allocation {
+            handle: session.new_handle(),
+            address,
+            asked_bytes,
+            bytes,
+            physical: None,
+            grant: Some(grant),
+            context,
+            device,
+            rdma: physical::supports_rdma(driver, device),
+            dying: false,
+        };
+        match physical::bring(driver, &allocation) {
+            Ok(physical) => allocation.physical = Some(physical),
+            Err(refused) => {
+                let _ = physical::unreserve(driver, address, bytes);
+                return Err(refused);
+            }
+        }
+        Ok(allocation)
+    });
+    let result = match made {
+        Ok(allocation) => {
+            session.table().insert(allocation);
+            Ok(allocation.address)
+        }
+        Err(refused) => {
+            session.say(ToDaemon::Returned { grant });
+            Err(refused.code)
+        }
+    };
+    session.wake_agent();
+    Some(result)
+}
+
+/// Frees what starts at an address; None if that is not rota's.
+fn free(session: &Session, address: u64) -> Option<CUresult> {
+    let context = match session.table().at(address)? {
+        // Freed before, during a capture.
+        allocation if allocation.dying => return Some(CUresult::INVALID_VALUE),
+        allocation => allocation.context,
+    };
+    // A frozen program waits here until its next turn, with no lock held.
+    let waited = wait_for_device(session.driver, context);
+    if is_capture(waited) {
+        session.table().set_dying(address);
+        return Some(CUresult::SUCCESS);
+    }
+    // None if another thread freed the same address meanwhile; then the real function refuses it.
+    release(session, address)?;
+    Some(waited)
+}
+
+/// Frees what was freed during a capture, if no capture is in the way any more.
+fn retry_frees(session: &Session) {
+    let dying = session.table().dying();
+    for (address, context) in dying {
+        if !is_capture(wait_for_device(session.driver, context)) {
+            release(session, address);
+        }
+    }
+}
+
+/// Takes an allocation out of the table, frees its memory and address, and has the daemon told. The device must be done
+/// with it. None if it is not there.
+pub(super) fn release(session: &Session, address: u64) -> Option<()> {
+    let driver = session.driver;
+    let mut table = session.table();
+    let allocation = table.remove(address)?;
+    // A driver that refuses has lost the context, and with it the memory: the table lets go either way.
+    if let Some(physical) = allocation.physical {
+        let _ = physical::send_away(driver, &allocation, physical);
+    }
+    let _ = physical::unreserve(driver, address, allocation.bytes);
+    // Before the table is let go, so that messages have its order.
+    match allocation.grant {
+        Some(grant) => session.say(ToDaemon::Returned { grant }),
+        None => session.say_freed(allocation.handle),
+    }
+    drop(table);
+    session.wake_agent();
+    Some(())
+}
+
+/// Waits for all work in a context, as `cuMemFree` does. The calling thread must hold no lock.
+fn wait_for_device(driver: &Driver, context: CUcontext) -> CUresult {
+    if context.is_null() {
+        return CUresult::SUCCESS;
+    }
+    physical::within(driver, context, || {
+        let mut status = 0;
+        // Waiting would invalidate a capture that is going on. This question does not, and its answer tells of captures
+        // that the default stream would meet.
+        // SAFETY: the driver writes one number.
+        let capture = unsafe { native::cuStreamIsCapturing(CUstream::NULL, &mut status) };
+        if is_capture(capture) {
+            return capture;
+        }
+        // SAFETY: no conditions.
+        unsafe { (driver.cuCtxSynchronize)() }
+    })
+}
+
+/// Whether a call failed because of a stream capture.
+fn is_capture(result: CUresult) -> bool {
+    let first = CUresult::STREAM_CAPTURE_UNSUPPORTED.0;
+    let last = CUresult::STREAM_CAPTURE_WRONG_THREAD.0;
+    (first..=last).contains(&result.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capture_errors_are_told_from_others() {
+        assert!(is_capture(CUresult(900)) && is_capture(CUresult(906)) && is_capture(CUresult(908)));
+        for other in [CUresult::SUCCESS, CUresult::LAUNCH_FAILED, CUresult::TIMEOUT, CUresult::UNKNOWN] {
+            assert!(!is_capture(other), "{other}");
+        }
+    }
+}

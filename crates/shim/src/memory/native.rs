@@ -1,0 +1,62 @@
+//! The real driver's functions that are overridden or seldom called, by their names.
+//!
+//! They are found one by one, so that a program runs natively also on a driver that lacks what rota needs.
+
+use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+use cuda::CUresult;
+use cuda::types::{CUcontext, CUdevice, CUdeviceptr, CUpointer_attribute, CUstream};
+
+use crate::forward::real;
+
+macro_rules! native {
+    ($($symbol:ident($($argument:ident: $type:ty),*);)*) => {$(
+        /// The real driver's function of this name.
+        ///
+        /// # Safety
+        /// The driver's own conditions.
+        #[allow(non_snake_case)] // The driver's names.
+        pub(super) unsafe fn $symbol($($argument: $type),*) -> CUresult {
+            type Function = unsafe extern "C" fn($($type),*) -> CUresult;
+            static ADDRESS: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+            const SYMBOL: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($symbol), "\0").as_bytes()) {
+                Ok(symbol) => symbol,
+                Err(_) => unreachable!(),
+            };
+            match address(&ADDRESS, SYMBOL) {
+                // SAFETY: the driver exports this symbol with this signature; the conditions are the caller's.
+                Ok(address) => unsafe { std::mem::transmute::<*mut c_void, Function>(address)($($argument),*) },
+                Err(missing) => missing,
+            }
+        }
+    )*};
+}
+
+native! {
+    cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize);
+    cuMemFree_v2(address: CUdeviceptr);
+    cuMemGetAddressRange_v2(base: *mut CUdeviceptr, bytes: *mut usize, address: CUdeviceptr);
+    cuPointerGetAttribute(data: *mut c_void, attribute: CUpointer_attribute, address: CUdeviceptr);
+    cuPointerGetAttributes(
+        count: c_uint, attributes: *mut CUpointer_attribute, data: *mut *mut c_void, address: CUdeviceptr
+    );
+    cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
+    cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice);
+    cuCtxDestroy_v2(context: CUcontext);
+    cuDevicePrimaryCtxReset_v2(device: CUdevice);
+    cuDevicePrimaryCtxRelease_v2(device: CUdevice);
+    cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut c_uint, active: *mut c_int);
+    cuStreamIsCapturing(stream: CUstream, status: *mut c_uint);
+}
+
+fn address(cached: &AtomicPtr<c_void>, symbol: &CStr) -> Result<*mut c_void, CUresult> {
+    let mut address = cached.load(Relaxed);
+    if address.is_null() {
+        let library = real::library().ok_or(CUresult::NOT_INITIALIZED)?;
+        address = library.symbol(symbol).ok_or(CUresult::NOT_FOUND)?.as_ptr();
+        cached.store(address, Relaxed);
+    }
+    Ok(address)
+}

@@ -1,0 +1,191 @@
+//! This process as a tenant: its connection to the daemon, its page, its allocations.
+//!
+//! There is at most one session in the life of a process. It is never freed: threads of the program may be anywhere in
+//! it. When the daemon goes, the session has *ended*: the table of allocations stays, because the program still frees
+//! what it has, and everything new goes to the real driver.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::SeqCst};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use cuda::Driver;
+use cuda::types::{CUdevice, CUuuid};
+use rustix::event::EventfdFlags;
+use wire::{Connection, HandleId, SharedPage, ToDaemon};
+
+use crate::grants::{Answer, Grants};
+use crate::guard::lock;
+use crate::memory::Table;
+use crate::outbox::Outbox;
+
+static CURRENT: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
+
+/// The session of this process, also after it has ended.
+pub(crate) fn current() -> Option<&'static Session> {
+    // SAFETY: only `publish` stores something else than null, and what it stores is never freed.
+    unsafe { CURRENT.load(SeqCst).as_ref() }
+}
+
+/// Makes this the session of the process.
+pub(crate) fn publish(session: Session) -> &'static Session {
+    let session = Box::leak(Box::new(session));
+    CURRENT.store(session, SeqCst);
+    session
+}
+
+/// In a forked child: there is no session. The parent's files are closed here so that the daemon does not take the
+/// child for its tenant.
+pub(crate) fn forget() {
+    let session = CURRENT.swap(ptr::null_mut(), SeqCst);
+    // SAFETY: as in `current`.
+    if let Some(session) = unsafe { session.as_ref() } {
+        for file in session.files {
+            // SAFETY: the session is never dropped, so nobody else closes these numbers in this process.
+            unsafe { libc::close(file) };
+        }
+    }
+}
+
+/// What a tenant has.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// The real driver.
+    pub(crate) driver: &'static Driver,
+    /// To the daemon. Only the agent sends and receives.
+    pub(crate) connection: Connection,
+    /// Shared with the daemon.
+    pub(crate) page: SharedPage,
+    /// UUID of the shared GPU.
+    gpu: String,
+    /// Its size by the daemon's word.
+    pub(crate) capacity_bytes: u64,
+    /// Requests for bytes.
+    grants: Grants,
+    /// What the agent is to send.
+    pub(crate) outbox: Outbox,
+    table: Mutex<Table>,
+    /// Memory came back under some addresses, or the session ended.
+    arrived: Condvar,
+    next_handle: AtomicU64,
+    /// Wakes the agent.
+    bell: OwnedFd,
+    /// The channel groups are others than the agent reported last.
+    pub(crate) groups_changed: AtomicBool,
+    ended: AtomicBool,
+    /// Every file of the session, by number.
+    files: [RawFd; 3],
+}
+
+impl Session {
+    pub(crate) fn new(
+        driver: &'static Driver,
+        connection: Connection,
+        page: SharedPage,
+        gpu: String,
+        capacity_bytes: u64,
+    ) -> Result<Self, rustix::io::Errno> {
+        let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let files = [connection.as_fd(), page.file(), bell.as_fd()].map(|file| file.as_raw_fd());
+        Ok(Self {
+            driver,
+            connection,
+            page,
+            gpu,
+            capacity_bytes,
+            grants: Grants::default(),
+            outbox: Outbox::default(),
+            table: Mutex::default(),
+            arrived: Condvar::new(),
+            next_handle: AtomicU64::new(1),
+            bell,
+            groups_changed: AtomicBool::new(true),
+            ended: AtomicBool::new(false),
+            files,
+        })
+    }
+
+    /// Whether a device is the GPU that the daemon shares.
+    pub(crate) fn shares(&self, device: CUdevice) -> bool {
+        let mut uuid = CUuuid::default();
+        // SAFETY: the driver writes one UUID.
+        let result = unsafe { (self.driver.cuDeviceGetUuid_v2)(&mut uuid, device) };
+        result.ok().is_ok() && uuid.to_string() == self.gpu
+    }
+
+    /// The allocations. See [`Table`] for what may be done meanwhile.
+    pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
+        lock(&self.table)
+    }
+
+    /// A name for a new allocation.
+    pub(crate) fn new_handle(&self) -> HandleId {
+        HandleId(self.next_handle.fetch_add(1, SeqCst))
+    }
+
+    /// Asks for bytes and waits for the answer. The calling thread must hold no lock.
+    pub(crate) fn ask(&self, bytes: u64) -> (wire::GrantId, Answer) {
+        let grant = self.grants.open();
+        self.say(ToDaemon::Grow { grant, bytes });
+        self.wake_agent();
+        (grant, self.grants.wait(grant))
+    }
+
+    /// The daemon answered a request for bytes.
+    pub(crate) fn settle(&self, grant: wire::GrantId, answer: Answer) {
+        self.grants.settle(grant, answer);
+    }
+
+    /// Has the agent send a message, once it is woken. After the end nobody is there to be told.
+    pub(crate) fn say(&self, message: ToDaemon) {
+        if !self.has_ended() {
+            self.outbox.put(message, Vec::new());
+        }
+    }
+
+    /// Has the agent say that a handle is freed.
+    pub(crate) fn say_freed(&self, handle: HandleId) {
+        if !self.has_ended() {
+            self.outbox.put_freed(handle);
+        }
+    }
+
+    /// Makes the agent look around. Never blocks.
+    pub(crate) fn wake_agent(&self) {
+        // It fails only when the counter is full, and then the agent is about to wake anyway.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// What [`Session::wake_agent`] makes readable.
+    pub(crate) fn bell(&self) -> &OwnedFd {
+        &self.bell
+    }
+
+    /// Waits until memory lies under an address again. The calling thread must hold no lock. Returns at once for an
+    /// address that is not rota's.
+    pub(crate) fn wait_while_away(&self, address: u64) {
+        let mut table = self.table();
+        while table.around(address).is_some_and(|found| found.physical.is_none()) && !self.has_ended() {
+            table = self.arrived.wait(table).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Memory came back: whoever waits for some looks again.
+    pub(crate) fn announce_arrival(&self) {
+        self.arrived.notify_all();
+    }
+
+    /// The daemon is gone. Threads that wait for it go on without.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, SeqCst);
+        self.grants.end();
+        // Under the lock, so that no thread misses it between its look and its wait.
+        let _table = self.table();
+        self.arrived.notify_all();
+    }
+
+    /// Whether the daemon is gone.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(SeqCst)
+    }
+}

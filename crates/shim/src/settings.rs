@@ -1,0 +1,40 @@
+//! What the environment says, in the variables that `rota run` sets.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `ROTA_DISABLE` | not `0`: a plain forwarder, whatever else is set |
+//! | `ROTA_SOCKET` | where the daemon is; without it the shim is a plain forwarder |
+//! | `ROTA_JOB` | the job that this process belongs to |
+//! | `ROTA_IOCTL_TRACE` | a file to which all RM calls are appended, with or without a daemon |
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::forward::once::Once;
+use crate::forward::real::disabled;
+
+/// The daemon's socket; None if this process is not to be a tenant.
+pub(crate) fn socket() -> Option<PathBuf> {
+    if disabled() { None } else { variable("ROTA_SOCKET").map(PathBuf::from) }
+}
+
+/// The job's name.
+pub(crate) fn job() -> String {
+    variable("ROTA_JOB").map_or_else(|| "-".to_owned(), |job| job.to_string_lossy().into_owned())
+}
+
+/// Where RM calls are recorded, if they are.
+pub(crate) fn ioctl_trace() -> Option<PathBuf> {
+    if disabled() { None } else { variable("ROTA_IOCTL_TRACE").map(PathBuf::from) }
+}
+
+/// Whether RM calls are of interest. Asked in every RM call, so the environment is read only once.
+pub(crate) fn watches_channels() -> bool {
+    static ANSWER: Once<bool> = Once::new();
+    *ANSWER.get_or_make(|| socket().is_some() || ioctl_trace().is_some())
+}
+
+/// A variable that is set to nothing counts as not set.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}

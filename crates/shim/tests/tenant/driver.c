@@ -1,0 +1,172 @@
+// A driver in software, for tests of the shim: one device, physical memory in memfds, and the few RM calls that a context
+// makes. Loaded twice over: as the real driver (ROTA_DRIVER), and preloaded behind the shim so that its `ioctl` is the
+// next one. What a test wants to know later is written to the file FAKE_LOG, one word a line.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int ioctl(int file, unsigned long request, ...);
+
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_SUPPORTED = 801, CAPTURE = 900 };
+
+static void note(const char *word) {
+    const char *path = getenv("FAKE_LOG");
+    int file = path ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600) : -1;
+    if (file < 0) return;
+    dprintf(file, "%s\n", word);
+    close(file);
+}
+
+// The RM behind the driver.
+
+struct rm_alloc { uint32_t client, parent, handle, class; uint64_t parameters; uint32_t bytes, status; };
+struct rm_control { uint32_t client, object, command, flags; uint64_t parameters; uint32_t bytes, status; };
+struct rm_free { uint32_t client, parent, handle, status; };
+
+enum { CLIENT = 0xc1d00001, DEVICE = 2, SUBDEVICE = 3, GROUP = 4, CHANNEL = 5 };
+static int control_file = -1;
+
+int ioctl(int file, unsigned long request, ...) {
+    va_list arguments;
+    va_start(arguments, request);
+    void *argument = va_arg(arguments, void *);
+    va_end(arguments);
+    if (((request >> 8) & 0xff) != 'F') return (int)syscall(SYS_ioctl, file, request, argument);
+    if ((request & 0xff) == 0x2a) {
+        struct rm_control *control = argument;
+        const uint8_t *parameters = (const uint8_t *)(uintptr_t)control->parameters;
+        if (control->command == 0x2080110b) note(parameters[0] ? "freeze" : "thaw");
+        if (control->command == 0xa06c0103) note("slice");
+        control->status = 0;
+    }
+    return 0;
+}
+
+static void allocate(uint32_t parent, uint32_t handle, uint32_t class, void *parameters, uint32_t bytes) {
+    struct rm_alloc alloc = {CLIENT, parent, handle, class, (uintptr_t)parameters, bytes, 0};
+    ioctl(control_file, 0xc020462bul, &alloc);
+}
+
+static void make_channels(void) {
+    uint32_t group[8] = {0, 0, 0, 1};
+    uint8_t enable[3] = {1};
+    struct rm_control schedule = {CLIENT, GROUP, 0xa06c0101, 0, (uintptr_t)enable, sizeof enable, 0};
+    control_file = memfd_create("nvidiactl", MFD_CLOEXEC);
+    allocate(CLIENT, CLIENT, 0x41, NULL, 0);
+    allocate(CLIENT, DEVICE, 0x80, NULL, 0);
+    allocate(DEVICE, SUBDEVICE, 0x2080, NULL, 0);
+    allocate(DEVICE, GROUP, 0xa06c, group, sizeof group);
+    allocate(GROUP, CHANNEL, 0xc86f, NULL, 0);
+    ioctl(control_file, 0xc020462aul, &schedule);
+}
+
+static void free_channels(void) {
+    struct rm_free all = {CLIENT, 0, CLIENT, 0};
+    ioctl(control_file, 0xc0104629ul, &all);
+    close(control_file);
+}
+
+// Devices and contexts: one of each.
+
+static int primary, references, capturing;
+static __thread void *current;
+
+int cuInit(unsigned flags) { return flags ? INVALID_VALUE : SUCCESS; }
+int cuDriverGetVersion(int *version) { *version = 13000; return SUCCESS; }
+int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return SUCCESS; }
+int cuDeviceGetCount(int *count) { *count = 1; return SUCCESS; }
+int cuDeviceGetUuid_v2(unsigned char *uuid, int device) { for (int i = 0; i < 16; i++) uuid[i] = i + device; return SUCCESS; }
+int cuDeviceTotalMem_v2(size_t *bytes, int device) { (void)device; *bytes = 80ull << 30; return SUCCESS; }
+int cuDeviceGetAttribute(int *value, int attribute, int device) { (void)device; *value = attribute == 110; return SUCCESS; }
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+    (void)device;
+    if (references++ == 0) make_channels();
+    *context = &primary;
+    return SUCCESS;
+}
+int cuDevicePrimaryCtxRelease_v2(int device) {
+    (void)device;
+    if (--references == 0) free_channels();
+    return SUCCESS;
+}
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) { (void)device; *flags = 0; *active = references > 0; return SUCCESS; }
+int cuCtxSetCurrent(void *context) { current = context; return SUCCESS; }
+int cuCtxGetCurrent(void **context) { *context = current; return SUCCESS; }
+int cuCtxGetDevice(int *device) { if (!current) return INVALID_CONTEXT; *device = 0; return SUCCESS; }
+int cuCtxSynchronize(void) { return !current ? INVALID_CONTEXT : capturing ? CAPTURE : SUCCESS; }
+int cuThreadExchangeStreamCaptureMode(int *mode) { if (*mode == 2) note("relaxed"); return SUCCESS; }
+void fake_set_capturing(int on) { capturing = on; }
+
+// Memory. An address is an address of the host.
+
+int cuMemGetInfo_v2(size_t *free, size_t *total) { *free = 70ull << 30; *total = 80ull << 30; return SUCCESS; }
+int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
+    if (!address || !bytes) return INVALID_VALUE;
+    *address = (uintptr_t)malloc(bytes);
+    note("native alloc");
+    return SUCCESS;
+}
+int cuMemFree_v2(uint64_t address) {
+    (void)address;
+    note("native free");
+    return SUCCESS;
+}
+int cuMemAddressReserve(uint64_t *address, size_t bytes, size_t alignment, uint64_t wanted, unsigned long long flags) {
+    (void)alignment, (void)wanted, (void)flags;
+    void *place = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    *address = (uintptr_t)place;
+    return place == MAP_FAILED ? OUT_OF_MEMORY : SUCCESS;
+}
+int cuMemAddressFree(uint64_t address, size_t bytes) { note("address free"); munmap((void *)(uintptr_t)address, bytes); return SUCCESS; }
+int cuMemCreate(uint64_t *handle, size_t bytes, const void *wanted, unsigned long long flags) {
+    (void)flags;
+    const char *most = getenv("FAKE_CREATE_BYTES_MAX");
+    if (most && bytes > strtoull(most, NULL, 0)) return OUT_OF_MEMORY;
+    if (((const unsigned char *)wanted)[25] != 1) return INVALID_VALUE; // Not for RDMA.
+    int file = memfd_create("device", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, (off_t)bytes)) return OUT_OF_MEMORY;
+    *handle = (uint64_t)file;
+    note("create");
+    return SUCCESS;
+}
+int cuMemRelease(uint64_t handle) { note("release"); close((int)handle); return SUCCESS; }
+int cuMemMap(uint64_t address, size_t bytes, size_t offset, uint64_t handle, unsigned long long flags) {
+    (void)flags;
+    void *place = mmap((void *)(uintptr_t)address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int)handle, (off_t)offset);
+    return place == MAP_FAILED ? INVALID_VALUE : SUCCESS;
+}
+int cuMemUnmap(uint64_t address, size_t bytes) {
+    void *place = mmap((void *)(uintptr_t)address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    return place == MAP_FAILED ? INVALID_VALUE : SUCCESS;
+}
+int cuMemSetAccess(uint64_t address, size_t bytes, const void *access, size_t count) { (void)address, (void)bytes, (void)access; return count == 1 ? SUCCESS : INVALID_VALUE; }
+int cuMemExportToShareableHandle(int *file, uint64_t handle, int kind, unsigned long long flags) {
+    (void)flags;
+    *file = kind == 1 ? fcntl((int)handle, F_DUPFD_CLOEXEC, 0) : -1;
+    return *file < 0 ? INVALID_VALUE : SUCCESS;
+}
+int cuMemGetAddressRange_v2(uint64_t *base, size_t *bytes, uint64_t address) { (void)base, (void)bytes, (void)address; return INVALID_VALUE; }
+int cuPointerGetAttribute(void *data, int attribute, uint64_t address) {
+    (void)address;
+    if (attribute == 9) *(int *)data = 0;
+    else *(uint64_t *)data = 2 << 20;
+    return SUCCESS;
+}
+
+#define MISSING(name) int name(void) { return NOT_SUPPORTED; }
+MISSING(cuGetErrorName) MISSING(cuGetErrorString) MISSING(cuDeviceGetName) MISSING(cuDevicePrimaryCtxReset_v2)
+MISSING(cuCtxDestroy_v2) MISSING(cuPointerGetAttributes) MISSING(cuMemGetAllocationGranularity)
+MISSING(cuMemImportFromShareableHandle) MISSING(cuMemHostRegister_v2) MISSING(cuMemHostUnregister)
+MISSING(cuMemHostGetDevicePointer_v2) MISSING(cuMemHostAlloc) MISSING(cuMemFreeHost) MISSING(cuMemcpyDtoHAsync_v2)
+MISSING(cuMemcpyHtoDAsync_v2) MISSING(cuStreamCreate) MISSING(cuStreamDestroy_v2) MISSING(cuStreamSynchronize)
+MISSING(cuStreamQuery) MISSING(cuEventCreate) MISSING(cuEventRecord) MISSING(cuEventQuery) MISSING(cuEventSynchronize)
+MISSING(cuEventDestroy_v2) MISSING(cuModuleLoadData) MISSING(cuModuleUnload) MISSING(cuModuleGetFunction)
+MISSING(cuLaunchKernel)

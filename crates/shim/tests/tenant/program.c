@@ -1,0 +1,73 @@
+// A CUDA program that does what it is told: one command a line on stdin, one answer a line on stdout.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int call(const char *name, uint64_t a, uint64_t b, uint64_t c) {
+    int (*function)(uint64_t, uint64_t, uint64_t) = (int (*)(uint64_t, uint64_t, uint64_t))dlsym(RTLD_DEFAULT, name);
+    return function ? function(a, b, c) : -1;
+}
+#define AT(place) ((uint64_t)(uintptr_t)&(place))
+
+int main(void) {
+    char line[200], word[40];
+    alarm(60); // A program that hangs must not hang its test.
+    while (fgets(line, sizeof line, stdin)) {
+        unsigned long long value = 0, more = 0;
+        uint64_t address = 0, first = 0, second = 0;
+        void *context = NULL;
+        int result = 0;
+        sscanf(line, "%39s %llx %llx", word, &value, &more);
+        if (!strcmp(word, "init")) {
+            printf("%d\n", call("cuInit", 0, 0, 0));
+        } else if (!strcmp(word, "context")) {
+            result = call("cuDevicePrimaryCtxRetain", AT(context), 0, 0);
+            if (!result) result = call("cuCtxSetCurrent", (uintptr_t)context, 0, 0);
+            printf("%d\n", result);
+        } else if (!strcmp(word, "end-context")) {
+            printf("%d\n", call("cuDevicePrimaryCtxRelease_v2", 0, 0, 0));
+        } else if (!strcmp(word, "alloc")) {
+            result = call("cuMemAlloc_v2", AT(address), value, 0);
+            printf("%d %llx\n", result, (unsigned long long)address);
+        } else if (!strcmp(word, "free")) {
+            printf("%d\n", call("cuMemFree_v2", value, 0, 0));
+        } else if (!strcmp(word, "write")) {
+            *(uint64_t *)(uintptr_t)value = more;
+            printf("0\n");
+        } else if (!strcmp(word, "read")) {
+            printf("%llx\n", (unsigned long long)*(uint64_t *)(uintptr_t)value);
+        } else if (!strcmp(word, "info")) {
+            result = call("cuMemGetInfo_v2", AT(first), AT(second), 0);
+            printf("%d %llx %llx\n", result, (unsigned long long)first, (unsigned long long)second);
+        } else if (!strcmp(word, "range")) {
+            result = call("cuMemGetAddressRange_v2", AT(first), AT(second), value);
+            printf("%d %llx %llx\n", result, (unsigned long long)first, (unsigned long long)second);
+        } else if (!strcmp(word, "attribute")) {
+            result = call("cuPointerGetAttribute", AT(first), more, value);
+            printf("%d %llx\n", result, (unsigned long long)first);
+        } else if (!strcmp(word, "capture")) {
+            void *driver = dlopen(getenv("ROTA_DRIVER"), RTLD_NOW);
+            ((void (*)(int))dlsym(driver, "fake_set_capturing"))((int)value);
+            printf("0\n");
+        } else if (!strcmp(word, "fork")) {
+            // The child runs natively, and the parent is undisturbed.
+            pid_t child = fork();
+            if (!child) {
+                result = call("cuMemAlloc_v2", AT(address), 100, 0);
+                if (!result) result = call("cuMemFree_v2", address, 0, 0);
+                _exit(result);
+            }
+            waitpid(child, &result, 0);
+            printf("%d\n", result);
+        } else {
+            printf("unknown\n");
+        }
+        fflush(stdout);
+    }
+    return 0;
+}

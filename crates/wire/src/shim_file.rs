@@ -1,0 +1,103 @@
+//! Where the shim's file is. The command line puts it into programs, the daemon into its self-test.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+const FILE_NAME: &str = "librota_shim.so";
+
+/// Why there is no shim to use.
+#[derive(Debug, Error)]
+pub enum ShimError {
+    /// It is in none of its places.
+    #[error("the shim was not found{0}\nhint: put {FILE_NAME} beside `rota` and `rotad`, or name it in ROTA_SHIM")]
+    NotFound(Tried),
+    /// The loader could not take its name.
+    #[error(
+        "the shim {0} cannot be preloaded: the loader takes spaces and colons for the end of a name\n\
+         hint: put it at a path without them and name that in ROTA_SHIM"
+    )]
+    Unloadable(PathBuf),
+    /// The system does not say where we are.
+    #[error("cannot tell where this executable is: {0}")]
+    Nowhere(#[from] std::io::Error),
+}
+
+/// The places that were tried, each with the reason.
+#[derive(Debug)]
+pub struct Tried(Vec<(PathBuf, String)>);
+
+impl fmt::Display for Tried {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(place, why)| write!(f, "\n  tried {}: {why}", place.display()))
+    }
+}
+
+/// The shim to put into a program: `$ROTA_SHIM` if set, else beside this executable, else in `../lib/rota` seen from
+/// there.
+pub fn find_shim() -> Result<PathBuf, ShimError> {
+    let executable = std::env::current_exe()?;
+    let chosen = std::env::var_os("ROTA_SHIM").filter(|path| !path.is_empty());
+    let found = std::path::absolute(first_file(&places(chosen.as_deref(), &executable))?)?;
+    if found.as_os_str().as_bytes().iter().any(|byte| b": ".contains(byte)) {
+        return Err(ShimError::Unloadable(found));
+    }
+    Ok(found)
+}
+
+fn places(chosen: Option<&OsStr>, executable: &Path) -> Vec<PathBuf> {
+    // A choice that leads nowhere is a mistake to report, not a reason to take another shim.
+    if let Some(path) = chosen {
+        return vec![path.into()];
+    }
+    let folder = executable.parent().unwrap_or(Path::new("/"));
+    vec![folder.join(FILE_NAME), folder.parent().unwrap_or(folder).join("lib/rota").join(FILE_NAME)]
+}
+
+fn first_file(places: &[PathBuf]) -> Result<PathBuf, ShimError> {
+    let mut tried = Vec::new();
+    for place in places {
+        match std::fs::metadata(place) {
+            Ok(file) if file.is_file() => return Ok(place.clone()),
+            Ok(_) => tried.push((place.clone(), "not a file".to_owned())),
+            Err(cause) => tried.push((place.clone(), cause.to_string())),
+        }
+    }
+    Err(ShimError::NotFound(Tried(tried)))
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_beside_the_executable_or_in_its_lib_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let executable = folder.path().join("bin/rota");
+        let lib = folder.path().join("lib/rota").join(FILE_NAME);
+        std::fs::create_dir_all(lib.parent().unwrap()).unwrap();
+        std::fs::create_dir_all(executable.parent().unwrap()).unwrap();
+        std::fs::write(&lib, "").unwrap();
+        assert_eq!(first_file(&places(None, &executable)).unwrap(), lib);
+        let beside = folder.path().join("bin").join(FILE_NAME);
+        std::fs::write(&beside, "").unwrap();
+        assert_eq!(first_file(&places(None, &executable)).unwrap(), beside);
+    }
+
+    #[test]
+    fn a_failure_names_every_place() {
+        let error = first_file(&places(None, Path::new("/nowhere/bin/rota"))).unwrap_err().to_string();
+        assert!(error.contains("tried /nowhere/bin/librota_shim.so: No such file"), "{error}");
+        assert!(error.contains("tried /nowhere/lib/rota/librota_shim.so: No such file"), "{error}");
+        assert!(error.contains("hint: "), "{error}");
+    }
+
+    #[test]
+    fn a_choice_is_the_only_place() {
+        let here = Path::new("/usr/bin/rota");
+        assert_eq!(places(Some(OsStr::new("/x.so")), here), [PathBuf::from("/x.so")]);
+        let error = first_file(&places(Some(OsStr::new("/usr")), here)).unwrap_err().to_string();
+        assert!(error.contains("tried /usr: not a file"), "{error}");
+    }
+}

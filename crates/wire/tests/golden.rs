@@ -1,0 +1,310 @@
+//! The bytes on the wire and in the shared page, fixed. Whoever breaks one of these tests changes what a running
+//! daemon and an older shim say to each other, and raises `VERSION` in the same change.
+
+use proptest::prelude::*;
+use rota_wire::{
+    ChannelGroup, Connection, FILES_MAX, FileId, FromDaemon, Gpu, GrantId, HANDLES_MAX, HandleId, Listing,
+    MESSAGE_BYTES_MAX, SCHEMA_VERSION, SharedPage, SizedHandle, Tenant, TenantId, TenantState, ToDaemon,
+    VERSION, WireError,
+};
+use rustix::net::{RecvFlags, SendFlags};
+use serde::{Serialize, de::DeserializeOwned};
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::os::fd::AsFd;
+
+/// The bytes that `message` becomes on a socket.
+fn encode<T: Serialize>(message: &T) -> Vec<u8> {
+    let (here, there) = Connection::pair().unwrap();
+    here.send(message, &[]).unwrap();
+    let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+    let (length, _) = rustix::net::recv(there.as_fd(), &mut bytes[..], RecvFlags::empty()).unwrap();
+    bytes.truncate(length);
+    bytes
+}
+
+/// The message that `bytes` from a socket become.
+fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, WireError> {
+    let (here, there) = Connection::pair().unwrap();
+    rustix::net::send(here.as_fd(), bytes, SendFlags::empty()).unwrap();
+    there.receive::<T>().map(|(message, _)| message)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> =
+        text.chars().filter_map(|digit| digit.to_digit(16)).map(|digit| digit as u8).collect();
+    digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+}
+
+fn check<T: Serialize + DeserializeOwned + PartialEq + Debug>(golden: &str, message: &T) {
+    let golden = unhex(golden);
+    assert_eq!(hex(&encode(message)), hex(&golden), "{message:?} is sent in other bytes");
+    assert_eq!(&decode::<T>(&golden).unwrap(), message, "{} is read as something else", hex(&golden));
+}
+
+/// Every message to the daemon, with its bytes. Spaces part the fields.
+fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
+    let group = ChannelGroup {
+        file: FileId(3),
+        client: 0xc1d0_0001,
+        subdevice: 0x5c00_0002,
+        group: 0x5c00_0003,
+        engine: 1,
+        channels: vec![0x5c00_0004, 5],
+    };
+    vec![
+        (
+            "00 01 03616263 06707974686f6e",
+            ToDaemon::Hello { version: 1, job: "abc".into(), program: "python".into() },
+        ),
+        (
+            "01 ac02 0103 01 03 8180c08e0c 828080e005 838080e005 01 02 848080e005 05",
+            ToDaemon::Channels { generation: 300, new_files: vec![FileId(3)], groups: vec![group] },
+        ),
+        ("02 07 80808001", ToDaemon::Grow { grant: GrantId(7), bytes: 2 << 20 }),
+        (
+            "03 07 2a 80808010",
+            ToDaemon::Allocated {
+                grant: GrantId(7),
+                handle: SizedHandle { handle: HandleId(42), bytes: 32 << 20 },
+            },
+        ),
+        ("04 07", ToDaemon::Returned { grant: GrantId(7) }),
+        ("05 02 01 8001", ToDaemon::Freed { handles: vec![HandleId(1), HandleId(128)] }),
+        ("06 01 ffffffffffffffffff01", ToDaemon::Unmapped { handles: vec![HandleId(u64::MAX)] }),
+        ("07 00", ToDaemon::Created { handles: vec![] }),
+        (
+            "08 01 09 02 0b63754d656d437265617465",
+            ToDaemon::Failed { handles: vec![HandleId(9)], code: 2, call: "cuMemCreate".into() },
+        ),
+        ("09 01", ToDaemon::List { version: 1 }),
+    ]
+}
+
+/// Every message from the daemon, with its bytes.
+fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
+    let gpu = Gpu {
+        uuid: "GPU-1".into(),
+        name: "H200".into(),
+        capacity_bytes: 16 << 30,
+        used_bytes: 1,
+        arena_bytes: 2,
+        arena_used_bytes: 3,
+    };
+    let tenant = |state| Tenant {
+        tenant: TenantId(1),
+        pid: 4242,
+        job: "a".into(),
+        program: "b".into(),
+        state,
+        resident_bytes: 4,
+        away_bytes: 5,
+        turns: 6,
+        waiting_ns: 7,
+    };
+    let states = [
+        TenantState::Joined,
+        TenantState::Running,
+        TenantState::Frozen,
+        TenantState::Moving,
+        TenantState::Away,
+    ];
+    let listing =
+        Listing { schema_version: 1, gpus: vec![gpu], tenants: states.into_iter().map(tenant).collect() };
+    vec![
+        (
+            "00 02 054750552d31 8080808040",
+            FromDaemon::Welcome { tenant: TenantId(2), gpu: "GPU-1".into(), capacity_bytes: 16 << 30 },
+        ),
+        ("01 026e6f", FromDaemon::Refused { reason: "no".into() }),
+        ("02 07", FromDaemon::Granted { grant: GrantId(7) }),
+        ("03 07 0466756c6c", FromDaemon::Denied { grant: GrantId(7), reason: "full".into() }),
+        ("04 02 01 02", FromDaemon::Unmap { handles: vec![HandleId(1), HandleId(2)] }),
+        ("05 02 01 02", FromDaemon::Create { handles: vec![HandleId(1), HandleId(2)] }),
+        (
+            "06 01 01 054750552d31 0448323030 8080808040 01 02 03 05 \
+             01 9221 0161 0162 00 04 05 06 07  01 9221 0161 0162 01 04 05 06 07 \
+             01 9221 0161 0162 02 04 05 06 07  01 9221 0161 0162 03 04 05 06 07 \
+             01 9221 0161 0162 04 04 05 06 07",
+            FromDaemon::Listing(listing),
+        ),
+    ]
+}
+
+/// A number for each kind of message, without a wildcard: a new kind does not compile until it is named here, and
+/// the tests below fail until it has its golden bytes.
+fn kind_to_daemon(message: &ToDaemon) -> usize {
+    match message {
+        ToDaemon::Hello { .. } => 0,
+        ToDaemon::Channels { .. } => 1,
+        ToDaemon::Grow { .. } => 2,
+        ToDaemon::Allocated { .. } => 3,
+        ToDaemon::Returned { .. } => 4,
+        ToDaemon::Freed { .. } => 5,
+        ToDaemon::Unmapped { .. } => 6,
+        ToDaemon::Created { .. } => 7,
+        ToDaemon::Failed { .. } => 8,
+        ToDaemon::List { .. } => 9,
+    }
+}
+
+fn kind_from_daemon(message: &FromDaemon) -> usize {
+    match message {
+        FromDaemon::Welcome { .. } => 0,
+        FromDaemon::Refused { .. } => 1,
+        FromDaemon::Granted { .. } => 2,
+        FromDaemon::Denied { .. } => 3,
+        FromDaemon::Unmap { .. } => 4,
+        FromDaemon::Create { .. } => 5,
+        FromDaemon::Listing(_) => 6,
+    }
+}
+
+#[test]
+fn the_versions_belong_to_these_bytes() {
+    assert_eq!((VERSION, SCHEMA_VERSION), (1, 1), "write new golden bytes, then the new version here");
+}
+
+#[test]
+fn messages_to_the_daemon_keep_their_bytes() {
+    for (golden, message) in to_daemon() {
+        check(golden, &message);
+    }
+    let kinds: BTreeSet<usize> = to_daemon().iter().map(|(_, message)| kind_to_daemon(message)).collect();
+    assert!(kinds.into_iter().eq(0..=9), "a kind of message has no golden bytes");
+}
+
+#[test]
+fn messages_from_the_daemon_keep_their_bytes() {
+    for (golden, message) in from_daemon() {
+        check(golden, &message);
+    }
+    let kinds: BTreeSet<usize> = from_daemon().iter().map(|(_, message)| kind_from_daemon(message)).collect();
+    assert!(kinds.into_iter().eq(0..=6), "a kind of message has no golden bytes");
+}
+
+#[test]
+fn the_page_keeps_its_offsets() {
+    let page = SharedPage::create(0x1122_3344_5566_7788).unwrap();
+    let word = |offset: u64| {
+        let mut bytes = [0; 8];
+        assert_eq!(rustix::io::pread(page.file(), &mut bytes[..], offset).unwrap(), 8);
+        u64::from_le_bytes(bytes)
+    };
+    assert_eq!(rustix::fs::fstat(page.file()).unwrap().st_size, 4096);
+    assert_eq!(word(0).to_le_bytes(), *b"rotapage");
+    assert_eq!(word(8), 1, "version");
+    assert_eq!(word(16), 0x1122_3344_5566_7788, "epoch");
+    assert_eq!(word(24), 0, "freeze generation: even, not frozen");
+    assert_eq!(word(32), 1, "residency commit: nothing is away");
+    assert_eq!(word(40), 0, "slice: never changed");
+    assert_eq!(word(48), 0, "channel generation");
+
+    page.set_frozen(true);
+    assert_eq!(word(24), 1);
+    page.set_frozen(false);
+    assert_eq!(word(24), 2);
+    page.revoke_residency();
+    assert_eq!(word(32), 0);
+    page.commit_residency(9);
+    assert_eq!(word(32), 9);
+    page.set_slice_us(2048);
+    assert_eq!(word(40), 2048);
+    page.raise_channel_generation();
+    page.raise_channel_generation();
+    assert_eq!(word(48), 2);
+    assert!((56..4096).step_by(8).all(|offset| word(offset) == 0), "a field beyond the documented ones");
+}
+
+#[test]
+fn a_page_written_by_the_book_is_read() {
+    let page = SharedPage::create(1).unwrap();
+    let write = |offset: u64, value: u64| {
+        assert_eq!(rustix::io::pwrite(page.file(), &value.to_le_bytes(), offset).unwrap(), 8);
+    };
+    for (offset, value) in [(16, 5), (24, 3), (32, 0), (40, 77), (48, 12)] {
+        write(offset, value);
+    }
+    let tenant = SharedPage::open(page.file().try_clone_to_owned().unwrap()).unwrap();
+    assert_eq!(tenant.epoch(), 5);
+    assert!(tenant.frozen() && !tenant.resident());
+    assert_eq!(tenant.slice_us(), Some(77));
+    assert_eq!(tenant.channel_generation(), 12);
+    drop(tenant);
+    write(8, 2);
+    assert!(SharedPage::open(page.file().try_clone_to_owned().unwrap()).is_err(), "another version");
+}
+
+#[test]
+fn as_many_handles_as_allowed_fit_into_a_message_with_their_files() {
+    let handles = vec![HandleId(u64::MAX); HANDLES_MAX];
+    let here = SharedPage::create(1).unwrap();
+    let (a, b) = Connection::pair().unwrap();
+    a.send(&ToDaemon::Created { handles: handles.clone() }, &vec![here.file(); HANDLES_MAX]).unwrap();
+    let (message, files) = b.receive::<ToDaemon>().unwrap();
+    assert_eq!(message, ToDaemon::Created { handles: handles.clone() });
+    assert_eq!(files.len(), HANDLES_MAX);
+    const { assert!(HANDLES_MAX <= FILES_MAX) };
+
+    let failed = ToDaemon::Failed { handles: handles.clone(), code: u32::MAX, call: "x".repeat(256) };
+    for message in [
+        ToDaemon::Freed { handles: handles.clone() },
+        ToDaemon::Unmapped { handles: handles.clone() },
+        failed,
+    ] {
+        assert_eq!(decode::<ToDaemon>(&encode(&message)).unwrap(), message);
+    }
+    for message in [FromDaemon::Unmap { handles: handles.clone() }, FromDaemon::Create { handles }] {
+        assert_eq!(decode::<FromDaemon>(&encode(&message)).unwrap(), message);
+    }
+}
+
+/// Bytes that look like a message for a while: a golden one, cut, changed and followed by anything.
+fn nearly_a_message() -> impl Strategy<Value = Vec<u8>> {
+    let golden: Vec<Vec<u8>> = to_daemon()
+        .into_iter()
+        .map(|(bytes, _)| bytes)
+        .chain(from_daemon().into_iter().map(|(bytes, _)| bytes))
+        .map(unhex)
+        .collect();
+    let edits = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
+    (
+        prop::sample::select(golden),
+        edits,
+        any::<prop::sample::Index>(),
+        prop::collection::vec(any::<u8>(), 0..16),
+    )
+        .prop_map(|(mut bytes, edits, cut, rest)| {
+            for (place, byte) in edits {
+                let place = place.index(bytes.len());
+                bytes[place] = byte;
+            }
+            bytes.truncate(1 + cut.index(bytes.len()));
+            bytes.extend(rest);
+            bytes
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
+
+    #[test]
+    fn no_bytes_make_a_reader_panic(bytes in prop::collection::vec(any::<u8>(), 1..256)) {
+        let _ = decode::<ToDaemon>(&bytes);
+        let _ = decode::<FromDaemon>(&bytes);
+    }
+
+    #[test]
+    fn what_is_read_from_strange_bytes_is_a_message_that_can_be_sent(bytes in nearly_a_message()) {
+        if let Ok(message) = decode::<ToDaemon>(&bytes) {
+            prop_assert_eq!(&decode::<ToDaemon>(&encode(&message)).unwrap(), &message);
+        }
+        if let Ok(message) = decode::<FromDaemon>(&bytes) {
+            prop_assert_eq!(&decode::<FromDaemon>(&encode(&message)).unwrap(), &message);
+        }
+    }
+}

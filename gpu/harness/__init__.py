@@ -1,0 +1,31 @@
+"""What every script in this folder stands on.
+
+Starts and stops `rotad`, runs programs natively or under `rota run` with a bound on every wait, follows the daemon's
+event file, reads device memory through NVML, looks for Xid messages, and prints the checks as one table at the end.
+What is being shown lives in the scripts, what runs on the GPU lives in `programs/`.
+"""
+
+from .device import Nvml
+from .processes import end_group, spawn
+from .program import touch
+from .run import main
+from .tables import fmt, percentile, table
+from .waiting import Failed, now_ns
+
+GIB = 1 << 30
+MIB = 1 << 20
+
+__all__ = [
+    "GIB",
+    "MIB",
+    "Failed",
+    "Nvml",
+    "end_group",
+    "fmt",
+    "main",
+    "now_ns",
+    "percentile",
+    "spawn",
+    "table",
+    "touch",
+]

@@ -1,0 +1,106 @@
+"""A rotad of one script."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+
+from .events import Events
+from .processes import end_group, spawn
+from .waiting import Failed, until
+
+GIB = 1 << 30
+STOP_WAIT_S = 8.0
+"""How long a process may take to end after SIGTERM before it is killed."""
+
+
+class Daemon:
+    """A rotad of this script."""
+
+    def __init__(
+        self,
+        run,
+        label: str,
+        capacity: str,
+        turn: str,
+        jitter: float = 0.0,
+        arena: str = "32GiB",
+        ready_s: float = 60.0,
+    ):
+        self.run = run
+        self.label = label
+        self.socket = run.work / f"{label}.sock"
+        self.log = run.logs / f"{label}.rotad.log"
+        events = run.logs / f"{label}.events.jsonl"
+        argv = [
+            run.bundled("rotad"),
+            "--socket",
+            self.socket,
+            "--capacity",
+            capacity,
+            "--arena",
+            arena,
+            "--turn",
+            turn,
+            "--turn-jitter",
+            f"{jitter:g}",
+            "--events",
+            events,
+        ]
+        run.bundled("rota"), run.bundled("librota_shim.so")
+        run.say(f"   rotad --capacity {capacity} --arena {arena} --turn {turn} --turn-jitter {jitter:g}")
+        self.child = spawn(argv, stdout=open(self.log, "wb"), stderr=subprocess.STDOUT)
+        self.events = Events(events)
+
+        def ready():
+            if self.child.poll() is not None:
+                raise Failed(f"rotad ended with {self.child.returncode} before it was ready: {self.log_tail()}")
+            return "rotad: ready" in self.log.read_text(errors="replace")
+
+        until(f"rotad to be ready ({self.log_tail()})", ready_s, ready, 0.02)
+
+    def log_tail(self, size: int = 800) -> str:
+        """The end of its log, on one line."""
+        try:
+            return " | ".join(self.log.read_text(errors="replace")[-size:].split("\n"))
+        except OSError:
+            return ""
+
+    def wait_arena(self, timeout_s: float = 90.0):
+        """Waits until the arena is pinned."""
+        event = self.events.wait("arena_ready", timeout_s=timeout_s)
+        self.run.say(f"   arena ready: {event.get('bytes', 0) / GIB:.1f} GiB in {event.get('took_ns', 0) / 1e9:.1f} s")
+
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self.child.poll() is None
+
+    def kill(self):
+        """SIGKILL, as a crash would be."""
+        end_group(self.child)
+        self.child.wait(10)
+
+    def stop(self):
+        """SIGTERM, then SIGKILL."""
+        if self.child.poll() is None:
+            end_group(self.child, signal.SIGTERM)
+            try:
+                self.child.wait(STOP_WAIT_S)
+            except subprocess.TimeoutExpired:
+                self.run.say(f"   note: rotad {self.label} did not end {STOP_WAIT_S:g} s after SIGTERM, killed")
+                end_group(self.child)
+        self.events.stop()
+
+    def check_no_errors(self, but=()):
+        """One check: the daemon is alive and reported no error event, except about the processes in `but`."""
+        events = self.events.of("error")
+        for event in [e for e in events if e.get("pid") in but]:
+            self.run.fact(f"error about process {event['pid']}, killed on purpose: {event.get('what', 'no text')}")
+        errors = [str(e.get("what", e)) for e in events if e.get("pid") not in but]
+        self.run.check(
+            f"rotad {self.label}: running, no error event",
+            self.alive() and not errors and not self.events.bad_lines,
+            "; ".join(errors[:3])
+            + ("" if self.alive() else " ended: " + self.log_tail(300))
+            + (f" {self.events.bad_lines} unreadable lines" if self.events.bad_lines else ""),
+        )

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Runs the GPU scripts named (default: all), each within its own limit, and prints one line for each at the end.
+# Output of each goes to $OUT/<name>.txt, all logs to $OUT/logs.tar.gz; without OUT, to a new temporary folder.
+#   gpu/run-all.sh [NAME[:ARGUMENTS] ...]      for example: gpu/run-all.sh turns "mixed:--turns 50"
+set -u -o pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
+
+declare -A limit=([turns]=550 [mixed]=570 [long_kernel]=310 [deaths]=570 [noise]=250 [foreign_freeze]=130)
+order=(foreign_freeze noise long_kernel turns mixed deaths)
+python="${ROTA_PYTHON_HARNESS:-python3}"
+
+names=("$@")
+[ ${#names[@]} -gt 0 ] || names=("${order[@]}")
+for entry in "${names[@]}"; do
+    if [ -z "${limit[${entry%%:*}]:-}" ]; then
+        echo "run-all: no script named '${entry%%:*}'; there are: ${order[*]}" >&2
+        exit 2
+    fi
+done
+
+out="${OUT:-$(mktemp -d /tmp/rota-gpu-XXXXXX)}"
+mkdir -p "$out"
+export ROTA_COMMIT="${ROTA_COMMIT:-$(git rev-parse HEAD 2>/dev/null || echo unknown)}"
+ROTA_LOGS="$(mktemp -d /tmp/rota-gpu-logs-XXXXXX)"
+export ROTA_LOGS PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+
+pack() {
+    tar -C "$ROTA_LOGS" -czf "$out/logs.tar.gz.new" . 2>/dev/null && mv "$out/logs.tar.gz.new" "$out/logs.tar.gz"
+}
+child=
+stop() {
+    trap '' INT TERM HUP
+    [ -n "$child" ] && kill -TERM "$child" 2>/dev/null
+    [ -n "$child" ] && wait "$child"
+    pack
+    rm -rf "$ROTA_LOGS"
+    exit 130
+}
+trap stop INT TERM HUP
+
+failed=0
+summary=()
+for entry in "${names[@]}"; do
+    name="${entry%%:*}"
+    arguments=()
+    [ "$entry" = "$name" ] || read -r -a arguments <<<"${entry#*:}"
+    began=$SECONDS
+    # tee outlives a signal to the whole group: the script prints its result after it.
+    timeout -k 30 "${limit[$name]}" "$python" "gpu/$name.py" ${arguments[@]+"${arguments[@]}"} > >(trap '' TERM INT HUP; exec tee "$out/$name.txt") 2>&1 &
+    child=$!
+    wait "$child"
+    status=$?
+    child=
+    sleep 0.2
+    if [ "$status" -eq 0 ]; then word=PASS; else word=FAIL; failed=1; fi
+    summary+=("$(printf '%-4s  %-15s %4d s  exit %d' "$word" "$name" $((SECONDS - began)) "$status")")
+    pack
+done
+
+echo "== all"
+printf '%s\n' "${summary[@]}"
+echo "output: $out"
+rm -rf "$ROTA_LOGS"
+exit "$failed"

@@ -1,0 +1,204 @@
+"""Turns: two programs of 12 GiB that rewrite all their bytes, on a GPU treated as one of 16 GiB.
+
+Native, one after the other, against both together under rota. PASS if the GPU phase of both together is at most 1.12
+times the native sum, and every result is the native one, bit for bit.
+"""
+
+import argparse
+
+import harness
+from harness import GIB
+
+RATIO_MAX = 1.12
+SEEDS = {"A": 11, "B": 22}
+SAME = ("steps", "bytes", "sum", "xor", "placed")
+ROWS_SHOWN_MAX = 48
+
+parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+parser.add_argument("--gib", type=float, default=12.0)
+parser.add_argument("--tensor-mib", type=int, default=1024)
+parser.add_argument("--inner", type=int, default=40)
+parser.add_argument(
+    "--seconds-alone", type=float, default=40.0, help="about how long one program's GPU phase takes alone"
+)
+parser.add_argument("--capacity", default="16GiB")
+parser.add_argument("--arena", default="32GiB")
+parser.add_argument("--turn", default="5s")
+parser.add_argument("--jitter", type=float, default=0.3)
+given = parser.parse_args()
+
+
+def options(run, name, steps):
+    return [
+        "--gib",
+        given.gib,
+        "--tensor-mib",
+        given.tensor_mib,
+        "--inner",
+        given.inner,
+        "--seed",
+        SEEDS.get(name, 1),
+        "--steps",
+        steps,
+    ]
+
+
+def body(run):
+    warm = run.program("warm-up", "rewrite.py", *options(run, "", 10)).result(150)
+    step_s = warm["gpu_phase_s"] / warm["steps"]
+    steps = max(1, round(given.seconds_alone / step_s))
+    run.say(f"   a step takes {step_s * 1e3:.1f} ms alone; {steps} steps each")
+    limit_s = given.seconds_alone * 1.5 + 90
+
+    # The daemon pins its arena only after the native runs: pinning holds the driver's lock.
+    native = {
+        name: run.program(f"native-{name}", "rewrite.py", *options(run, name, steps)).result(limit_s) for name in SEEDS
+    }
+    alone_s = sum(r["gpu_phase_s"] for r in native.values())
+    run.say(
+        "   native, one after the other: "
+        + ", ".join(f"{n} {r['gpu_phase_s']:.2f} s" for n, r in native.items())
+        + f", sum {alone_s:.2f} s"
+    )
+
+    daemon = run.daemon("turns", capacity=given.capacity, arena=given.arena, turn=given.turn, jitter=given.jitter)
+    daemon.wait_arena()
+    start = run.work / "start"
+    programs = {}
+    for name in SEEDS:
+        ready = run.work / f"ready-{name}"
+        programs[name] = (
+            run.program(
+                name,
+                "rewrite.py",
+                *options(run, name, steps),
+                "--ready-file",
+                ready,
+                "--start-file",
+                start,
+                under=daemon,
+            ),
+            ready,
+        )
+    for program, ready in programs.values():
+        program.wait_file(ready, 120)
+    harness.touch(start)
+    found = {name: program.result(2 * limit_s) for name, (program, _) in programs.items()}
+    daemon.events.read()
+
+    began = min(r["began_ns"] for r in found.values())
+    ended = max(r["ended_ns"] for r in found.values())
+    together_s = (ended - began) / 1e9
+    ratio = together_s / alone_s
+    names = {program.pid: name for name, (program, _) in programs.items()}
+    show(run, daemon.events, names, began, ended)
+
+    rows = [
+        ["native, one after the other", *(native[n]["gpu_phase_s"] for n in SEEDS), alone_s, 1.0],
+        ["rota, together", *(found[n]["gpu_phase_s"] for n in SEEDS), together_s, ratio],
+    ]
+    print(harness.table(rows, ["GPU phase, s", *SEEDS, "both", "ratio"]), flush=True)
+    for name in SEEDS:
+        same = all(native[name][k] == found[name][k] for k in SAME)
+        run.check(
+            f"{name}: result is the native one",
+            same,
+            f"sum {found[name]['sum']} xor {found[name]['xor']} placed {found[name]['placed']}"
+            + ("" if same else f", native {[native[name][k] for k in SAME]}"),
+        )
+    moves = len(daemon.events.of("move_end"))
+    run.check("memory moved", moves >= 3, f"{moves} moves")
+    run.check(f"together / native sum at most {RATIO_MAX}", ratio <= RATIO_MAX, f"{ratio:.4f}")
+    daemon.check_no_errors()
+
+
+def show(run, events, names, began, ended):
+    """The timeline and the summary of the GPU phase."""
+
+    def name(pid):
+        return names.get(pid, "?")
+
+    def job(tenant):
+        return name(events.pid_of_tenant.get(tenant))
+
+    def parties_of(tenants):
+        listed = tenants if isinstance(tenants, list) else [tenants or {}]
+        return "+".join(job(t.get("tenant")) for t in listed)
+
+    rows, out, into, moving_ns = [], [], [], 0
+    latest = {"freeze": [], "thaw": []}
+    parties = {}
+    for event in events.all:
+        at = events.at_ns(event)
+        kind = event["event"]
+        if kind == "move_begin":
+            parties = {way: parties_of(event.get(key)) for way, key in (("out", "out"), ("in", "into"))}
+        if not began <= at <= ended:
+            continue
+        second = (at - began) / 1e9
+        if kind in latest:
+            latest[kind].append(event["took_ns"])
+            rows.append([f"{second:8.3f}", name(event.get("pid")), kind, event["took_ns"] / 1e6, None])
+        elif kind == "move_end":
+            moving_ns += event.get("took_ns", 0)
+            for way, what, found in (("out", "moved out", out), ("in", "moved in", into)):
+                size, took = event.get(f"bytes_{way}") or 0, event.get(f"{way}_ns") or 0
+                if size and took:
+                    found.append(size / took)
+                    rows.append(
+                        [
+                            f"{second:8.3f}",
+                            parties.get(way, "?"),
+                            f"{what} {size / GIB:.2f} GiB",
+                            took / 1e6,
+                            size / took,
+                        ]
+                    )
+            rows.append(
+                [
+                    f"{second:8.3f}",
+                    "",
+                    "move in all" + (" FAILED" if event.get("failed") else ""),
+                    event.get("took_ns", 0) / 1e6,
+                    None,
+                ]
+            )
+        elif kind == "turn_end":
+            rows.append(
+                [f"{second:8.3f}", name(event.get("pid")), "turn ended, ran", event.get("ran_ns", 0) / 1e6, None]
+            )
+    header = ["time, s", "who", "what", "ms", "GB/s"]
+    run.write("timeline.txt", harness.table(rows, header) + "\n")
+    print(harness.table(rows[:ROWS_SHOWN_MAX], header))
+    if len(rows) > ROWS_SHOWN_MAX:
+        print(f"({len(rows) - ROWS_SHOWN_MAX} rows more in timeline.txt)")
+
+    def mean(values):
+        return sum(values) / len(values) if values else None
+
+    def ms(values, share):
+        found = harness.percentile(values, share)
+        return None if found is None else found / 1e6
+
+    print(
+        harness.table(
+            [
+                [
+                    len(events.of("move_end")),
+                    mean(out),
+                    mean(into),
+                    ms(latest["freeze"], 0.5),
+                    ms(latest["freeze"], 1.0),
+                    ms(latest["thaw"], 0.5),
+                    ms(latest["thaw"], 1.0),
+                    f"{100 * moving_ns / (ended - began):.2f}%",
+                ]
+            ],
+            ["moves", "out GB/s", "in GB/s", "freeze p50 ms", "max", "thaw p50 ms", "max", "time moving"],
+        ),
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    harness.main("turns", 540, body)
