@@ -108,6 +108,10 @@ impl<D: Device> Executor<D> {
                 work.recv().ok()
             };
             let Some(item) = item else { return };
+            // Answers that came after their move was given up still settle where those handles are.
+            while let Ok(reply) = self.replies.try_recv() {
+                self.mover.late(reply, &mut Requests(&self.links));
+            }
             let done = match item {
                 Work::Join(tenant, link) => {
                     self.links.insert(tenant, link);

@@ -1,6 +1,6 @@
 //! The real device: imports, copies and marks through the CUDA driver, in the daemon's own context.
 //!
-//! One thread uses it, after [`CudaDevice::make_current`]. Its registrar goes to another thread.
+//! One thread uses it, after [`Device::attach`]. Its registrar goes to another thread.
 
 mod context;
 

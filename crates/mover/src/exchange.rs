@@ -1,4 +1,4 @@
-//! Moving some handles out and others in, both at once: the words of it. [`run`] is how it goes.
+//! Moving some handles out and others in, both at once: the words of it. `run` is how it goes.
 //!
 //! A handle out: copy, ask the tenant to unmap, drop our import; its bytes are room then. A handle in: once there is
 //! room, ask the tenant to create memory, import it, copy, and give the arena space back, which may let further

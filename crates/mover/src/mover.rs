@@ -1,13 +1,13 @@
 //! Where the bytes of every handle are.
 //!
 //! Rules that hold at every moment, whatever fails:
-//! - A handle is in exactly one [`Place`], and in each place one copy of its bytes is the valid one.
+//! - A handle is in exactly one `Place`, and in each place one copy of its bytes is the valid one.
 //! - A copy out is done before the tenant is asked to unmap; our import goes only after the tenant has unmapped.
 //! - Arena space is given back only after the copy in is done.
 //! - Memory and arena space that a copy under way uses are dropped only after that copy has ended, also when the
-//!   tenant is gone: until then they wait in a [`Grave`].
+//!   tenant is gone: until then they wait in a `Grave`.
 //!
-//! The steps of a move are in [`transit`]; [`crate::exchange`] puts them in order.
+//! The steps of a move are in `transit`; [`crate::exchange`] puts them in order.
 
 mod transit;
 
@@ -357,8 +357,8 @@ impl<M> Place<M> {
 
 impl<D: Device> Drop for Mover<D> {
     fn drop(&mut self) {
-        // Host memory must not be unregistered under a copy.
-        if let Err(error) = self.device.drain() {
+        // Host memory must not be unregistered under a copy. This may be another thread than the one that used it.
+        if let Err(error) = self.device.attach().and_then(|()| self.device.drain()) {
             tracing::warn!(%error, "cannot wait for copies under way");
         }
         for (key, held) in std::mem::take(&mut self.handles) {

@@ -233,6 +233,8 @@ fn memory_leaves_and_comes_back_under_the_same_address() {
 
     // A question about memory that is away is answered when it is back.
     program.tell(&format!("attribute {address:x} 9"));
+    // Time to ask too early. Where that is not enough, the test still holds.
+    std::thread::sleep(Duration::from_millis(50));
     daemon.send(FromDaemon::Create { handles: vec![HandleId(999), handle.handle] });
     let gone = ToDaemon::Failed { handles: vec![HandleId(999)], code: 0, call: "freed".to_owned() };
     assert_eq!(daemon.next().0, gone);

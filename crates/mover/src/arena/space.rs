@@ -15,7 +15,7 @@ pub struct Extent {
     pub bytes: u64,
 }
 
-/// Space that was taken. It goes back by [`Space::give_back`]; it cannot be copied, so it cannot go back twice.
+/// Space that was taken. It goes back by [`crate::Arena::give_back`]; it cannot be copied, so it cannot go back twice.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Extents(Vec<Extent>);
 

@@ -58,6 +58,7 @@ int main(void) {
             // The child runs natively, and the parent is undisturbed.
             pid_t child = fork();
             if (!child) {
+                alarm(20); // It does not inherit the parent's.
                 result = call("cuMemAlloc_v2", AT(address), 100, 0);
                 if (!result) result = call("cuMemFree_v2", address, 0, 0);
                 _exit(result);
