@@ -61,7 +61,7 @@ class Rewriter:
 
     def finish(self):
         harness.touch(self.files["stop"])
-        return self.program.result(60)
+        return self.program.result(30)
 
 
 def size_options():

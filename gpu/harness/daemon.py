@@ -29,6 +29,7 @@ class Daemon:
     ):
         self.run = run
         self.label = label
+        self.ended_on_purpose = False
         self.socket = run.work / f"{label}.sock"
         self.log = run.logs / f"{label}.rotad.log"
         events = run.logs / f"{label}.events.jsonl"
@@ -77,11 +78,13 @@ class Daemon:
 
     def kill(self):
         """SIGKILL, as a crash would be."""
+        self.ended_on_purpose = True
         end_group(self.child)
         self.child.wait(10)
 
     def stop(self):
         """SIGTERM, then SIGKILL."""
+        self.ended_on_purpose = True
         if self.child.poll() is None:
             end_group(self.child, signal.SIGTERM)
             try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 from .daemon import Daemon
@@ -19,6 +18,7 @@ class Program:
     def __init__(self, run, label: str, argv, under: Daemon | None, env):
         self.run = run
         self.label = label
+        self.under = under
         self.out = run.logs / f"{label}.out"
         self.err = run.logs / f"{label}.err"
         environment = dict(os.environ)
@@ -47,6 +47,12 @@ class Program:
         """Raises Failed with the program's last words if it ended."""
         if not self.alive():
             raise Failed(f"{self.label} ended with {self.child.returncode}: {self.last_words()}")
+        return self.must_be_served()
+
+    def must_be_served(self):
+        """Raises Failed if the program's daemon ended by itself: the program may then be frozen for good."""
+        if self.under and not self.under.alive() and not self.under.ended_on_purpose:
+            raise Failed(f"rotad ended with {self.under.child.returncode}: {self.under.log_tail()}")
         return True
 
     def last_words(self) -> str:
@@ -66,10 +72,12 @@ class Program:
     def result(self, timeout_s: float) -> dict:
         """Waits for its end and returns the last line of JSON it printed."""
         try:
-            self.child.wait(timeout_s)
-        except subprocess.TimeoutExpired as late:
+            until(
+                f"{self.label} to end", timeout_s, lambda: not self.alive() or (self.must_be_served() and False), 0.01
+            )
+        except Failed as reason:
             end_group(self.child)
-            raise Failed(f"{self.label} did not end within {timeout_s:g} s: {self.last_words()}") from late
+            raise Failed(f"{reason}; its last words: {self.last_words()}") from None
         lines = [line for line in self.out.read_text(errors="replace").splitlines() if line.startswith("{")]
         if self.child.returncode or not lines:
             raise Failed(

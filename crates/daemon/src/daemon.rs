@@ -258,6 +258,7 @@ impl Daemon {
             }),
             Done::Forgotten(handles) => self.step(Event::Freed(handles)),
             Done::Shifted(shifted) => self.step(Event::Shifted(shifted)),
+            Done::Settled { tenant, away } => self.step(Event::Settled { tenant, away }),
             Done::Reaped(tenant, seen) => {
                 self.dying.entry(tenant).or_default().reaped = Some(seen);
                 self.bury(tenant);

@@ -7,9 +7,10 @@
 use crate::events::{Events, Who, nanos};
 use crate::grip::Grip;
 use crate::turns::{Owned, Shift, Shifted};
+use mover::mover::Whereabouts;
 use mover::{Device, HandleKey, Mover, Outcome, Owner, Plan, Reply};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -71,6 +72,13 @@ pub enum Done {
     Forgotten(Vec<Owned>),
     /// A shift is over.
     Shifted(Shifted),
+    /// After a move that was given up, a tenant answered late: these of its handles are away, the others not.
+    Settled {
+        /// Who.
+        tenant: TenantId,
+        /// Which.
+        away: Vec<HandleId>,
+    },
     /// What a dead tenant had is free.
     Reaped(TenantId, Instant),
 }
@@ -108,9 +116,8 @@ impl<D: Device> Executor<D> {
                 work.recv().ok()
             };
             let Some(item) = item else { return };
-            // Answers that came after their move was given up still settle where those handles are.
-            while let Ok(reply) = self.replies.try_recv() {
-                self.mover.late(reply, &mut Requests(&self.links));
+            if !self.take_late_answers(report) {
+                return;
             }
             let done = match item {
                 Work::Join(tenant, link) => {
@@ -140,6 +147,22 @@ impl<D: Device> Executor<D> {
                 return;
             }
         }
+    }
+
+    /// Answers that came after their move was given up still settle where those handles are, and the core is told.
+    fn take_late_answers(&mut self, report: &Sender<Done>) -> bool {
+        let mut settled = BTreeSet::new();
+        while let Ok(reply) = self.replies.try_recv() {
+            if let Reply::Unmapped { owner, .. } | Reply::Created { owner, .. } | Reply::Failed { owner, .. } = reply {
+                settled.insert(owner);
+            }
+            self.mover.late(reply, &mut Requests(&self.links));
+        }
+        settled.into_iter().all(|owner| {
+            let away = self.mover.handles(owner).into_iter().filter(|held| held.whereabouts == Whereabouts::Arena);
+            let away = away.map(|held| HandleId(held.key.handle)).collect();
+            report.send(Done::Settled { tenant: TenantId(owner.0), away }).is_ok()
+        })
     }
 
     fn adopt(&mut self, tenant: TenantId, handle: SizedHandle, file: OwnedFd) -> bool {
@@ -194,7 +217,8 @@ impl<D: Device> Executor<D> {
 
     fn thaw(&mut self, tenant: TenantId) -> bool {
         let Some(link) = self.links.get(&tenant) else { return false };
-        if self.mover.away_bytes(Owner(tenant.0)) > 0 {
+        // A handle that is neither here nor there counts too: its tenant may still follow an order to unmap it.
+        if self.mover.handles(Owner(tenant.0)).iter().any(|held| held.whereabouts != Whereabouts::Device) {
             return false;
         }
         // Committed before the thaw: from here on the tenant may go on without the daemon.

@@ -77,6 +77,13 @@ pub enum Event {
     Freed(Vec<Owned>),
     /// A shift is over, well or not.
     Shifted(Shifted),
+    /// After a move that was given up, it is known where a tenant's handles are: these are away, the others not.
+    Settled {
+        /// Who.
+        tenant: TenantId,
+        /// Which.
+        away: Vec<HandleId>,
+    },
     /// A tenant died or hung up. What it held is not free yet.
     Left(TenantId),
     /// A tenant that left is still alive, and keeps what it holds.
@@ -209,6 +216,7 @@ impl Turns {
             Event::Returned { tenant, grant } => self.ledger.returned(tenant, grant),
             Event::Freed(handles) => self.ledger.freed(&handles),
             Event::Shifted(shifted) => self.shifted(now, shifted, &mut actions),
+            Event::Settled { tenant, away } => self.ledger.settle(tenant, &away),
             Event::Left(tenant) => {
                 self.ledger.leave(tenant);
                 if self.running.is_some_and(|running| running.tenant == tenant) {

@@ -7,7 +7,8 @@
 //!
 //! A forwarder is two instructions and knows nothing about its function's arguments: it jumps with all of them in place.
 //! `first_call` keeps the argument registers while [`resolve`] finds the real function. `build.rs` writes the forwarders from
-//! the table of driver functions, all but those in `overrides.txt`, which are written by hand elsewhere in this crate.
+//! the table of driver functions, all but those in `overrides.txt`, which are written by hand elsewhere in this crate,
+//! and those in `gated.txt`, which go through the [gate](crate::gate).
 //!
 //! - [`real`]: the real driver, found at the first use.
 //! - [`driverless`]: what is answered where there is no driver, or no such function.
@@ -31,6 +32,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use cuda::CUresult;
 use cuda::table;
+
+use crate::gate::Widest;
 
 pub(crate) use driverless::real_init;
 pub(crate) use real::driver;
@@ -63,6 +66,7 @@ macro_rules! forwarder {
 
 /// Written by `build.rs`.
 #[allow(non_snake_case)] // The driver's names.
+#[allow(clippy::undocumented_unsafe_blocks)] // Of one kind, and explained there.
 mod exports {
     use super::Export;
 
@@ -147,6 +151,14 @@ fn target(symbol: &CStr) -> *const c_void {
             None => driverless::not_found as *const c_void,
         },
     }
+}
+
+/// The real function behind a gated one, by its index in the table.
+pub(crate) fn target_of(index: usize) -> Widest {
+    let slot = SLOTS[index].load(Ordering::Acquire).cast_const();
+    let address = if slot == first_call as *const c_void { resolve(index as u32) } else { slot };
+    // SAFETY: a function of the driver, or one that ignores its arguments; see `gated!` on those.
+    unsafe { std::mem::transmute::<*const c_void, Widest>(address) }
 }
 
 /// The address under which this library exports a symbol.

@@ -20,6 +20,7 @@
 //! | `init` | `cuInit`: how a process becomes a tenant |
 //! | `session` | what a tenant has; `grants` and `outbox` are parts of it |
 //! | `agent` | the thread that serves the daemon |
+//! | `gate` | where calls wait that need memory under their addresses |
 //! | `memory` | allocations that can be taken off the device and put back |
 //! | `ioctl`, `groups` | seeing, reporting and freezing channel groups |
 //! | `fork`, `guard`, `notice`, `settings` | children, panics, lines for people, environment variables |
@@ -27,6 +28,7 @@
 mod agent;
 mod fork;
 mod forward;
+mod gate;
 mod grants;
 mod groups;
 mod guard;

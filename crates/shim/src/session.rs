@@ -7,13 +7,14 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::SeqCst};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use cuda::Driver;
 use cuda::types::{CUdevice, CUuuid};
 use rustix::event::EventfdFlags;
 use wire::{Connection, HandleId, SharedPage, ToDaemon};
 
+use crate::gate::Gate;
 use crate::grants::{Answer, Grants};
 use crate::guard::lock;
 use crate::memory::Table;
@@ -65,8 +66,8 @@ pub(crate) struct Session {
     /// What the agent is to send.
     pub(crate) outbox: Outbox,
     table: Mutex<Table>,
-    /// Memory came back under some addresses, or the session ended.
-    arrived: Condvar,
+    /// Where calls wait while memory is away.
+    pub(crate) gate: Gate,
     next_handle: AtomicU64,
     /// Wakes the agent.
     bell: OwnedFd,
@@ -96,7 +97,7 @@ impl Session {
             grants: Grants::default(),
             outbox: Outbox::default(),
             table: Mutex::default(),
-            arrived: Condvar::new(),
+            gate: Gate::default(),
             next_handle: AtomicU64::new(1),
             bell,
             groups_changed: AtomicBool::new(true),
@@ -161,27 +162,19 @@ impl Session {
         &self.bell
     }
 
-    /// Waits until memory lies under an address again. The calling thread must hold no lock. Returns at once for an
-    /// address that is not rota's.
-    pub(crate) fn wait_while_away(&self, address: u64) {
-        let mut table = self.table();
-        while table.around(address).is_some_and(|found| found.physical.is_none()) && !self.has_ended() {
-            table = self.arrived.wait(table).unwrap_or_else(PoisonError::into_inner);
+    /// Lets calls go on if memory lies under every address. What is in it does not matter until the program is thawed, and
+    /// by then it is right.
+    pub(crate) fn open_gate_if_whole(&self, table: &Table) {
+        if !table.is_any_away() {
+            self.gate.open();
         }
-    }
-
-    /// Memory came back: whoever waits for some looks again.
-    pub(crate) fn announce_arrival(&self) {
-        self.arrived.notify_all();
     }
 
     /// The daemon is gone. Threads that wait for it go on without.
     pub(crate) fn end(&self) {
         self.ended.store(true, SeqCst);
         self.grants.end();
-        // Under the lock, so that no thread misses it between its look and its wait.
-        let _table = self.table();
-        self.arrived.notify_all();
+        self.gate.open();
     }
 
     /// Whether the daemon is gone.

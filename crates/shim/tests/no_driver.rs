@@ -309,9 +309,10 @@ fn the_resolver_substitutes_overrides_and_nothing_else() {
     let test = "the_resolver_substitutes_overrides_and_nothing_else";
     with_library(test, &[("ROTA_DRIVER", &path)], || {
         let driver = PathBuf::from(std::env::var_os("ROTA_DRIVER").expect("set"));
+        let lists = [include_str!("../overrides.txt"), include_str!("../gated.txt")];
         let overrides: Vec<&str> =
-            include_str!("../overrides.txt").lines().filter(|line| line.starts_with("cu")).collect();
-        assert!(overrides.contains(&"cuInit"));
+            lists.iter().flat_map(|list| list.lines()).filter(|line| line.starts_with("cu")).collect();
+        assert!(overrides.contains(&"cuInit") && overrides.contains(&"cuMemcpyAsync_ptsz"));
         for function in FUNCTIONS {
             let name = CString::new(function.name).expect("no NUL");
             let flags = if function.stream == StreamVariant::PerThread { 2 } else { 0 };

@@ -269,6 +269,15 @@ impl Ledger {
         }
     }
 
+    /// Where a tenant's handles are, as it turned out.
+    pub(super) fn settle(&mut self, tenant: TenantId, away: &[HandleId]) {
+        if let Some(member) = self.members.get_mut(&tenant) {
+            for (handle, held) in &mut member.handles {
+                held.away = away.contains(handle);
+            }
+        }
+    }
+
     /// What a shift changed.
     pub(super) fn apply(&mut self, done: &Shifted, now: Now) {
         for (owned, away) in

@@ -12,6 +12,7 @@ use crate::session::Session;
 
 /// Unmaps these and lets their memory go.
 pub(super) fn unmap(session: &Session, handles: &[HandleId]) {
+    session.gate.close();
     for handles in handles.chunks(HANDLES_MAX) {
         let mut done = Vec::new();
         for &handle in handles {
@@ -31,6 +32,8 @@ fn unmap_one(session: &Session, handle: HandleId) -> Result<(), Refused> {
     // Freed by the program: the daemon is about to hear so.
     let Some(allocation) = table.get_mut(handle) else { return Ok(()) };
     let Some(physical) = allocation.physical else { return Ok(()) };
+    // Again with the lock held: a free of the last allocation that was away may have opened it.
+    session.gate.close();
     physical::within(session.driver, allocation.context, || {
         physical::send_away(session.driver, allocation, physical)
     })?;
@@ -55,7 +58,7 @@ pub(super) fn create(session: &Session, handles: &[HandleId]) {
             session.outbox.put(ToDaemon::Created { handles: done }, files);
         }
     }
-    session.announce_arrival();
+    session.open_gate_if_whole(&session.table());
 }
 
 fn create_one(session: &Session, handle: HandleId) -> Result<OwnedFd, Refused> {

@@ -1,6 +1,6 @@
 //! `cuMemAlloc` and `cuMemFree`.
 
-use cuda::types::{CUcontext, CUdevice, CUdeviceptr, CUstream};
+use cuda::types::{CUcontext, CUdevice, CUdeviceptr};
 use cuda::{CUresult, Driver};
 use wire::ToDaemon;
 
@@ -22,7 +22,6 @@ unsafe extern "C" fn cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) -> C
         || Some(CUresult::UNKNOWN),
         || {
             let session = session::current()?;
-            retry_frees(session);
             if address.is_null() || bytes == 0 || session.has_ended() {
                 return None;
             }
@@ -51,7 +50,6 @@ unsafe extern "C" fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
         || Some(CUresult::UNKNOWN),
         || {
             let session = session::current()?;
-            retry_frees(session);
             free(session, address.0)
         },
     );
@@ -95,7 +93,6 @@ fn allocate(session: &Session, asked_bytes: u64) -> Option<Result<u64, CUresult>
             context,
             device,
             rdma: physical::supports_rdma(driver, device),
-            dying: false,
         };
         match physical::bring(driver, &allocation) {
             Ok(physical) => allocation.physical = Some(physical),
@@ -122,30 +119,16 @@ fn allocate(session: &Session, asked_bytes: u64) -> Option<Result<u64, CUresult>
 
 /// Frees what starts at an address; None if that is not rota's.
 fn free(session: &Session, address: u64) -> Option<CUresult> {
-    let context = match session.table().at(address)? {
-        // Freed before, during a capture.
-        allocation if allocation.dying => return Some(CUresult::INVALID_VALUE),
-        allocation => allocation.context,
-    };
+    let context = session.table().at(address)?.context;
     // A frozen program waits here until its next turn, with no lock held.
-    let waited = wait_for_device(session.driver, context);
+    let waited = wait_as_free_does(session.driver, context);
     if is_capture(waited) {
-        session.table().set_dying(address);
-        return Some(CUresult::SUCCESS);
+        // As natively: a stream capture is in the way, and nothing is freed.
+        return Some(waited);
     }
     // None if another thread freed the same address meanwhile; then the real function refuses it.
     release(session, address)?;
     Some(waited)
-}
-
-/// Frees what was freed during a capture, if no capture is in the way any more.
-fn retry_frees(session: &Session) {
-    let dying = session.table().dying();
-    for (address, context) in dying {
-        if !is_capture(wait_for_device(session.driver, context)) {
-            release(session, address);
-        }
-    }
 }
 
 /// Takes an allocation out of the table, frees its memory and address, and has the daemon told. The device must be done
@@ -164,27 +147,30 @@ pub(super) fn release(session: &Session, address: u64) -> Option<()> {
         Some(grant) => session.say(ToDaemon::Returned { grant }),
         None => session.say_freed(allocation.handle),
     }
+    session.open_gate_if_whole(&table);
     drop(table);
     session.wake_agent();
     Some(())
 }
 
-/// Waits for all work in a context, as `cuMemFree` does. The calling thread must hold no lock.
-fn wait_for_device(driver: &Driver, context: CUcontext) -> CUresult {
+/// Waits for the device exactly as the driver's own `cuMemFree` does, by having it free a byte of its own: that minds
+/// stream captures as programs expect it, where `cuCtxSynchronize` would end every capture in the context. The calling
+/// thread must hold no lock.
+fn wait_as_free_does(driver: &Driver, context: CUcontext) -> CUresult {
     if context.is_null() {
         return CUresult::SUCCESS;
     }
     physical::within(driver, context, || {
-        let mut status = 0;
-        // Waiting would invalidate a capture that is going on. This question does not, and its answer tells of captures
-        // that the default stream would meet.
-        // SAFETY: the driver writes one number.
-        let capture = unsafe { native::cuStreamIsCapturing(CUstream::NULL, &mut status) };
-        if is_capture(capture) {
-            return capture;
+        let mut token = CUdeviceptr(0);
+        // SAFETY: the driver writes one address.
+        match unsafe { native::cuMemAlloc_v2(&mut token, 1) } {
+            // SAFETY: made just now, and nobody else has it.
+            CUresult::SUCCESS => unsafe { native::cuMemFree_v2(token) },
+            // Not a byte is left on the device: the next best thing.
+            // SAFETY: no conditions.
+            CUresult::OUT_OF_MEMORY => unsafe { (driver.cuCtxSynchronize)() },
+            other => other,
         }
-        // SAFETY: no conditions.
-        unsafe { (driver.cuCtxSynchronize)() }
     })
 }
 

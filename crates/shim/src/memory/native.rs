@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use cuda::CUresult;
-use cuda::types::{CUcontext, CUdevice, CUdeviceptr, CUpointer_attribute, CUstream};
+use cuda::types::{CUcontext, CUdevice, CUdeviceptr, CUpointer_attribute};
 
 use crate::forward::real;
 
@@ -48,7 +48,6 @@ native! {
     cuDevicePrimaryCtxReset_v2(device: CUdevice);
     cuDevicePrimaryCtxRelease_v2(device: CUdevice);
     cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut c_uint, active: *mut c_int);
-    cuStreamIsCapturing(stream: CUstream, status: *mut c_uint);
 }
 
 fn address(cached: &AtomicPtr<c_void>, symbol: &CStr) -> Result<*mut c_void, CUresult> {

@@ -45,9 +45,9 @@ unsafe extern "C" fn cuPointerGetAttribute(
     attribute: CUpointer_attribute,
     address: CUdeviceptr,
 ) -> CUresult {
-    let found = guarded("cuPointerGetAttribute", || None, || there(address));
+    let found = guarded("cuPointerGetAttribute", || None, || around(address));
     // SAFETY: the caller's arguments, as they came.
-    let result = unsafe { native::cuPointerGetAttribute(data, attribute, address) };
+    let result = ask(|| unsafe { native::cuPointerGetAttribute(data, attribute, address) });
     if let Some(found) = found
         && result == CUresult::SUCCESS
     {
@@ -68,9 +68,9 @@ unsafe extern "C" fn cuPointerGetAttributes(
     data: *mut *mut c_void,
     address: CUdeviceptr,
 ) -> CUresult {
-    let found = guarded("cuPointerGetAttributes", || None, || there(address));
+    let found = guarded("cuPointerGetAttributes", || None, || around(address));
     // SAFETY: the caller's arguments, as they came.
-    let result = unsafe { native::cuPointerGetAttributes(count, attributes, data, address) };
+    let result = ask(|| unsafe { native::cuPointerGetAttributes(count, attributes, data, address) });
     if let Some(found) = found
         && result == CUresult::SUCCESS
     {
@@ -157,10 +157,12 @@ fn around(address: CUdeviceptr) -> Option<Allocation> {
     session::current()?.table().around(address.0).copied()
 }
 
-/// The allocation around an address, once memory lies there: the driver knows nothing about addresses with none.
-fn there(address: CUdeviceptr) -> Option<Allocation> {
-    session::current()?.wait_while_away(address.0);
-    around(address)
+/// Asks the driver about an address at a moment when memory lies there: otherwise it knows nothing about it.
+fn ask(call: impl Fn() -> CUresult) -> CUresult {
+    match session::current() {
+        Some(session) => session.gate.pass(call),
+        None => call(),
+    }
 }
 
 /// Puts the size that was asked for in place of the mapping's.

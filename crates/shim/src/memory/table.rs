@@ -30,8 +30,6 @@ pub(crate) struct Allocation {
     pub(crate) device: CUdevice,
     /// Whether its memory can be registered for RDMA.
     pub(crate) rdma: bool,
-    /// The program freed it during a stream capture; it goes as soon as the device can be waited for.
-    pub(crate) dying: bool,
 }
 
 /// All allocations.
@@ -41,8 +39,6 @@ pub(crate) struct Table {
     addresses: HashMap<HandleId, u64>,
     /// Handles that the daemon has no file for yet, oldest first.
     unexported: VecDeque<HandleId>,
-    /// Addresses of what is dying.
-    dying: Vec<u64>,
     bytes: u64,
 }
 
@@ -62,7 +58,6 @@ impl Table {
         self.bytes -= allocation.bytes;
         self.addresses.remove(&allocation.handle);
         self.unexported.retain(|handle| *handle != allocation.handle);
-        self.dying.retain(|dying| *dying != address);
         Some(allocation)
     }
 
@@ -92,19 +87,9 @@ impl Table {
         self.unexported.push_back(handle);
     }
 
-    pub(crate) fn set_dying(&mut self, address: u64) {
-        if let Some(allocation) = self.by_address.get_mut(&address)
-            && !allocation.dying
-        {
-            allocation.dying = true;
-            self.dying.push(address);
-        }
-    }
-
-    /// What the program freed and still has to go, with its context.
-    pub(crate) fn dying(&self) -> Vec<(u64, CUcontext)> {
-        let dying = self.dying.iter().filter_map(|address| self.by_address.get(address));
-        dying.map(|allocation| (allocation.address, allocation.context)).collect()
+    /// Whether any allocation has no memory under it now.
+    pub(crate) fn is_any_away(&self) -> bool {
+        self.by_address.values().any(|allocation| allocation.physical.is_none())
     }
 
     /// Takes its allocations away from a context that is about to be destroyed, so that the agent no longer enters
@@ -153,7 +138,6 @@ mod tests {
             context: context(1),
             device: CUdevice(0),
             rdma: false,
-            dying: false,
         }
     }
 
@@ -206,19 +190,6 @@ mod tests {
         table.remove(0x2000_0000);
         let mut next = || table.next_unexported().map(|allocation| allocation.handle.0);
         assert_eq!([next(), next(), next()], [Some(1), Some(3), None]);
-    }
-
-    #[test]
-    fn what_is_dying_is_known_until_it_is_gone() {
-        let mut table = Table::default();
-        table.insert(allocation(1, 0x1000_0000, 1));
-        table.set_dying(0x1000_0000);
-        table.set_dying(0x1000_0000);
-        table.set_dying(0x2000_0000);
-        assert_eq!(table.dying(), [(0x1000_0000, context(1))]);
-        assert!(table.at(0x1000_0000).unwrap().dying);
-        table.remove(0x1000_0000);
-        assert_eq!(table.dying(), []);
     }
 
     #[test]

@@ -41,6 +41,15 @@ int main(void) {
             printf("0\n");
         } else if (!strcmp(word, "read")) {
             printf("%llx\n", (unsigned long long)*(uint64_t *)(uintptr_t)value);
+        } else if (!strcmp(word, "copy")) {
+            printf("%d\n", call("cuMemcpyHtoD_v2", value, AT(more), sizeof more));
+        } else if (!strcmp(word, "copy-batch")) {
+            int (*batch)(uint64_t *, uint64_t *, size_t *, size_t, void *, void *, size_t, size_t *, void *) =
+                (int (*)(uint64_t *, uint64_t *, size_t *, size_t, void *, void *, size_t, size_t *, void *))dlsym(RTLD_DEFAULT, "cuMemcpyBatchAsync");
+            size_t bytes = sizeof more, failed = 0;
+            address = value, first = AT(more);
+            result = batch(&address, &first, &bytes, 1, (void *)5, (void *)6, 7, &failed, (void *)9);
+            printf("%d %zu\n", result, failed);
         } else if (!strcmp(word, "info")) {
             result = call("cuMemGetInfo_v2", AT(first), AT(second), 0);
             printf("%d %llx %llx\n", result, (unsigned long long)first, (unsigned long long)second);

@@ -1,0 +1,144 @@
+//! A tenant in a process of its own: this test program, started once more, with [`PLAN`] in its environment.
+
+use crate::engine;
+use crate::tenant::{Manners, Order, Tenant};
+use crate::world::{Meter, World, await_some, await_that};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use wire::TenantId;
+
+/// The environment variable that makes this program a tenant: manners, client, bytes and socket.
+const PLAN: &str = "ROTA_TEST_TENANT";
+/// How the lines begin that are meant for the parent.
+const MARK: &str = "tenant:";
+
+/// See the module. Dropped, it is killed.
+pub(crate) struct Process {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+    tenant: TenantId,
+    control_inode: u64,
+}
+
+impl Process {
+    /// Starts one, and waits until it has its memory.
+    pub(crate) fn start(world: &World, manners: Manners, bytes: u64) -> Self {
+        let client = engine::new_client();
+        let plan = format!("{manners:?} {client} {bytes} {}", world.socket().display());
+        let mut child = Command::new(std::env::current_exe().expect("this program has a file"))
+            .args(["--exact", "process::is_a_tenant", "--nocapture", "--quiet"])
+            .env(PLAN, plan)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this program can be started");
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let (output, heard) = (child.stdout.take().expect("piped"), lines.clone());
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                // The test harness may have begun the line.
+                if let Some((_, line)) = line.split_once(MARK) {
+                    heard.lock().unwrap_or_else(PoisonError::into_inner).push(line.trim().to_owned());
+                }
+            }
+        });
+        let mut process = Self { child, lines, tenant: TenantId(0), control_inode: 0 };
+        process.tenant = TenantId(process.await_number("id"));
+        process.control_inode = process.await_number("control");
+        process.await_line("allocated");
+        process
+    }
+
+    /// Waits until it says this.
+    pub(crate) fn await_line(&self, line: &str) {
+        await_that(&format!("the process says {line}"), || self.heard(|heard| (heard == line).then_some(())).is_some());
+    }
+
+    fn await_number<T: std::str::FromStr>(&self, name: &str) -> T {
+        await_some(&format!("the process says its {name}"), || {
+            self.heard(|line| line.strip_prefix(name)?.trim().parse().ok())
+        })
+    }
+
+    fn heard<T>(&self, find: impl Fn(&str) -> Option<T>) -> Option<T> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).iter().find_map(|line| find(line))
+    }
+
+    /// Its number at the daemon.
+    pub(crate) fn id(&self) -> TenantId {
+        self.tenant
+    }
+
+    /// Kills it.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("it was there");
+        self.child.wait().expect("it can be waited for");
+    }
+
+    /// Has the daemon, which is in this process, its control file open?
+    pub(crate) fn control_file_is_held(&self) -> bool {
+        let open = std::fs::read_dir("/proc/self/fd").expect("Linux").filter_map(Result::ok);
+        open.filter_map(|file| file.path().metadata().ok()).any(|file| file.ino() == self.control_inode)
+    }
+
+    /// Lets it end by itself, and checks that nothing was wrong.
+    pub(crate) fn end(mut self) {
+        drop(self.child.stdin.take());
+        let status = self.child.wait().expect("it can be waited for");
+        assert!(status.success(), "tenant {} found something wrong", self.tenant);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Not a test of its own: what a [`Process`] runs. Without a plan it does nothing.
+#[test]
+fn is_a_tenant() {
+    let Ok(plan) = std::env::var(PLAN) else { return };
+    let mut words = plan.splitn(4, ' ');
+    let mut next = || words.next().expect("the plan is complete");
+    let manners = match next() {
+        "Good" => Manners::Good,
+        "IgnoresUnmap" => Manners::IgnoresUnmap,
+        "IgnoresCreate" => Manners::IgnoresCreate,
+        other => panic!("no process has the manners {other}"),
+    };
+    let client = next().parse().expect("a client");
+    let bytes = next().parse().expect("bytes");
+    let tenant = Tenant::reach(Path::new(next()), client, manners, Meter::default());
+    let inode = rustix::fs::fstat(tenant.control_file()).expect("a control file").st_ino;
+    say(&format!("id {}", tenant.id()));
+    say(&format!("control {inode}"));
+    tenant.allocate_in_three(bytes);
+    say("allocated");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Also when the parent is gone.
+            let _ = std::io::stdin().read_to_end(&mut Vec::new());
+            std::process::exit(i32::from(!tenant.wrong().is_empty()));
+        });
+        for (order, line) in [(Order::Unmap, "unmap"), (Order::Create, "create")] {
+            let tenant = &tenant;
+            scope.spawn(move || {
+                while !tenant.was_asked_to(order) {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                say(line);
+            });
+        }
+    });
+}
+
+fn say(line: &str) {
+    let mut output = std::io::stdout().lock();
+    let _ = writeln!(output, "{MARK} {line}");
+    let _ = output.flush();
+}

@@ -1,0 +1,90 @@
+//! Tenants that take turns, those that fit together and those that do not.
+
+use crate::engine::{self, Switch};
+use crate::tenant::{Order, Tenant};
+use crate::world::{LARGE_BYTES, RULES, SMALL_BYTES, World, await_that};
+use std::collections::BTreeMap;
+use wire::TenantState;
+
+const TURNS: u64 = 10;
+
+/// From the moment on when each of them has been frozen once, at most one runs.
+fn assert_one_at_a_time(switches: &[Switch], tenants: usize) {
+    let mut frozen = BTreeMap::new();
+    let mut everybody_was_frozen = false;
+    for switch in switches {
+        if switch.frozen || frozen.contains_key(&switch.client) {
+            frozen.insert(switch.client, switch.frozen);
+        }
+        everybody_was_frozen |= frozen.len() == tenants;
+        let running = frozen.values().filter(|&&frozen| !frozen).count();
+        assert!(!everybody_was_frozen || running <= 1, "{running} run at once: {switches:x?}");
+    }
+    assert!(everybody_was_frozen, "they never took turns: {switches:x?}");
+}
+
+fn await_turns(tenants: &[&Tenant], more: u64) {
+    let goals: Vec<u64> = tenants.iter().map(|tenant| tenant.turns() + more).collect();
+    await_that(&format!("everybody has {more} more turns"), || {
+        tenants.iter().zip(&goals).all(|(tenant, &goal)| tenant.turns() >= goal || !tenant.wrong().is_empty())
+    });
+}
+
+#[test]
+fn two_that_do_not_fit_together_alternate_and_keep_every_byte() {
+    let world = World::begin(RULES);
+    let (a, b) = (Tenant::with_memory(&world, LARGE_BYTES), Tenant::with_memory(&world, LARGE_BYTES));
+    let goal = [a.turns() + TURNS, b.turns() + TURNS];
+    await_that("both have their turns", || {
+        let listing = world.listing();
+        let running = listing.tenants.iter().filter(|tenant| tenant.state == TenantState::Running);
+        assert!(running.count() <= 1, "two run at once: {listing:?}");
+        for tenant in &listing.tenants {
+            assert_eq!(tenant.resident_bytes + tenant.away_bytes, LARGE_BYTES, "bytes are missing: {listing:?}");
+            assert_ne!(tenant.state, TenantState::Joined, "it has a context: {listing:?}");
+            let away = tenant.away_bytes > 0;
+            assert!(!away || tenant.state != TenantState::Running, "it runs while away: {listing:?}");
+            assert!(away || tenant.state != TenantState::Away, "nothing is away: {listing:?}");
+        }
+        let gpu = &listing.gpus[0];
+        assert!(gpu.used_bytes + RULES.reserve_bytes <= gpu.capacity_bytes, "too much is used: {listing:?}");
+        assert_eq!(gpu.arena_used_bytes, listing.tenants.iter().map(|tenant| tenant.away_bytes).sum::<u64>());
+        (a.turns() >= goal[0] && b.turns() >= goal[1]) || !(a.wrong().is_empty() && b.wrong().is_empty())
+    });
+    assert_one_at_a_time(&engine::switches(&[a.client(), b.client()]), 2);
+    assert!(a.was_asked_to(Order::Unmap) && b.was_asked_to(Order::Unmap), "they fit together after all");
+    let peak = world.meter.peak();
+    assert!(peak + RULES.reserve_bytes <= RULES.capacity_bytes, "{peak} bytes were in use");
+    assert_eq!(world.events_named("error"), Vec::<serde_json::Value>::new());
+}
+
+#[test]
+fn five_that_do_not_fit_together_all_have_turns() {
+    let world = World::begin(RULES);
+    let tenants: Vec<Tenant> = (0..5).map(|_| Tenant::with_memory(&world, SMALL_BYTES)).collect();
+    await_turns(&tenants.iter().collect::<Vec<_>>(), 4);
+    let clients: Vec<u32> = tenants.iter().map(Tenant::client).collect();
+    assert_one_at_a_time(&engine::switches(&clients), tenants.len());
+    let peak = world.meter.peak();
+    assert!(peak + RULES.reserve_bytes <= RULES.capacity_bytes, "{peak} bytes were in use");
+    assert_eq!(world.events_named("error"), Vec::<serde_json::Value>::new());
+}
+
+#[test]
+fn two_that_fit_together_take_turns_and_nothing_moves() {
+    let world = World::begin(RULES);
+    let (a, b) = (Tenant::with_memory(&world, SMALL_BYTES), Tenant::with_memory(&world, SMALL_BYTES));
+    await_turns(&[&a, &b], TURNS);
+    assert_one_at_a_time(&engine::switches(&[a.client(), b.client()]), 2);
+    assert_eq!(world.events_named("move_begin"), Vec::<serde_json::Value>::new());
+    assert_eq!(world.listing().gpus[0].arena_used_bytes, 0);
+}
+
+#[test]
+fn one_alone_runs_without_being_frozen() {
+    let world = World::begin(RULES);
+    let a = Tenant::with_memory(&world, LARGE_BYTES);
+    await_that("it runs", || a.steps() >= 10);
+    assert_eq!(world.listed(a.id()).expect("it is there").state, TenantState::Running);
+    assert!(engine::switches(&[a.client()]).iter().all(|switch| !switch.frozen), "frozen for nobody");
+}

@@ -1,0 +1,138 @@
+//! Whoever says strange things is put out with a reason, and nobody else notices.
+
+use crate::tenant::Tenant;
+use crate::world::{LARGE_BYTES, RULES, World, await_some, await_that};
+use rustix::net::SendFlags;
+use std::os::fd::AsFd;
+use wire::{
+    BLOCK_BYTES, Connection, FileId, FromDaemon, GrantId, HandleId, MESSAGE_BYTES_MAX, SizedHandle, ToDaemon,
+    VERSION,
+};
+
+fn hello() -> ToDaemon {
+    ToDaemon::Hello { version: VERSION, job: "test".into(), program: "stranger".into() }
+}
+
+fn reach(world: &World) -> Connection {
+    Connection::connect(&world.socket()).expect("the daemon listens")
+}
+
+fn send_raw(connection: &Connection, bytes: &[u8]) {
+    rustix::net::send(connection.as_fd(), bytes, SendFlags::NOSIGNAL).expect("the daemon is there");
+}
+
+/// The reason why the daemon ends a conversation that has just begun.
+fn reason(connection: &Connection) -> String {
+    let reason = match connection.receive::<FromDaemon>().expect("a reason").0 {
+        FromDaemon::Refused { reason } => reason,
+        other => panic!("a stranger got {other:?}"),
+    };
+    assert!(connection.receive::<FromDaemon>().is_err(), "the conversation goes on");
+    reason
+}
+
+/// Two that need each other's room: they notice if anything stands still.
+struct Bystanders(Tenant, Tenant);
+
+impl Bystanders {
+    fn join(world: &World) -> Self {
+        Self(Tenant::with_memory(world, LARGE_BYTES), Tenant::with_memory(world, LARGE_BYTES))
+    }
+
+    fn await_turns(&self) {
+        let goals = [self.0.turns() + 3, self.1.turns() + 3];
+        await_that("the others have turns", || self.0.turns() >= goals[0] && self.1.turns() >= goals[1]);
+    }
+}
+
+#[test]
+fn strange_first_words_are_refused() {
+    let world = World::begin(RULES);
+    let bystanders = Bystanders::join(&world);
+    let refused = |speak: &dyn Fn(&Connection)| {
+        let connection = reach(&world);
+        speak(&connection);
+        reason(&connection)
+    };
+    let say = |message: ToDaemon| refused(&|connection| connection.send(&message, &[]).expect("heard"));
+
+    let garbage = refused(&|connection| send_raw(connection, &[0xff; 100]));
+    assert!(garbage.contains("malformed"), "{garbage}");
+    let long = refused(&|connection| send_raw(connection, &vec![0; MESSAGE_BYTES_MAX + 1]));
+    assert!(long.contains("more than"), "{long}");
+    let file = std::fs::File::open("/dev/null").expect("Linux");
+    let files = refused(&|connection| connection.send(&hello(), &[file.as_fd()]).expect("heard"));
+    assert!(files.contains("files"), "{files}");
+    for version in [0, VERSION + 1] {
+        for message in [
+            ToDaemon::Hello { version, job: String::new(), program: String::new() },
+            ToDaemon::List { version },
+        ] {
+            let reason = say(message);
+            assert!(reason.contains(&format!("version {VERSION}")), "{reason}");
+            assert!(reason.contains(&format!("version {version}")), "{reason}");
+        }
+    }
+    let named = ToDaemon::Hello { version: VERSION, job: "x".repeat(1000), program: String::new() };
+    assert!(say(named).contains("too long"));
+    assert!(say(ToDaemon::Grow { grant: GrantId(1), bytes: BLOCK_BYTES }).contains("first message"));
+
+    assert_eq!(world.listing().tenants.len(), 2);
+    bystanders.await_turns();
+}
+
+#[test]
+fn a_tenant_that_says_strange_things_is_put_out() {
+    let world = World::begin(RULES);
+    let bystanders = Bystanders::join(&world);
+    let file = std::fs::File::open("/dev/null").expect("Linux");
+    let handle = SizedHandle { handle: HandleId(1), bytes: BLOCK_BYTES };
+    let odd = SizedHandle { handle: HandleId(1), bytes: BLOCK_BYTES + 1 };
+    let grant = GrantId(1);
+    let say = |message: &ToDaemon, files: usize| {
+        let (message, files) = (message.clone(), vec![file.as_fd(); files]);
+        move |connection: &Connection| connection.send(&message, &files).expect("heard")
+    };
+    let strange: Vec<(&str, Box<dyn Fn(&Connection) + '_>)> = vec![
+        ("malformed", Box::new(|connection| send_raw(connection, &[0xff; 100]))),
+        ("more than", Box::new(|connection| send_raw(connection, &vec![0; MESSAGE_BYTES_MAX + 1]))),
+        ("number of files", Box::new(say(&ToDaemon::Allocated { grant, handle }, 0))),
+        ("number of files", Box::new(say(&ToDaemon::Created { handles: vec![HandleId(1)] }, 2))),
+        ("number of files", Box::new(say(&ToDaemon::Grow { grant, bytes: BLOCK_BYTES }, 1))),
+        ("greeting", Box::new(say(&hello(), 0))),
+        ("greeting", Box::new(say(&ToDaemon::List { version: VERSION }, 0))),
+        ("2 MiB", Box::new(say(&ToDaemon::Allocated { grant, handle: odd }, 1))),
+        (
+            "number of files",
+            Box::new(say(
+                &ToDaemon::Channels { generation: 2, new_files: vec![FileId(7)], groups: vec![] },
+                0,
+            )),
+        ),
+    ];
+    // One at a time: a program that is put out and lives keeps its context, and each takes room.
+    for (expected, speak) in strange {
+        let stranger = Tenant::join(&world);
+        speak(stranger.connection());
+        await_that("it is put out", || world.listed(stranger.id()).is_none());
+        let reason = await_some("it is told why", || stranger.refused());
+        assert!(reason.contains(expected), "expected {expected}, got {reason}");
+        drop(stranger);
+        if expected == "greeting" {
+            break;
+        }
+    }
+    assert_eq!(world.listing().tenants.len(), 2);
+    bystanders.await_turns();
+}
+
+#[test]
+fn a_hundred_that_say_nothing_disturb_nobody() {
+    let world = World::begin(RULES);
+    let silent: Vec<Connection> = (0..100).map(|_| reach(&world)).collect();
+    let bystanders = Bystanders::join(&world);
+    bystanders.await_turns();
+    assert_eq!(world.listing().tenants.len(), 2);
+    drop(silent);
+    bystanders.await_turns();
+}

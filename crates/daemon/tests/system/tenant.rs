@@ -1,0 +1,457 @@
+//! A program as the daemon sees it: a conversation, an agent that serves the daemon, and a kernel that uses memory.
+//!
+//! The kernel checks in each of its steps that every byte is what it last wrote, then writes some anew. The agent
+//! checks that it is asked for memory only while the tenant is frozen. What is wrong is kept and makes the test fail.
+
+use crate::engine::{self, Engine};
+use crate::world::{Meter, RULES, World, await_some};
+use rustix::fs::MemfdFlags;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use wire::{
+    BLOCK_BYTES, ChannelGroup, Connection, FileId, FromDaemon, GrantId, HandleId, SharedPage, SizedHandle,
+    TenantId, ToDaemon, VERSION,
+};
+
+/// How the agent answers the daemon.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Manners {
+    /// As it should.
+    #[default]
+    Good,
+    /// It never answers an unmap.
+    IgnoresUnmap,
+    /// It never answers a create.
+    IgnoresCreate,
+    /// The program frees the first handle of an unmap just before.
+    FreesAtUnmap,
+    /// The program frees the first handle of a create just before.
+    FreesAtCreate,
+}
+
+/// What became of a request for bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Granted.
+    Granted,
+    /// Denied, with the reason.
+    Denied(String),
+}
+
+/// What the daemon asks of an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// To unmap.
+    Unmap,
+    /// To create.
+    Create,
+}
+
+#[derive(Debug)]
+struct Piece {
+    bytes: u64,
+    /// Gone while it is away.
+    file: Option<File>,
+    /// How often it was written.
+    written: u64,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    /// Turns in which the kernel has checked all of its memory.
+    turns: u64,
+    /// Steps of the kernel.
+    steps: u64,
+}
+
+#[derive(Debug)]
+struct Shared {
+    tenant: TenantId,
+    client: u32,
+    connection: Connection,
+    page: SharedPage,
+    engine: Engine,
+    meter: Meter,
+    pieces: Mutex<BTreeMap<HandleId, Piece>>,
+    verdicts: Mutex<BTreeMap<GrantId, Verdict>>,
+    orders: Mutex<Vec<Order>>,
+    wrong: Mutex<Vec<String>>,
+    refused: Mutex<Option<String>>,
+    progress: Mutex<Progress>,
+    next_number: AtomicU64,
+    ending: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// See the module. Dropped, it hangs up, and makes the test fail if anything was wrong.
+#[derive(Debug)]
+pub(crate) struct Tenant {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Tenant {
+    /// Joins with one channel, and allocates this many bytes in three handles of different sizes.
+    pub(crate) fn with_memory(world: &World, bytes: u64) -> Self {
+        let tenant = Self::join(world);
+        tenant.allocate_in_three(bytes);
+        tenant
+    }
+
+    /// Joins with one channel.
+    pub(crate) fn join(world: &World) -> Self {
+        Self::join_with(world, Manners::Good)
+    }
+
+    /// The same, with such manners.
+    pub(crate) fn join_with(world: &World, manners: Manners) -> Self {
+        Self::reach(&world.socket(), engine::new_client(), manners, world.meter.clone())
+    }
+
+    /// Joins whoever listens there.
+    pub(crate) fn reach(socket: &Path, client: u32, manners: Manners, meter: Meter) -> Self {
+        let connection = Connection::connect(socket).expect("the daemon listens");
+        let hello = ToDaemon::Hello { version: VERSION, job: "test".into(), program: "fake".into() };
+        connection.send(&hello, &[]).expect("the daemon hears");
+        let (tenant, mut files) = match connection.receive::<FromDaemon>().expect("the daemon answers") {
+            (FromDaemon::Welcome { tenant, .. }, files) => (tenant, files),
+            (other, _) => panic!("said hello, got {other:?}"),
+        };
+        let page = SharedPage::open(files.pop().expect("a page comes with the welcome")).expect("a page");
+        meter.take(RULES.residue_bytes);
+        let shared = Arc::new(Shared {
+            tenant,
+            client,
+            connection,
+            page,
+            engine: Engine::new(),
+            meter,
+            pieces: Mutex::default(),
+            verdicts: Mutex::default(),
+            orders: Mutex::default(),
+            wrong: Mutex::default(),
+            refused: Mutex::default(),
+            progress: Mutex::default(),
+            next_number: AtomicU64::new(1),
+            ending: AtomicBool::new(false),
+        });
+        shared.report_channel();
+        let (agent, kernel) = (shared.clone(), shared.clone());
+        let threads =
+            vec![std::thread::spawn(move || agent.serve(manners)), std::thread::spawn(move || kernel.run())];
+        Self { shared, threads }
+    }
+
+    /// Allocates this many bytes in three handles of different sizes.
+    pub(crate) fn allocate_in_three(&self, bytes: u64) {
+        let middle = bytes / BLOCK_BYTES / 4 * BLOCK_BYTES;
+        for bytes in [BLOCK_BYTES, middle, bytes - middle - BLOCK_BYTES] {
+            self.allocate(bytes);
+        }
+    }
+
+    /// Asks for bytes, and does not wait.
+    pub(crate) fn grow(&self, bytes: u64) -> GrantId {
+        let grant = GrantId(self.shared.next_number.fetch_add(1, SeqCst));
+        self.shared.say(&ToDaemon::Grow { grant, bytes }, &[]);
+        grant
+    }
+
+    /// Waits for the answer.
+    pub(crate) fn verdict(&self, grant: GrantId) -> Verdict {
+        await_some("a request for bytes is answered", || lock(&self.shared.verdicts).remove(&grant))
+    }
+
+    /// Allocates under a grant.
+    pub(crate) fn use_grant(&self, grant: GrantId, bytes: u64) -> HandleId {
+        let handle = HandleId(self.shared.next_number.fetch_add(1, SeqCst));
+        self.shared.meter.take(bytes);
+        let file = device_memory(bytes);
+        write(&file, handle, 0, bytes);
+        let message = ToDaemon::Allocated { grant, handle: SizedHandle { handle, bytes } };
+        // In the table before the daemon knows it, as it may be asked for at once.
+        let mut pieces = lock(&self.shared.pieces);
+        self.shared.say(&message, &[file.as_fd()]);
+        pieces.insert(handle, Piece { bytes, file: Some(file), written: 0 });
+        handle
+    }
+
+    /// Asks for bytes, waits, and allocates.
+    pub(crate) fn allocate(&self, bytes: u64) -> HandleId {
+        let grant = self.grow(bytes);
+        assert_eq!(self.verdict(grant), Verdict::Granted);
+        self.use_grant(grant, bytes)
+    }
+
+    /// Frees a handle, wherever it is. A program may do so at any time: it is work for the CPU.
+    pub(crate) fn free(&self, handle: HandleId) {
+        self.shared.free(&mut lock(&self.shared.pieces), handle);
+    }
+
+    /// The handles it has.
+    pub(crate) fn handles(&self) -> Vec<HandleId> {
+        lock(&self.shared.pieces).keys().copied().collect()
+    }
+
+    /// Its number at the daemon.
+    pub(crate) fn id(&self) -> TenantId {
+        self.shared.tenant
+    }
+
+    /// Its client at the resource manager.
+    pub(crate) fn client(&self) -> u32 {
+        self.shared.client
+    }
+
+    /// Turns in which the kernel has checked all of its memory.
+    pub(crate) fn turns(&self) -> u64 {
+        lock(&self.shared.progress).turns
+    }
+
+    /// Steps that the kernel has done.
+    pub(crate) fn steps(&self) -> u64 {
+        lock(&self.shared.progress).steps
+    }
+
+    /// Has the daemon asked for this?
+    pub(crate) fn was_asked_to(&self, order: Order) -> bool {
+        lock(&self.shared.orders).contains(&order)
+    }
+
+    /// Why the daemon has put it out, if it has.
+    pub(crate) fn refused(&self) -> Option<String> {
+        lock(&self.shared.refused).clone()
+    }
+
+    /// Its page.
+    pub(crate) fn page(&self) -> &SharedPage {
+        &self.shared.page
+    }
+
+    /// Its conversation, to say strange things.
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.shared.connection
+    }
+
+    /// Its control file.
+    pub(crate) fn control_file(&self) -> BorrowedFd<'_> {
+        self.shared.engine.file()
+    }
+
+    /// What was wrong so far.
+    pub(crate) fn wrong(&self) -> Vec<String> {
+        lock(&self.shared.wrong).clone()
+    }
+}
+
+impl Drop for Tenant {
+    fn drop(&mut self) {
+        self.shared.ending.store(true, SeqCst);
+        self.shared.connection.shut_down();
+        let ended: Vec<_> = self.threads.drain(..).map(JoinHandle::join).collect();
+        if std::thread::panicking() {
+            return;
+        }
+        assert!(ended.iter().all(Result::is_ok), "a thread of tenant {} panicked", self.id());
+        assert_eq!(self.wrong(), Vec::<String>::new(), "tenant {} found something wrong", self.id());
+    }
+}
+
+impl Shared {
+    /// A daemon that is gone, or has put the tenant out, is for the test to notice.
+    fn say(&self, message: &ToDaemon, files: &[BorrowedFd<'_>]) {
+        let _ = self.connection.send(message, files);
+    }
+
+    fn note_wrong(&self, what: String) {
+        lock(&self.wrong).push(what);
+    }
+
+    fn report_channel(&self) {
+        let generation = self.page.raise_channel_generation();
+        let group = ChannelGroup {
+            file: FileId(1),
+            client: self.client,
+            subdevice: 2,
+            group: 3,
+            engine: 1,
+            channels: vec![4, 5],
+        };
+        let message = ToDaemon::Channels { generation, new_files: vec![FileId(1)], groups: vec![group] };
+        self.say(&message, &[self.engine.file()]);
+    }
+
+    fn free(&self, pieces: &mut BTreeMap<HandleId, Piece>, handle: HandleId) {
+        if let Some(piece) = pieces.remove(&handle) {
+            if piece.file.is_some() {
+                self.meter.give(piece.bytes);
+            }
+            self.say(&ToDaemon::Freed { handles: vec![handle] }, &[]);
+        }
+    }
+
+    /// The agent.
+    fn serve(&self, manners: Manners) {
+        while let Ok((message, _)) = self.connection.receive::<FromDaemon>() {
+            match message {
+                FromDaemon::Granted { grant } => {
+                    lock(&self.verdicts).insert(grant, Verdict::Granted);
+                }
+                FromDaemon::Denied { grant, reason } => {
+                    lock(&self.verdicts).insert(grant, Verdict::Denied(reason));
+                }
+                FromDaemon::Unmap { handles } => {
+                    self.note_order(Order::Unmap);
+                    if manners == Manners::FreesAtUnmap {
+                        self.free(&mut lock(&self.pieces), handles[0]);
+                    }
+                    if manners != Manners::IgnoresUnmap {
+                        self.unmap(handles);
+                    }
+                }
+                FromDaemon::Create { handles } => {
+                    self.note_order(Order::Create);
+                    if manners == Manners::FreesAtCreate {
+                        self.free(&mut lock(&self.pieces), handles[0]);
+                    }
+                    if manners != Manners::IgnoresCreate {
+                        self.create(handles);
+                    }
+                }
+                FromDaemon::Refused { reason } => *lock(&self.refused) = Some(reason),
+                other => self.note_wrong(format!("the daemon said {other:?}")),
+            }
+        }
+    }
+
+    fn note_order(&self, order: Order) {
+        if !self.page.frozen() || !self.engine.frozen() || self.page.resident() {
+            self.note_wrong(format!(
+                "{order:?} of a tenant with frozen page {}, frozen engine {}, committed {}",
+                self.page.frozen(),
+                self.engine.frozen(),
+                self.page.resident()
+            ));
+        }
+        lock(&self.orders).push(order);
+    }
+
+    fn unmap(&self, handles: Vec<HandleId>) {
+        let mut pieces = lock(&self.pieces);
+        for handle in &handles {
+            // One that was freed meanwhile needs no more.
+            let Some(piece) = pieces.get_mut(handle) else { continue };
+            match piece.file.take() {
+                Some(_) => self.meter.give(piece.bytes),
+                None => self.note_wrong(format!("{handle} is to be unmapped twice")),
+            }
+        }
+        self.say(&ToDaemon::Unmapped { handles }, &[]);
+    }
+
+    fn create(&self, handles: Vec<HandleId>) {
+        let mut pieces = lock(&self.pieces);
+        let (there, freed): (Vec<_>, Vec<_>) =
+            handles.into_iter().partition(|handle| pieces.contains_key(handle));
+        for handle in &there {
+            let piece = pieces.get_mut(handle).expect("looked up above");
+            if piece.file.is_some() {
+                self.note_wrong(format!("{handle} is to be created twice"));
+            }
+            self.meter.take(piece.bytes);
+            piece.file = Some(device_memory(piece.bytes));
+        }
+        let files: Vec<_> = there.iter().filter_map(|handle| Some(pieces[handle].file.as_ref()?.as_fd())).collect();
+        if !there.is_empty() {
+            self.say(&ToDaemon::Created { handles: there.clone() }, &files);
+        }
+        if !freed.is_empty() {
+            self.say(&ToDaemon::Failed { handles: freed, code: 0, call: "freed".into() }, &[]);
+        }
+    }
+
+    /// The kernel.
+    fn run(&self) {
+        let mut checked_this_turn = false;
+        while !self.ending.load(SeqCst) {
+            match self.engine.run(|| self.step()) {
+                Some(()) => {
+                    let mut progress = lock(&self.progress);
+                    progress.steps += 1;
+                    progress.turns += u64::from(!checked_this_turn);
+                    checked_this_turn = true;
+                }
+                None => checked_this_turn = false,
+            }
+            // The rest of the machine wants to run, too.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn step(&self) {
+        if !self.page.resident() {
+            self.note_wrong("thawed before its memory was committed".into());
+        }
+        let mut pieces = lock(&self.pieces);
+        for (handle, piece) in &*pieces {
+            match &piece.file {
+                None => self.note_wrong(format!("thawed while {handle} is away")),
+                Some(file) => {
+                    if let Err(block) = check(file, *handle, piece.written, piece.bytes) {
+                        self.note_wrong(format!("block {block} of {handle} has wrong bytes"));
+                    }
+                }
+            }
+        }
+        let steps = lock(&self.progress).steps as usize;
+        let chosen = steps % pieces.len().max(1);
+        if let Some((handle, piece)) = pieces.iter_mut().nth(chosen)
+            && let Some(file) = &piece.file
+        {
+            piece.written += 1;
+            write(file, *handle, piece.written, piece.bytes);
+        }
+    }
+}
+
+/// Memory as the fake device has it: zeros at first.
+fn device_memory(bytes: u64) -> File {
+    let file = rustix::fs::memfd_create("device-memory", MemfdFlags::CLOEXEC).expect("memory");
+    rustix::fs::ftruncate(&file, bytes).expect("memory");
+    file.into()
+}
+
+/// What a block holds after so many writes: never the same as another one, nor as before.
+fn pattern(handle: HandleId, written: u64, block: u64) -> Vec<u8> {
+    let words = [u64::from(std::process::id()), handle.0, written, !block];
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    bytes.repeat(BLOCK_BYTES as usize / bytes.len())
+}
+
+fn write(file: &File, handle: HandleId, written: u64, bytes: u64) {
+    for block in 0..bytes / BLOCK_BYTES {
+        file.write_all_at(&pattern(handle, written, block), block * BLOCK_BYTES).expect("memory takes bytes");
+    }
+}
+
+/// Which block is wrong, if one is.
+fn check(file: &File, handle: HandleId, written: u64, bytes: u64) -> Result<(), u64> {
+    let mut found = vec![0; BLOCK_BYTES as usize];
+    for block in 0..bytes / BLOCK_BYTES {
+        file.read_exact_at(&mut found, block * BLOCK_BYTES).expect("memory gives bytes");
+        if found != pattern(handle, written, block) {
+            return Err(block);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! A daemon for one test, and what can be seen of it from outside.
+
+use crate::engine;
+use mover::fake_device::{FakeDevice, Imports};
+use mover::{Arena, Device, Mover};
+use rota_daemon::daemon::{Input, Setup, serve};
+use rota_daemon::events::Events;
+use rota_daemon::turns::Rules;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use wire::{BLOCK_BYTES, Connection, FromDaemon, Listener, Listing, Tenant, TenantId, ToDaemon, VERSION};
+
+/// How long a test looks for what must happen. Far more than it takes, for machines with much else to do.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// The usual sizes: two tenants of [`LARGE_BYTES`] do not fit together, two of [`SMALL_BYTES`] do.
+pub(crate) const RULES: Rules = Rules {
+    capacity_bytes: 16 * BLOCK_BYTES,
+    reserve_bytes: BLOCK_BYTES,
+    residue_bytes: BLOCK_BYTES,
+    arena_bytes: 32 * BLOCK_BYTES,
+    turn: Duration::from_millis(20),
+    turn_jitter: 0.0,
+    seed: 1,
+};
+
+/// More than half of the device.
+pub(crate) const LARGE_BYTES: u64 = 8 * BLOCK_BYTES;
+/// Less than half of it.
+pub(crate) const SMALL_BYTES: u64 = 4 * BLOCK_BYTES;
+
+/// Looks until there is something to see.
+pub(crate) fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(Instant::now() < deadline, "never happened: {what}");
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Looks until it is true.
+pub(crate) fn await_that(what: &str, mut look: impl FnMut() -> bool) {
+    await_some(what, || look().then_some(()));
+}
+
+/// Device memory by the tenants' own count.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Meter(Arc<(AtomicU64, AtomicU64)>);
+
+impl Meter {
+    /// A tenant takes memory.
+    pub(crate) fn take(&self, bytes: u64) {
+        let now = self.0.0.fetch_add(bytes, SeqCst) + bytes;
+        self.0.1.fetch_max(now, SeqCst);
+    }
+
+    /// A tenant has given memory back.
+    pub(crate) fn give(&self, bytes: u64) {
+        self.0.0.fetch_sub(bytes, SeqCst);
+    }
+
+    /// The most there ever was.
+    pub(crate) fn peak(&self) -> u64 {
+        self.0.1.load(SeqCst)
+    }
+}
+
+/// See the module. Dropped, the daemon is made to end.
+pub(crate) struct World {
+    folder: tempfile::TempDir,
+    inputs: Sender<Input>,
+    serving: Option<JoinHandle<()>>,
+    imports: Imports,
+    pub(crate) meter: Meter,
+}
+
+impl World {
+    /// Starts a daemon.
+    pub(crate) fn begin(rules: Rules) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let device = FakeDevice::new(rules.capacity_bytes);
+        let imports = device.imports();
+        let arena = Arena::prepare(rules.arena_bytes, device.registrar()).expect("an arena");
+        let setup = Setup {
+            uuid: device.uuid().into(),
+            name: device.name().into(),
+            rules,
+            ioctl: engine::ioctl,
+        };
+        let mover = Mover::new(device, arena);
+        let listener = Listener::bind(&folder.path().join("socket")).expect("a socket");
+        let events = Events::begin(Some(&folder.path().join("events"))).expect("a file");
+        let (sender, inputs) = mpsc::channel();
+        let ready = move |inputs| sender.send(inputs).expect("the test waits for it");
+        let serving = std::thread::spawn(move || serve(setup, mover, listener, events, ready));
+        let inputs = inputs.recv().expect("the daemon starts");
+        Self { folder, inputs, serving: Some(serving), imports, meter: Meter::default() }
+    }
+
+    /// Where the daemon listens.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    /// Asks the daemon to stop.
+    pub(crate) fn stop(&self) {
+        let _ = self.inputs.send(Input::Stop);
+    }
+
+    /// Has the daemon ended?
+    pub(crate) fn ended(&self) -> bool {
+        self.serving.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// What `rota ps` would show.
+    pub(crate) fn listing(&self) -> Listing {
+        let connection = Connection::connect(&self.socket()).expect("the daemon listens");
+        connection.send(&ToDaemon::List { version: VERSION }, &[]).expect("the daemon hears");
+        match connection.receive::<FromDaemon>().expect("the daemon answers").0 {
+            FromDaemon::Listing(listing) => listing,
+            other => panic!("asked for a listing, got {other:?}"),
+        }
+    }
+
+    /// A tenant, as `rota ps` would show it.
+    pub(crate) fn listed(&self, tenant: TenantId) -> Option<Tenant> {
+        self.listing().tenants.into_iter().find(|listed| listed.tenant == tenant)
+    }
+
+    /// The timeline so far.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.folder.path().join("events")).expect("there are events");
+        text.lines().map(|line| serde_json::from_str(line).expect("an event is JSON")).collect()
+    }
+
+    /// The events of this name so far.
+    pub(crate) fn events_named(&self, name: &str) -> Vec<Value> {
+        self.events().into_iter().filter(|event| event["event"] == name).collect()
+    }
+
+    /// Bytes that the mover has imported.
+    pub(crate) fn imported_bytes(&self) -> u64 {
+        self.imports.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop();
+        self.stop();
+        if std::thread::panicking() {
+            return;
+        }
+        await_that("the daemon ends when it is told to twice", || self.ended());
+        let serving = self.serving.take().expect("only taken here");
+        assert!(serving.join().is_ok(), "the daemon panicked");
+    }
+}
