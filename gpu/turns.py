@@ -24,7 +24,7 @@ parser.add_argument(
 parser.add_argument("--capacity", default="16GiB")
 parser.add_argument("--arena", default="32GiB")
 parser.add_argument("--turn", default="5s")
-parser.add_argument("--jitter", type=float, default=0.3)
+parser.add_argument("--jitter", type=float, default=0.0)
 given = parser.parse_args()
 
 

@@ -7,11 +7,12 @@ use crate::daemon::{Input, Newcomer};
 use crate::grip::{Grip, GripError};
 use mover::{Owner, Reply};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::sockopt;
 use rustix::process::{Pid, PidfdFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use thiserror::Error;
 use wire::{BLOCK_BYTES, Connection, FromDaemon, HANDLES_MAX, TenantId, ToDaemon, VERSION, WireError};
 
@@ -20,6 +21,9 @@ const NAME_BYTES_MAX: usize = 128;
 
 /// How long a program that hung up may take to end before it counts as one that goes on without rota.
 const LINGER_AFTER: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+
+/// How long a program that is put out may take to read why.
+const REASON_WITHIN: Duration = Duration::from_millis(100);
 
 /// Why a conversation ended.
 #[derive(Debug, Error)]
@@ -113,7 +117,12 @@ fn hold_tenant(connection: &Arc<Connection>, ears: &Ears, job: String, program: 
     let seen = Instant::now();
     match ended {
         Ended::Died | Ended::Wire(WireError::Closed) => tracing::info!("tenant {tenant} left: {ended}"),
-        _ => tracing::warn!("tenant {tenant} is put out: {ended}"),
+        _ => {
+            tracing::warn!("tenant {tenant} is put out: {ended}");
+            // It may not be listening either, and its end does not wait for that.
+            let _ = sockopt::set_socket_timeout(&**connection, sockopt::Timeout::Send, Some(REASON_WITHIN));
+            let _ = connection.send(&FromDaemon::Refused { reason: ended.to_string() }, &[]);
+        }
     }
     // A move under way must not wait for it.
     let _ = ears.replies.send(Reply::Gone { owner: Owner(tenant.0) });

@@ -153,13 +153,17 @@ impl<D: Device> Executor<D> {
     fn take_late_answers(&mut self, report: &Sender<Done>) -> bool {
         let mut settled = BTreeSet::new();
         while let Ok(reply) = self.replies.try_recv() {
-            if let Reply::Unmapped { owner, .. } | Reply::Created { owner, .. } | Reply::Failed { owner, .. } = reply {
+            if let Reply::Unmapped { owner, .. }
+            | Reply::Created { owner, .. }
+            | Reply::Failed { owner, .. } = reply
+            {
                 settled.insert(owner);
             }
             self.mover.late(reply, &mut Requests(&self.links));
         }
         settled.into_iter().all(|owner| {
-            let away = self.mover.handles(owner).into_iter().filter(|held| held.whereabouts == Whereabouts::Arena);
+            let away =
+                self.mover.handles(owner).into_iter().filter(|held| held.whereabouts == Whereabouts::Arena);
             let away = away.map(|held| HandleId(held.key.handle)).collect();
             report.send(Done::Settled { tenant: TenantId(owner.0), away }).is_ok()
         })

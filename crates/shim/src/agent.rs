@@ -58,12 +58,20 @@ fn run(session: &'static Session) {
     let mut mode = CUstreamCaptureMode::RELAXED;
     // SAFETY: the driver reads and writes one number.
     let _ = unsafe { (session.driver.cuThreadExchangeStreamCaptureMode)(&mut mode) };
-    // Whatever the error, there is no daemon to talk to any more.
-    let Err(_) = serve(session);
-    farewell::say(session);
+    match serve(session) {
+        Ok(Ended::Program) => farewell::leave(session),
+        // Whatever the error, there is no daemon to talk to any more.
+        Err(_) => farewell::say(session),
+    }
 }
 
-fn serve(session: &Session) -> Result<std::convert::Infallible, WireError> {
+/// Why the agent has nothing left to do.
+enum Ended {
+    /// The program exits: its driver library has shut down already.
+    Program,
+}
+
+fn serve(session: &Session) -> Result<Ended, WireError> {
     let mut reported = Reported::default();
     loop {
         report_groups(session, &mut reported);
@@ -78,7 +86,9 @@ fn serve(session: &Session) -> Result<std::convert::Infallible, WireError> {
         if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
             // Files would be closed here; the daemon sends none after its welcome.
             let (message, _files) = session.connection.receive::<FromDaemon>()?;
-            obey(session, message);
+            if let Err(ended) = obey(session, message) {
+                return Ok(ended);
+            }
         }
     }
 }
@@ -153,12 +163,13 @@ fn export_next(session: &Session) -> Next {
 }
 
 /// Does what a message says. One that makes no sense here is passed over.
-fn obey(session: &Session, message: FromDaemon) {
+fn obey(session: &Session, message: FromDaemon) -> Result<(), Ended> {
     match message {
         FromDaemon::Granted { grant } => session.settle(grant, Answer::Granted),
         FromDaemon::Denied { grant, reason } => session.settle(grant, Answer::Denied(reason)),
-        FromDaemon::Unmap { handles } => orders::unmap(session, &handles),
-        FromDaemon::Create { handles } => orders::create(session, &handles),
+        FromDaemon::Unmap { handles } => return orders::unmap(session, &handles),
+        FromDaemon::Create { handles } => return orders::create(session, &handles),
         FromDaemon::Welcome { .. } | FromDaemon::Refused { .. } | FromDaemon::Listing(_) => {}
     }
+    Ok(())
 }

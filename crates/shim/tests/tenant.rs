@@ -173,6 +173,18 @@ impl Daemon {
         self.connection.receive().unwrap()
     }
 
+    /// Whether the tenant hangs up without saying another word.
+    fn hung_up(&self) -> bool {
+        let mut polled = [PollFd::new(&self.connection, PollFlags::IN)];
+        let timeout = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+        assert_ne!(
+            rustix::event::poll(&mut polled, Some(&timeout)).unwrap(),
+            0,
+            "the tenant stays and is silent"
+        );
+        matches!(self.connection.receive::<ToDaemon>(), Err(wire::WireError::Closed))
+    }
+
     /// The next message that is not about channels.
     fn next(&self) -> (ToDaemon, Vec<OwnedFd>) {
         loop {
@@ -298,6 +310,19 @@ fn a_free_during_a_capture_fails_as_natively_and_spoils_nothing() {
     program.ask("capture 0");
     assert_eq!(program.ask(&format!("free {address:x}")), "0");
     assert_eq!(daemon.next().0, freed(handle));
+}
+
+#[test]
+fn a_program_that_exits_hangs_up_instead_of_failing() {
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[]);
+    program.enter();
+    let (_, handle, _) = daemon.serve(&mut program, 100);
+    program.ask("deinitialize");
+    daemon.send(FromDaemon::Unmap { handles: vec![handle.handle] });
+    assert!(daemon.hung_up(), "no answer can be given for memory that is gone");
+    assert!(program.end().success());
+    assert_eq!(bench.stderr(), "", "nothing is wrong");
 }
 
 #[test]

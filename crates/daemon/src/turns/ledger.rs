@@ -297,6 +297,8 @@ impl Ledger {
         }
         if let Some(member) = done.thawed.and_then(|tenant| self.members.get_mut(&tenant)) {
             member.thawed = true;
+            // Only what is all there is thawed: what counts as away was freed on its way in.
+            member.handles.retain(|_, held| !held.away);
         }
     }
 

@@ -57,8 +57,7 @@ pub(crate) fn ioctl(file: RawFd, _: c_ulong, argument: *mut c_void) -> c_int {
     let words = argument.cast::<u32>();
     // SAFETY: the argument of a control has 32 bytes: the client first, the parameters' address at byte 16. The
     // parameters begin with the word that says whether to freeze.
-    let (client, frozen) =
-        unsafe { (words.read(), *argument.cast::<*const u32>().add(2).read() != 0) };
+    let (client, frozen) = unsafe { (words.read(), *argument.cast::<*const u32>().add(2).read() != 0) };
     let status = if frozen && lock(&REFUSED).contains(&client) { NOT_SUPPORTED } else { 0 };
     if status == 0 {
         // SAFETY: the daemon holds the file open during the call.

@@ -15,6 +15,7 @@ mod world;
 mod deaths;
 mod frees;
 mod growth;
+mod lateness;
 mod refusals;
 mod sharing;
 mod stopping;

@@ -54,7 +54,9 @@ impl Process {
 
     /// Waits until it says this.
     pub(crate) fn await_line(&self, line: &str) {
-        await_that(&format!("the process says {line}"), || self.heard(|heard| (heard == line).then_some(())).is_some());
+        await_that(&format!("the process says {line}"), || {
+            self.heard(|heard| (heard == line).then_some(())).is_some()
+        });
     }
 
     fn await_number<T: std::str::FromStr>(&self, name: &str) -> T {

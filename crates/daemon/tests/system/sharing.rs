@@ -34,13 +34,20 @@ fn await_turns(tenants: &[&Tenant], more: u64) {
 fn two_that_do_not_fit_together_alternate_and_keep_every_byte() {
     let world = World::begin(RULES);
     let (a, b) = (Tenant::with_memory(&world, LARGE_BYTES), Tenant::with_memory(&world, LARGE_BYTES));
+    await_that("the daemon knows all of their memory", || {
+        world.listing().tenants.iter().all(|listed| listed.resident_bytes + listed.away_bytes == LARGE_BYTES)
+    });
     let goal = [a.turns() + TURNS, b.turns() + TURNS];
     await_that("both have their turns", || {
         let listing = world.listing();
         let running = listing.tenants.iter().filter(|tenant| tenant.state == TenantState::Running);
         assert!(running.count() <= 1, "two run at once: {listing:?}");
         for tenant in &listing.tenants {
-            assert_eq!(tenant.resident_bytes + tenant.away_bytes, LARGE_BYTES, "bytes are missing: {listing:?}");
+            assert_eq!(
+                tenant.resident_bytes + tenant.away_bytes,
+                LARGE_BYTES,
+                "bytes are missing: {listing:?}"
+            );
             assert_ne!(tenant.state, TenantState::Joined, "it has a context: {listing:?}");
             let away = tenant.away_bytes > 0;
             assert!(!away || tenant.state != TenantState::Running, "it runs while away: {listing:?}");
@@ -61,7 +68,10 @@ fn two_that_do_not_fit_together_alternate_and_keep_every_byte() {
 #[test]
 fn five_that_do_not_fit_together_all_have_turns() {
     let world = World::begin(RULES);
-    let tenants: Vec<Tenant> = (0..5).map(|_| Tenant::with_memory(&world, SMALL_BYTES)).collect();
+    let tenants: Vec<Tenant> = (0..5).map(|_| Tenant::join(&world)).collect();
+    for tenant in &tenants {
+        tenant.allocate_in_three(SMALL_BYTES);
+    }
     await_turns(&tenants.iter().collect::<Vec<_>>(), 4);
     let clients: Vec<u32> = tenants.iter().map(Tenant::client).collect();
     assert_one_at_a_time(&engine::switches(&clients), tenants.len());

@@ -28,6 +28,8 @@ pub(crate) enum Manners {
     Good,
     /// It never answers an unmap.
     IgnoresUnmap,
+    /// It answers an unmap only when [`Tenant::answer`] is called.
+    UnmapsLate,
     /// It never answers a create.
     IgnoresCreate,
     /// The program frees the first handle of an unmap just before.
@@ -86,6 +88,7 @@ struct Shared {
     refused: Mutex<Option<String>>,
     progress: Mutex<Progress>,
     next_number: AtomicU64,
+    may_answer: AtomicBool,
     ending: AtomicBool,
 }
 
@@ -143,6 +146,7 @@ impl Tenant {
             refused: Mutex::default(),
             progress: Mutex::default(),
             next_number: AtomicU64::new(1),
+            may_answer: AtomicBool::new(false),
             ending: AtomicBool::new(false),
         });
         shared.report_channel();
@@ -221,6 +225,11 @@ impl Tenant {
     /// Steps that the kernel has done.
     pub(crate) fn steps(&self) -> u64 {
         lock(&self.shared.progress).steps
+    }
+
+    /// Lets an agent that is late answer, now and from now on.
+    pub(crate) fn answer(&self) {
+        self.shared.may_answer.store(true, SeqCst);
     }
 
     /// Has the daemon asked for this?
@@ -315,6 +324,9 @@ impl Shared {
                     if manners == Manners::FreesAtUnmap {
                         self.free(&mut lock(&self.pieces), handles[0]);
                     }
+                    if manners == Manners::UnmapsLate {
+                        self.await_permission();
+                    }
                     if manners != Manners::IgnoresUnmap {
                         self.unmap(handles);
                     }
@@ -331,6 +343,12 @@ impl Shared {
                 FromDaemon::Refused { reason } => *lock(&self.refused) = Some(reason),
                 other => self.note_wrong(format!("the daemon said {other:?}")),
             }
+        }
+    }
+
+    fn await_permission(&self) {
+        while !self.may_answer.load(SeqCst) && !self.ending.load(SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -371,7 +389,8 @@ impl Shared {
             self.meter.take(piece.bytes);
             piece.file = Some(device_memory(piece.bytes));
         }
-        let files: Vec<_> = there.iter().filter_map(|handle| Some(pieces[handle].file.as_ref()?.as_fd())).collect();
+        let files: Vec<_> =
+            there.iter().filter_map(|handle| Some(pieces[handle].file.as_ref()?.as_fd())).collect();
         if !there.is_empty() {
             self.say(&ToDaemon::Created { handles: there.clone() }, &files);
         }

@@ -18,6 +18,9 @@ use wire::{BLOCK_BYTES, Connection, FromDaemon, Listener, Listing, Tenant, Tenan
 /// How long a test looks for what must happen. Far more than it takes, for machines with much else to do.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How many of the last events a failing test shows.
+const EVENTS_SHOWN: usize = 40;
+
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// The usual sizes: two tenants of [`LARGE_BYTES`] do not fit together, two of [`SMALL_BYTES`] do.
@@ -91,12 +94,8 @@ impl World {
         let device = FakeDevice::new(rules.capacity_bytes);
         let imports = device.imports();
         let arena = Arena::prepare(rules.arena_bytes, device.registrar()).expect("an arena");
-        let setup = Setup {
-            uuid: device.uuid().into(),
-            name: device.name().into(),
-            rules,
-            ioctl: engine::ioctl,
-        };
+        let setup =
+            Setup { uuid: device.uuid().into(), name: device.name().into(), rules, ioctl: engine::ioctl };
         let mover = Mover::new(device, arena);
         let listener = Listener::bind(&folder.path().join("socket")).expect("a socket");
         let events = Events::begin(Some(&folder.path().join("events"))).expect("a file");
@@ -159,6 +158,11 @@ impl Drop for World {
         self.stop();
         self.stop();
         if std::thread::panicking() {
+            // What led there.
+            let events = self.events();
+            for event in &events[events.len().saturating_sub(EVENTS_SHOWN)..] {
+                eprintln!("{event}");
+            }
             return;
         }
         await_that("the daemon ends when it is told to twice", || self.ended());

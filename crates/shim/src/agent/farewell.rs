@@ -1,4 +1,5 @@
-//! What is done when the daemon is gone: a tenant that has all its memory goes on alone, one that has not cannot.
+//! What is done when the daemon is gone, a tenant that has all its memory goes on alone and one that has not cannot;
+//! and when the program itself goes.
 
 use channels::Micros;
 
@@ -33,4 +34,10 @@ pub(super) fn say(session: &Session) {
     }
     session.connection.shut_down();
     notice(format_args!("the daemon is gone; running on without rota"));
+}
+
+/// The program exits, and its driver library has let go of its memory: hangs up, so that the daemon waits for nothing.
+pub(super) fn leave(session: &Session) {
+    session.end();
+    session.connection.shut_down();
 }

@@ -1,30 +1,32 @@
 //! The daemon's orders: take memory away from under addresses, and put new memory there.
 //!
 //! They come while the tenant is frozen, so nothing on the GPU uses those addresses. Every handle of an order is
-//! answered for exactly once.
+//! answered for exactly once, unless the program is exiting: then there is nobody to answer for.
 
 use std::os::fd::OwnedFd;
 
 use wire::{HANDLES_MAX, HandleId, ToDaemon};
 
+use super::Ended;
 use crate::memory::physical::{self, Refused};
 use crate::session::Session;
 
 /// Unmaps these and lets their memory go.
-pub(super) fn unmap(session: &Session, handles: &[HandleId]) {
+pub(super) fn unmap(session: &Session, handles: &[HandleId]) -> Result<(), Ended> {
     session.gate.close();
     for handles in handles.chunks(HANDLES_MAX) {
         let mut done = Vec::new();
         for &handle in handles {
             match unmap_one(session, handle) {
                 Ok(()) => done.push(handle),
-                Err(refused) => fail(session, handle, refused),
+                Err(refused) => fail(session, handle, refused)?,
             }
         }
         if !done.is_empty() {
             session.say(ToDaemon::Unmapped { handles: done });
         }
     }
+    Ok(())
 }
 
 fn unmap_one(session: &Session, handle: HandleId) -> Result<(), Refused> {
@@ -42,7 +44,7 @@ fn unmap_one(session: &Session, handle: HandleId) -> Result<(), Refused> {
 }
 
 /// Puts new memory under these, and gives the daemon a file for each.
-pub(super) fn create(session: &Session, handles: &[HandleId]) {
+pub(super) fn create(session: &Session, handles: &[HandleId]) -> Result<(), Ended> {
     for handles in handles.chunks(HANDLES_MAX) {
         let (mut done, mut files) = (Vec::new(), Vec::new());
         for &handle in handles {
@@ -51,7 +53,7 @@ pub(super) fn create(session: &Session, handles: &[HandleId]) {
                     done.push(handle);
                     files.push(file);
                 }
-                Err(refused) => fail(session, handle, refused),
+                Err(refused) => fail(session, handle, refused)?,
             }
         }
         if !done.is_empty() {
@@ -59,6 +61,7 @@ pub(super) fn create(session: &Session, handles: &[HandleId]) {
         }
     }
     session.open_gate_if_whole(&session.table());
+    Ok(())
 }
 
 fn create_one(session: &Session, handle: HandleId) -> Result<OwnedFd, Refused> {
@@ -87,7 +90,11 @@ fn create_one(session: &Session, handle: HandleId) -> Result<OwnedFd, Refused> {
     })
 }
 
-fn fail(session: &Session, handle: HandleId, refused: Refused) {
+fn fail(session: &Session, handle: HandleId, refused: Refused) -> Result<(), Ended> {
+    if refused.code == cuda::CUresult::DEINITIALIZED {
+        return Err(Ended::Program);
+    }
     let (code, call) = (refused.code.0, refused.call.to_owned());
     session.say(ToDaemon::Failed { handles: vec![handle], code, call });
+    Ok(())
 }

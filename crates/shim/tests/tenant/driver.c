@@ -76,7 +76,7 @@ static void free_channels(void) {
 
 // Devices and contexts: one of each.
 
-static int primary, references, capturing;
+static int primary, references, capturing, deinitialized;
 static __thread void *current;
 
 int cuInit(unsigned flags) { return flags ? INVALID_VALUE : SUCCESS; }
@@ -105,6 +105,7 @@ int cuCtxGetDevice(int *device) { if (!current) return INVALID_CONTEXT; *device 
 int cuCtxSynchronize(void) { if (capturing) note("capture spoilt"); return !current ? INVALID_CONTEXT : capturing ? CAPTURE : SUCCESS; }
 int cuThreadExchangeStreamCaptureMode(int *mode) { if (*mode == 2) note("relaxed"); return SUCCESS; }
 void fake_set_capturing(int on) { capturing = on; }
+void fake_deinitialize(void) { deinitialized = 1; }
 
 // Memory. An address is an address of the host.
 
@@ -147,6 +148,7 @@ int cuMemMap(uint64_t address, size_t bytes, size_t offset, uint64_t handle, uns
     return place == MAP_FAILED ? INVALID_VALUE : SUCCESS;
 }
 int cuMemUnmap(uint64_t address, size_t bytes) {
+    if (deinitialized) return 4;
     void *place = mmap((void *)(uintptr_t)address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     return place == MAP_FAILED ? INVALID_VALUE : SUCCESS;
 }

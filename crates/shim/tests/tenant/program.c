@@ -63,6 +63,10 @@ int main(void) {
             void *driver = dlopen(getenv("ROTA_DRIVER"), RTLD_NOW);
             ((void (*)(int))dlsym(driver, "fake_set_capturing"))((int)value);
             printf("0\n");
+        } else if (!strcmp(word, "deinitialize")) {
+            void *driver = dlopen(getenv("ROTA_DRIVER"), RTLD_NOW);
+            ((void (*)(void))dlsym(driver, "fake_deinitialize"))();
+            printf("0\n");
         } else if (!strcmp(word, "fork")) {
             // The child runs natively, and the parent is undisturbed.
             pid_t child = fork();
