@@ -33,7 +33,7 @@ advisories:
 bench: gpu-bundle
 	@echo
 	@echo "The benchmarks need a GPU. On a machine with one, from the root of this repository:"
-	@echo "  gpu/run-all"
+	@echo "  gpu/run-all.sh"
 	@echo "See gpu/README.md."
 
 # What a GPU machine needs, built here: it may have no toolchain.

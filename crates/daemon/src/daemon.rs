@@ -7,6 +7,7 @@ use crate::conversation::{self, Ears};
 use crate::events::{Events, Who, nanos};
 use crate::executor::{Done, Executor, Link, Work};
 use crate::grip::Grip;
+use crate::outgoing::Outgoing;
 use crate::turns::{Action, Event, Now, Rules, Turns};
 use channels::control::IoctlFn;
 use mover::{Device, Mover};
@@ -85,7 +86,7 @@ pub struct Setup {
 struct Known {
     who: Who,
     program: String,
-    connection: Arc<Connection>,
+    outgoing: Outgoing,
 }
 
 /// Deaths of which a part is still to be cleaned up.
@@ -288,30 +289,31 @@ impl Daemon {
             let _ = connection.send(&FromDaemon::Refused { reason }, &[]);
             return;
         }
-        let page = match SharedPage::create(self.epoch) {
-            Ok(page) => page,
-            Err(cause) => {
-                tracing::error!("process {pid} ({program}) is refused: {cause}");
-                let _ = connection.send(&FromDaemon::Refused { reason: cause.to_string() }, &[]);
-                return;
-            }
-        };
         let tenant = TenantId(self.next_tenant);
         let welcome = FromDaemon::Welcome {
             tenant,
             gpu: self.setup.uuid.clone(),
             capacity_bytes: self.setup.rules.capacity_bytes,
         };
-        if let Err(cause) = connection.send(&welcome, &[page.file()]) {
-            tracing::warn!("process {pid} ({program}) left before its welcome: {cause}");
-            return;
-        }
+        let begin = || -> anyhow::Result<_> {
+            let page = SharedPage::create(self.epoch)?;
+            // The first message in a queue that is empty: this does not wait.
+            connection.send(&welcome, &[page.file()])?;
+            Ok((Arc::new(Grip::new(page, self.setup.ioctl)), Outgoing::start(connection.clone())?))
+        };
+        let (grip, outgoing) = match begin() {
+            Ok(begun) => begun,
+            Err(cause) => {
+                tracing::error!("process {pid} ({program}) is refused: {cause:#}");
+                let _ = connection.send(&FromDaemon::Refused { reason: cause.to_string() }, &[]);
+                return;
+            }
+        };
         self.next_tenant += 1;
-        let grip = Arc::new(Grip::new(page, self.setup.ioctl));
         let who = Who { tenant, pid, job };
-        let link = Link { who: who.clone(), grip: grip.clone(), connection: connection.clone() };
+        let link = Link { who: who.clone(), grip: grip.clone(), outgoing: outgoing.clone() };
         self.order(Work::Join(tenant, link));
-        self.known.insert(tenant, Known { who, program, connection });
+        self.known.insert(tenant, Known { who, program, outgoing });
         self.note("joined", tenant, json!({}));
         let _ = answer.send((tenant, grip));
         self.step(Event::Joined(tenant));
@@ -336,10 +338,10 @@ impl Daemon {
 
     fn act(&mut self, action: Action, now: Now) {
         match action {
-            Action::Grant { tenant, grant } => self.say(tenant, &FromDaemon::Granted { grant }),
+            Action::Grant { tenant, grant } => self.say(tenant, FromDaemon::Granted { grant }),
             Action::Deny { tenant, grant, reason } => {
                 self.note("denied", tenant, json!({ "why": reason }));
-                self.say(tenant, &FromDaemon::Denied { grant, reason });
+                self.say(tenant, FromDaemon::Denied { grant, reason });
             }
             Action::Shift(shift) => {
                 for &tenant in &shift.freeze {
@@ -352,12 +354,10 @@ impl Daemon {
         }
     }
 
-    /// A tenant that cannot be reached is about to be noticed by its own thread.
-    fn say(&self, tenant: TenantId, message: &FromDaemon) {
-        if let Some(known) = self.known.get(&tenant)
-            && let Err(cause) = known.connection.send(message, &[])
-        {
-            tracing::debug!("tenant {tenant} cannot be reached: {cause}");
+    fn say(&self, tenant: TenantId, message: FromDaemon) {
+        if let Some(known) = self.known.get(&tenant) {
+            // One that cannot be reached is about to be noticed by its own thread.
+            let _ = known.outgoing.send(message);
         }
     }
 

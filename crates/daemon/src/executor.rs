@@ -5,7 +5,8 @@
 //! connection's thread never waits.
 
 use crate::events::{Events, Who, nanos};
-use crate::grip::Grip;
+use crate::grip::{Grip, GripError};
+use crate::outgoing::Outgoing;
 use crate::turns::{Owned, Shift, Shifted};
 use mover::mover::Whereabouts;
 use mover::{Device, HandleKey, Mover, Outcome, Owner, Plan, Reply};
@@ -15,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
-use wire::{Connection, FromDaemon, GrantId, HANDLES_MAX, HandleId, SizedHandle, TenantId};
+use wire::{FromDaemon, GrantId, HANDLES_MAX, HandleId, SizedHandle, TenantId};
 
 /// How long a move may go without any progress before it is given up.
 const STEP_WITHIN: Duration = Duration::from_secs(10);
@@ -34,7 +35,7 @@ pub struct Link {
     /// How to freeze it.
     pub grip: Arc<Grip>,
     /// How to speak to it.
-    pub connection: Arc<Connection>,
+    pub outgoing: Outgoing,
 }
 
 /// What the executor is told.
@@ -212,6 +213,7 @@ impl<D: Device> Executor<D> {
                 );
                 true
             }
+            Err(GripError::Gone) => false,
             Err(cause) => {
                 self.error(Some(tenant), &format!("cannot freeze: {cause}"));
                 false
@@ -234,6 +236,7 @@ impl<D: Device> Executor<D> {
                 self.note("thaw", tenant, json!({ "took_ns": nanos(begin.elapsed()), "channels": channels }));
                 true
             }
+            Err(GripError::Gone) => false,
             Err(cause) => {
                 self.error(Some(tenant), &format!("cannot thaw: {cause}"));
                 // Half a thaw is no turn: what was thawed stops again.
@@ -384,7 +387,7 @@ impl Requests<'_> {
         let link = self.0.get(&TenantId(owner.0)).ok_or(mover::Gone)?;
         for batch in handles.chunks(HANDLES_MAX) {
             let message = message(batch.iter().map(|&handle| HandleId(handle)).collect());
-            link.connection.send(&message, &[]).map_err(|_| mover::Gone)?;
+            link.outgoing.send(message).map_err(|_| mover::Gone)?;
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ pub mod daemon;
 pub mod events;
 pub mod executor;
 pub mod grip;
+pub mod outgoing;
 pub mod quantity;
 pub mod self_test;
 pub mod turns;

@@ -3,18 +3,20 @@
 //! The kernel checks in each of its steps that every byte is what it last wrote, then writes some anew. The agent
 //! checks that it is asked for memory only while the tenant is frozen. What is wrong is kept and makes the test fail.
 
+mod agent;
+mod kernel;
+mod memory;
+
 use crate::engine::{self, Engine};
 use crate::world::{Meter, RULES, World, await_some};
-use rustix::fs::MemfdFlags;
+use memory::{device_memory, write};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 use wire::{
     BLOCK_BYTES, ChannelGroup, Connection, FileId, FromDaemon, GrantId, HandleId, SharedPage, SizedHandle,
     TenantId, ToDaemon, VERSION,
@@ -308,169 +310,4 @@ impl Shared {
             self.say(&ToDaemon::Freed { handles: vec![handle] }, &[]);
         }
     }
-
-    /// The agent.
-    fn serve(&self, manners: Manners) {
-        while let Ok((message, _)) = self.connection.receive::<FromDaemon>() {
-            match message {
-                FromDaemon::Granted { grant } => {
-                    lock(&self.verdicts).insert(grant, Verdict::Granted);
-                }
-                FromDaemon::Denied { grant, reason } => {
-                    lock(&self.verdicts).insert(grant, Verdict::Denied(reason));
-                }
-                FromDaemon::Unmap { handles } => {
-                    self.note_order(Order::Unmap);
-                    if manners == Manners::FreesAtUnmap {
-                        self.free(&mut lock(&self.pieces), handles[0]);
-                    }
-                    if manners == Manners::UnmapsLate {
-                        self.await_permission();
-                    }
-                    if manners != Manners::IgnoresUnmap {
-                        self.unmap(handles);
-                    }
-                }
-                FromDaemon::Create { handles } => {
-                    self.note_order(Order::Create);
-                    if manners == Manners::FreesAtCreate {
-                        self.free(&mut lock(&self.pieces), handles[0]);
-                    }
-                    if manners != Manners::IgnoresCreate {
-                        self.create(handles);
-                    }
-                }
-                FromDaemon::Refused { reason } => *lock(&self.refused) = Some(reason),
-                other => self.note_wrong(format!("the daemon said {other:?}")),
-            }
-        }
-    }
-
-    fn await_permission(&self) {
-        while !self.may_answer.load(SeqCst) && !self.ending.load(SeqCst) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    fn note_order(&self, order: Order) {
-        if !self.page.frozen() || !self.engine.frozen() || self.page.resident() {
-            self.note_wrong(format!(
-                "{order:?} of a tenant with frozen page {}, frozen engine {}, committed {}",
-                self.page.frozen(),
-                self.engine.frozen(),
-                self.page.resident()
-            ));
-        }
-        lock(&self.orders).push(order);
-    }
-
-    fn unmap(&self, handles: Vec<HandleId>) {
-        let mut pieces = lock(&self.pieces);
-        for handle in &handles {
-            // One that was freed meanwhile needs no more.
-            let Some(piece) = pieces.get_mut(handle) else { continue };
-            match piece.file.take() {
-                Some(_) => self.meter.give(piece.bytes),
-                None => self.note_wrong(format!("{handle} is to be unmapped twice")),
-            }
-        }
-        self.say(&ToDaemon::Unmapped { handles }, &[]);
-    }
-
-    fn create(&self, handles: Vec<HandleId>) {
-        let mut pieces = lock(&self.pieces);
-        let (there, freed): (Vec<_>, Vec<_>) =
-            handles.into_iter().partition(|handle| pieces.contains_key(handle));
-        for handle in &there {
-            let piece = pieces.get_mut(handle).expect("looked up above");
-            if piece.file.is_some() {
-                self.note_wrong(format!("{handle} is to be created twice"));
-            }
-            self.meter.take(piece.bytes);
-            piece.file = Some(device_memory(piece.bytes));
-        }
-        let files: Vec<_> =
-            there.iter().filter_map(|handle| Some(pieces[handle].file.as_ref()?.as_fd())).collect();
-        if !there.is_empty() {
-            self.say(&ToDaemon::Created { handles: there.clone() }, &files);
-        }
-        if !freed.is_empty() {
-            self.say(&ToDaemon::Failed { handles: freed, code: 0, call: "freed".into() }, &[]);
-        }
-    }
-
-    /// The kernel.
-    fn run(&self) {
-        let mut checked_this_turn = false;
-        while !self.ending.load(SeqCst) {
-            match self.engine.run(|| self.step()) {
-                Some(()) => {
-                    let mut progress = lock(&self.progress);
-                    progress.steps += 1;
-                    progress.turns += u64::from(!checked_this_turn);
-                    checked_this_turn = true;
-                }
-                None => checked_this_turn = false,
-            }
-            // The rest of the machine wants to run, too.
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    fn step(&self) {
-        if !self.page.resident() {
-            self.note_wrong("thawed before its memory was committed".into());
-        }
-        let mut pieces = lock(&self.pieces);
-        for (handle, piece) in &*pieces {
-            match &piece.file {
-                None => self.note_wrong(format!("thawed while {handle} is away")),
-                Some(file) => {
-                    if let Err(block) = check(file, *handle, piece.written, piece.bytes) {
-                        self.note_wrong(format!("block {block} of {handle} has wrong bytes"));
-                    }
-                }
-            }
-        }
-        let steps = lock(&self.progress).steps as usize;
-        let chosen = steps % pieces.len().max(1);
-        if let Some((handle, piece)) = pieces.iter_mut().nth(chosen)
-            && let Some(file) = &piece.file
-        {
-            piece.written += 1;
-            write(file, *handle, piece.written, piece.bytes);
-        }
-    }
-}
-
-/// Memory as the fake device has it: zeros at first.
-fn device_memory(bytes: u64) -> File {
-    let file = rustix::fs::memfd_create("device-memory", MemfdFlags::CLOEXEC).expect("memory");
-    rustix::fs::ftruncate(&file, bytes).expect("memory");
-    file.into()
-}
-
-/// What a block holds after so many writes: never the same as another one, nor as before.
-fn pattern(handle: HandleId, written: u64, block: u64) -> Vec<u8> {
-    let words = [u64::from(std::process::id()), handle.0, written, !block];
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    bytes.repeat(BLOCK_BYTES as usize / bytes.len())
-}
-
-fn write(file: &File, handle: HandleId, written: u64, bytes: u64) {
-    for block in 0..bytes / BLOCK_BYTES {
-        file.write_all_at(&pattern(handle, written, block), block * BLOCK_BYTES).expect("memory takes bytes");
-    }
-}
-
-/// Which block is wrong, if one is.
-fn check(file: &File, handle: HandleId, written: u64, bytes: u64) -> Result<(), u64> {
-    let mut found = vec![0; BLOCK_BYTES as usize];
-    for block in 0..bytes / BLOCK_BYTES {
-        file.read_exact_at(&mut found, block * BLOCK_BYTES).expect("memory gives bytes");
-        if found != pattern(handle, written, block) {
-            return Err(block);
-        }
-    }
-    Ok(())
 }

@@ -1,0 +1,75 @@
+//! What the daemon says to one tenant, sent by a thread of its own.
+//!
+//! A tenant that does not read, because it is stopped, say, fills its socket. Neither the main loop nor the executor may
+//! wait for that: all others would wait with them. What queues up here is bounded by what the tenant has: one answer for
+//! each of its requests, and one order at a time for each of its handles.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use wire::{Connection, FromDaemon};
+
+/// To a tenant. Cheap to clone; the thread ends with the last clone, or when the tenant cannot be reached.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    queue: Sender<FromDaemon>,
+}
+
+/// The tenant cannot be reached any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreachable;
+
+impl Outgoing {
+    /// Begins sending on this connection.
+    pub fn start(connection: Arc<Connection>) -> std::io::Result<Self> {
+        let (queue, messages) = mpsc::channel::<FromDaemon>();
+        std::thread::Builder::new().name("outgoing".into()).spawn(move || {
+            for message in messages {
+                if let Err(cause) = connection.send(&message, &[]) {
+                    tracing::debug!("a tenant cannot be reached: {cause}");
+                    // Its conversation notices, and takes it for gone.
+                    connection.shut_down();
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { queue })
+    }
+
+    /// Has a message sent, after those before it. Never waits.
+    pub fn send(&self, message: FromDaemon) -> Result<(), Unreachable> {
+        self.queue.send(message).map_err(|_| Unreachable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::GrantId;
+
+    #[test]
+    fn a_tenant_that_does_not_read_holds_nobody_up_and_gets_everything_later() {
+        let (daemon, tenant) = Connection::pair().unwrap();
+        let outgoing = Outgoing::start(Arc::new(daemon)).unwrap();
+        let many = 100_000;
+        for number in 0..many {
+            outgoing.send(FromDaemon::Granted { grant: GrantId(number) }).unwrap();
+        }
+        for number in 0..many {
+            let (message, _) = tenant.receive::<FromDaemon>().unwrap();
+            assert_eq!(message, FromDaemon::Granted { grant: GrantId(number) });
+        }
+    }
+
+    #[test]
+    fn a_tenant_that_is_gone_is_unreachable() {
+        let (daemon, tenant) = Connection::pair().unwrap();
+        let outgoing = Outgoing::start(Arc::new(daemon)).unwrap();
+        drop(tenant);
+        let mut sent = 0;
+        while outgoing.send(FromDaemon::Granted { grant: GrantId(1) }).is_ok() {
+            sent += 1;
+            assert!(sent < 1_000_000, "nobody noticed");
+            std::thread::yield_now();
+        }
+    }
+}

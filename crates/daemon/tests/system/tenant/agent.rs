@@ -1,0 +1,100 @@
+//! The agent: serves the daemon's orders, with the manners it was given.
+
+use super::memory::device_memory;
+use super::{Manners, Order, Shared, Verdict, lock};
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+use wire::{FromDaemon, HandleId, ToDaemon};
+
+impl Shared {
+    /// The agent.
+    pub(super) fn serve(&self, manners: Manners) {
+        while let Ok((message, _)) = self.connection.receive::<FromDaemon>() {
+            match message {
+                FromDaemon::Granted { grant } => {
+                    lock(&self.verdicts).insert(grant, Verdict::Granted);
+                }
+                FromDaemon::Denied { grant, reason } => {
+                    lock(&self.verdicts).insert(grant, Verdict::Denied(reason));
+                }
+                FromDaemon::Unmap { handles } => {
+                    self.note_order(Order::Unmap);
+                    if manners == Manners::FreesAtUnmap {
+                        self.free(&mut lock(&self.pieces), handles[0]);
+                    }
+                    if manners == Manners::UnmapsLate {
+                        self.await_permission();
+                    }
+                    if manners != Manners::IgnoresUnmap {
+                        self.unmap(handles);
+                    }
+                }
+                FromDaemon::Create { handles } => {
+                    self.note_order(Order::Create);
+                    if manners == Manners::FreesAtCreate {
+                        self.free(&mut lock(&self.pieces), handles[0]);
+                    }
+                    if manners != Manners::IgnoresCreate {
+                        self.create(handles);
+                    }
+                }
+                FromDaemon::Refused { reason } => *lock(&self.refused) = Some(reason),
+                other => self.note_wrong(format!("the daemon said {other:?}")),
+            }
+        }
+    }
+
+    fn await_permission(&self) {
+        while !self.may_answer.load(SeqCst) && !self.ending.load(SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn note_order(&self, order: Order) {
+        if !self.page.frozen() || !self.engine.frozen() || self.page.resident() {
+            self.note_wrong(format!(
+                "{order:?} of a tenant with frozen page {}, frozen engine {}, committed {}",
+                self.page.frozen(),
+                self.engine.frozen(),
+                self.page.resident()
+            ));
+        }
+        lock(&self.orders).push(order);
+    }
+
+    fn unmap(&self, handles: Vec<HandleId>) {
+        let mut pieces = lock(&self.pieces);
+        for handle in &handles {
+            // One that was freed meanwhile needs no more.
+            let Some(piece) = pieces.get_mut(handle) else { continue };
+            match piece.file.take() {
+                Some(_) => self.meter.give(piece.bytes),
+                None => self.note_wrong(format!("{handle} is to be unmapped twice")),
+            }
+        }
+        self.say(&ToDaemon::Unmapped { handles }, &[]);
+    }
+
+    fn create(&self, handles: Vec<HandleId>) {
+        let mut pieces = lock(&self.pieces);
+        let (there, freed): (Vec<_>, Vec<_>) =
+            handles.into_iter().partition(|handle| pieces.contains_key(handle));
+        for handle in &there {
+            let piece = pieces.get_mut(handle).expect("looked up above");
+            if piece.file.is_some() {
+                self.note_wrong(format!("{handle} is to be created twice"));
+            }
+            self.meter.take(piece.bytes);
+            piece.file = Some(device_memory(piece.bytes));
+        }
+        let files: Vec<_> =
+            there.iter().filter_map(|handle| Some(pieces[handle].file.as_ref()?.as_fd())).collect();
+        if !there.is_empty() {
+            self.say(&ToDaemon::Created { handles: there.clone() }, &files);
+        }
+        if !freed.is_empty() {
+            self.say(&ToDaemon::Failed { handles: freed, code: 0, call: "freed".into() }, &[]);
+        }
+    }
+}
