@@ -102,6 +102,8 @@ pub struct Daemon {
     setup: Setup,
     events: Events,
     turns: Turns,
+    /// At the door, until there is room.
+    arriving: BTreeMap<TenantId, Newcomer>,
     known: BTreeMap<TenantId, Known>,
     dying: BTreeMap<TenantId, Dying>,
     work: Sender<Work>,
@@ -174,6 +176,7 @@ impl Daemon {
             turns: Turns::new(setup.rules),
             setup,
             events,
+            arriving: BTreeMap::new(),
             known: BTreeMap::new(),
             dying: BTreeMap::new(),
             work,
@@ -186,7 +189,7 @@ impl Daemon {
     fn run(&mut self, heard: &Receiver<Input>) {
         loop {
             let now = self.events.now();
-            let input = match self.turns.wake_at(now) {
+            let input = match self.turns.wake_at() {
                 Some(at) => heard.recv_timeout(at.saturating_sub(now)),
                 None => heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
@@ -196,7 +199,7 @@ impl Daemon {
                 Err(RecvTimeoutError::Timeout) => self.step(Event::Tick),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            if self.stopping && self.known.is_empty() {
+            if self.stopping && self.known.is_empty() && self.arriving.is_empty() {
                 return;
             }
         }
@@ -204,7 +207,7 @@ impl Daemon {
 
     fn take_in(&mut self, input: Input) {
         match input {
-            Input::Hello(newcomer) => self.welcome(newcomer),
+            Input::Hello(newcomer) => self.hello(newcomer),
             Input::Channels(tenant, channels) => {
                 self.note("channels", tenant, json!({ "channels": channels }));
                 self.step(Event::Context { tenant, present: channels > 0 });
@@ -276,20 +279,30 @@ impl Daemon {
         }
     }
 
-    fn welcome(&mut self, newcomer: Newcomer) {
-        let Newcomer { pid, job, program, connection, answer } = newcomer;
+    /// Someone is at the door: refused, or let in as soon as there is room for its context.
+    fn hello(&mut self, newcomer: Newcomer) {
         let refusal = match self.turns.admits() {
             _ if self.stopping => Some("the daemon is stopping".to_owned()),
-            _ if self.known.len() >= TENANTS_MAX => Some(format!("{TENANTS_MAX} programs are here already")),
+            _ if self.known.len() + self.arriving.len() >= TENANTS_MAX => {
+                Some(format!("{TENANTS_MAX} programs are here already"))
+            }
             Err(reason) => Some(reason),
             Ok(()) => None,
         };
         if let Some(reason) = refusal {
-            tracing::warn!("process {pid} ({program}) is refused: {reason}");
-            let _ = connection.send(&FromDaemon::Refused { reason }, &[]);
+            tracing::warn!("process {} ({}) is refused: {reason}", newcomer.pid, newcomer.program);
+            let _ = newcomer.connection.send(&FromDaemon::Refused { reason }, &[]);
             return;
         }
         let tenant = TenantId(self.next_tenant);
+        self.next_tenant += 1;
+        self.arriving.insert(tenant, newcomer);
+        self.step(Event::Joined(tenant));
+    }
+
+    fn welcome(&mut self, tenant: TenantId) {
+        let Some(newcomer) = self.arriving.remove(&tenant) else { return };
+        let Newcomer { pid, job, program, connection, answer } = newcomer;
         let welcome = FromDaemon::Welcome {
             tenant,
             gpu: self.setup.uuid.clone(),
@@ -304,19 +317,19 @@ impl Daemon {
         let (grip, outgoing) = match begin() {
             Ok(begun) => begun,
             Err(cause) => {
-                tracing::error!("process {pid} ({program}) is refused: {cause:#}");
-                let _ = connection.send(&FromDaemon::Refused { reason: cause.to_string() }, &[]);
+                tracing::error!("process {pid} ({program}) cannot be let in: {cause:#}");
+                connection.shut_down();
+                self.step(Event::Left(tenant));
+                self.step(Event::Buried(tenant));
                 return;
             }
         };
-        self.next_tenant += 1;
         let who = Who { tenant, pid, job };
         let link = Link { who: who.clone(), grip: grip.clone(), outgoing: outgoing.clone() };
         self.order(Work::Join(tenant, link));
         self.known.insert(tenant, Known { who, program, outgoing });
         self.note("joined", tenant, json!({}));
         let _ = answer.send((tenant, grip));
-        self.step(Event::Joined(tenant));
     }
 
     fn step(&mut self, event: Event) {
@@ -338,6 +351,7 @@ impl Daemon {
 
     fn act(&mut self, action: Action, now: Now) {
         match action {
+            Action::Welcome(tenant) => self.welcome(tenant),
             Action::Grant { tenant, grant } => self.say(tenant, FromDaemon::Granted { grant }),
             Action::Deny { tenant, grant, reason } => {
                 self.note("denied", tenant, json!({ "why": reason }));

@@ -9,7 +9,7 @@ use crate::grip::{Grip, GripError};
 use crate::outgoing::Outgoing;
 use crate::turns::{Owned, Shift, Shifted};
 use mover::mover::Whereabouts;
-use mover::{Device, HandleKey, Mover, Outcome, Owner, Plan, Reply};
+use mover::{Device, HandleKey, MoveError, Mover, Outcome, Owner, Plan, Reply};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -196,6 +196,10 @@ impl<D: Device> Executor<D> {
             let outcome = self.exchange(&shift);
             done.out = outcome.moved_out.iter().map(|&key| owned(key)).collect();
             done.into = outcome.moved_in.iter().map(|&key| owned(key)).collect();
+            done.freed = outcome.freed.iter().map(|&key| owned(key)).collect();
+            let failed = outcome.failed.iter().filter(|(_, why)| !matches!(why, MoveError::NotStarted));
+            done.stuck =
+                failed.map(|(key, _)| owned(*key)).filter(|owned| shift.out.contains(owned)).collect();
         }
         done.thawed = shift.thaw.filter(|&tenant| self.thaw(tenant));
         done

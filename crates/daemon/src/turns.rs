@@ -20,8 +20,11 @@ use wire::{GrantId, HandleId, TenantId, TenantState};
 /// Time since the daemon began.
 pub type Now = Duration;
 
-/// How long nothing is tried after a shift went wrong, so that a lasting fault does not spin.
+/// How long something that went wrong is not tried again, so that a lasting fault does not spin.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// How long a handle that could not go out is left alone: its tenant is stopped, most likely.
+const STUCK_FOR: Duration = Duration::from_secs(10);
 
 /// A handle of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,7 +38,7 @@ pub struct Owned {
 /// What happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A tenant connected.
+    /// A tenant is at the door, and will make a context once it is welcomed.
     Joined(TenantId),
     /// A tenant made its first channels, or gave up its last.
     Context {
@@ -97,6 +100,8 @@ pub enum Event {
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
+    /// Let a tenant in: there is room for its context.
+    Welcome(TenantId),
     /// Tell the tenant that it may allocate.
     Grant {
         /// Whom.
@@ -141,6 +146,10 @@ pub struct Shifted {
     pub out: Vec<Owned>,
     /// These came in.
     pub into: Vec<Owned>,
+    /// These were freed by their tenants meanwhile, and are nowhere any more.
+    pub freed: Vec<Owned>,
+    /// These were to go out, and could not.
+    pub stuck: Vec<Owned>,
     /// This one has its turn.
     pub thawed: Option<TenantId>,
 }
@@ -181,7 +190,9 @@ pub struct Turns {
     last: TenantId,
     /// The shift under way.
     shift: Option<Shift>,
+    /// No shift before this.
     retry_at: Now,
+    stepped_at: Now,
     random: u64,
 }
 
@@ -195,6 +206,7 @@ impl Turns {
             last: TenantId(0),
             shift: None,
             retry_at: Duration::ZERO,
+            stepped_at: Duration::ZERO,
             random: rules.seed,
         }
     }
@@ -202,6 +214,7 @@ impl Turns {
     /// Takes in what happened and says what to do.
     pub fn step(&mut self, now: Now, event: Event) -> Vec<Action> {
         let mut actions = Vec::new();
+        self.stepped_at = now;
         match event {
             Event::Joined(tenant) => self.ledger.join(tenant, now),
             Event::Context { tenant, present } => self.ledger.set_context(tenant, present, now),
@@ -215,7 +228,7 @@ impl Turns {
             }
             Event::Returned { tenant, grant } => self.ledger.returned(tenant, grant),
             Event::Freed(handles) => self.ledger.freed(&handles),
-            Event::Shifted(shifted) => self.shifted(now, shifted, &mut actions),
+            Event::Shifted(shifted) => self.shifted(now, shifted),
             Event::Settled { tenant, away } => self.ledger.settle(tenant, &away),
             Event::Left(tenant) => {
                 self.ledger.leave(tenant);
@@ -227,9 +240,10 @@ impl Turns {
             Event::Buried(tenant) => self.ledger.bury(tenant),
             Event::Tick => {}
         }
-        let runner = self.running.map(|running| running.tenant);
         // What a shift under way brings in has its room already.
         let spoken_for = self.shift.as_ref().map_or(0, |shift| self.ledger.bytes_of(&shift.into));
+        actions.extend(self.ledger.welcome_who_fits(spoken_for).into_iter().map(Action::Welcome));
+        let runner = self.running.map(|running| running.tenant);
         let granted = self.ledger.grant_what_fits(runner, spoken_for);
         actions.extend(granted.into_iter().map(|(tenant, grant)| Action::Grant { tenant, grant }));
         if self.shift.is_none()
@@ -243,13 +257,18 @@ impl Turns {
     }
 
     /// When [`Event::Tick`] is due, if nothing else happens before.
-    pub fn wake_at(&self, now: Now) -> Option<Now> {
+    pub fn wake_at(&self) -> Option<Now> {
         if self.shift.is_some() {
             return None;
         }
-        let retry = Some(self.retry_at).filter(|&at| at > now);
-        let turn_over = self.running.filter(|_| self.ledger.ring().len() > 1).map(|running| running.until);
-        turn_over.map(|until| until.max(self.retry_at)).or(retry)
+        let runner = self.running.map(|running| running.tenant);
+        let others = self.ledger.ring().into_iter().filter(|&tenant| Some(tenant) != runner);
+        let someone_at = others.filter_map(|tenant| Some(self.ledger.member(tenant)?.not_before)).min();
+        let turn_at = someone_at.map(|at| at.max(self.running.map_or(Now::ZERO, |running| running.until)));
+        // What was due at the last step has been looked at there, and waits for something to happen.
+        let later = |at: &Now| *at > self.stepped_at;
+        let turn_at = turn_at.map(|at| at.max(self.retry_at)).filter(later);
+        turn_at.or(Some(self.retry_at).filter(later))
     }
 
     /// May one more tenant come, or would its context leave no room for somebody who is there?
@@ -295,7 +314,7 @@ impl Turns {
             .map(|running| now.saturating_sub(running.since))
     }
 
-    fn shifted(&mut self, now: Now, done: Shifted, actions: &mut Vec<Action>) {
+    fn shifted(&mut self, now: Now, done: Shifted) {
         let asked = self.shift.take().expect("a shift ends once");
         self.ledger.apply(&done, now);
         if let Some(running) = self.running
@@ -305,42 +324,29 @@ impl Turns {
         }
         let still_there = |tenant: &TenantId| self.ledger.member(*tenant).is_some();
         if asked.freeze.iter().any(|tenant| still_there(tenant) && !done.froze.contains(tenant)) {
+            // Whoever could not be frozen keeps the GPU that long; nothing else is wrong.
             self.retry_at = now + RETRY_AFTER;
-        }
-        let Some(tenant) = asked.thaw else {
-            // Room was wanted in the middle of a turn. What could not be had now will not be had by waiting.
-            if done.out.is_empty() && asked.out.iter().any(|owned| still_there(&owned.tenant)) {
-                self.give_up_growing(now, actions);
+            if let Some(running) = &mut self.running {
+                running.until = running.until.max(self.retry_at);
             }
             return;
-        };
+        }
+        let Some(tenant) = asked.thaw else { return };
         match done.thawed {
-            Some(thawed) if self.ledger.member(thawed).is_some() => {
+            Some(thawed) if still_there(&thawed) => {
                 self.last = thawed;
                 self.ledger.count_turn(thawed);
                 self.running = Some(Running { tenant: thawed, since: now, until: now + self.turn_length() });
             }
             _ => {
-                // The one after it is tried next; whoever could not be frozen keeps its turn that long. If somebody
-                // left in the middle, that is the reason, and the same one is tried again without waiting.
+                // The one behind it is tried next. If somebody left in the middle, that is the reason, and the same
+                // one is tried again without waiting.
                 let mut concerned = asked.freeze.iter().chain(asked.out.iter().map(|owned| &owned.tenant));
                 if concerned.all(still_there) && still_there(&tenant) {
                     self.last = tenant;
-                    self.retry_at = now + RETRY_AFTER;
-                }
-                if let Some(running) = &mut self.running {
-                    running.until = running.until.max(self.retry_at);
+                    self.ledger.postpone(tenant, now + RETRY_AFTER);
                 }
             }
-        }
-    }
-
-    fn give_up_growing(&mut self, now: Now, actions: &mut Vec<Action>) {
-        self.retry_at = now + RETRY_AFTER;
-        let Some(running) = self.running else { return };
-        for grant in self.ledger.drop_requests(running.tenant) {
-            let reason = "no room could be made on the GPU; the daemon's log says why".into();
-            actions.push(Action::Deny { tenant: running.tenant, grant, reason });
         }
     }
 
@@ -351,14 +357,17 @@ impl Turns {
             None => true,
         };
         let runner = self.running.map(|running| running.tenant);
-        let next = if turn_is_over { behind(&ring, self.last, runner) } else { runner }?;
+        let ready = |tenant: &TenantId| self.ledger.member(*tenant).is_some_and(|m| m.not_before <= now);
+        let following =
+            behind(ring.iter().copied().filter(ready), self.last, runner).filter(|_| turn_is_over);
+        let next = following.or(runner)?;
         let freeze: Vec<_> = self.ledger.thawed().filter(|&tenant| tenant != next).collect();
         let begins = Some(next) != runner;
 
         let member = self.ledger.member(next)?;
-        let wanted = member.away_bytes() + member.asked_bytes();
+        let wanted = member.away_bytes() + member.asked_bytes() + self.ledger.over_bytes();
         let room_bytes = self.ledger.room_bytes();
-        let out = self.make_room(&ring, next, wanted.saturating_sub(room_bytes));
+        let out = self.make_room(now, &ring, next, wanted.saturating_sub(room_bytes));
         let into: Vec<_> = member.away().map(|handle| Owned { tenant: next, handle }).collect();
         let nothing_to_do = !begins && freeze.is_empty() && out.is_empty();
         if nothing_to_do || now < self.retry_at {
@@ -373,14 +382,14 @@ impl Turns {
 
     /// Handles to move out so that `bytes` become free: of the one whose next turn is furthest away first, which is
     /// the one just before `next` in the ring.
-    fn make_room(&self, ring: &[TenantId], next: TenantId, bytes: u64) -> Vec<Owned> {
+    fn make_room(&self, now: Now, ring: &[TenantId], next: TenantId, bytes: u64) -> Vec<Owned> {
         let start = ring.iter().position(|&tenant| tenant == next).unwrap_or(0);
         let furthest_first = (1..ring.len()).rev().map(|step| ring[(start + step) % ring.len()]);
         let mut out = Vec::new();
         let mut freed = 0;
         for tenant in furthest_first {
             let Some(member) = self.ledger.member(tenant) else { continue };
-            for (handle, size) in member.movable() {
+            for (handle, size) in member.movable(now) {
                 if freed >= bytes {
                     return out;
                 }
@@ -420,8 +429,12 @@ pub struct Described {
 
 /// The first in the ring behind `last`, other than the one who runs: its turn is over even when the ones behind it
 /// could not have theirs.
-fn behind(ring: &[TenantId], last: TenantId, runner: Option<TenantId>) -> Option<TenantId> {
-    let mut others = ring.iter().copied().filter(|&tenant| Some(tenant) != runner);
+fn behind(
+    ring: impl Iterator<Item = TenantId> + Clone,
+    last: TenantId,
+    runner: Option<TenantId>,
+) -> Option<TenantId> {
+    let mut others = ring.filter(|&tenant| Some(tenant) != runner);
     let first = others.clone().next();
     others.find(|&tenant| tenant > last).or(first)
 }

@@ -1,8 +1,7 @@
 //! The ledger: who holds, has been granted and asks for which bytes. Part of the pure core.
 
-use super::{Members, Now, Owned, Rules, Shifted};
+use super::{Members, Now, Owned, Rules, STUCK_FOR, Shifted};
 use std::collections::BTreeMap;
-use std::mem;
 use wire::{BLOCK_BYTES, GrantId, HandleId, TenantId};
 
 #[derive(Clone, Copy, Debug)]
@@ -10,6 +9,8 @@ struct Held {
     bytes: u64,
     away: bool,
     movable: bool,
+    /// Not moved out before this: the last try failed.
+    stuck_until: Now,
 }
 
 #[derive(Debug)]
@@ -30,6 +31,10 @@ pub(super) struct Member {
     pub(super) turns: u64,
     /// Since when it waits for a turn.
     pub(super) since: Now,
+    /// No turn before this: the last try failed.
+    pub(super) not_before: Now,
+    /// It was let in.
+    welcomed: bool,
 }
 
 impl Member {
@@ -55,10 +60,10 @@ impl Member {
     }
 
     /// What could be moved out, with its size.
-    pub(super) fn movable(&self) -> impl Iterator<Item = (HandleId, u64)> {
+    pub(super) fn movable(&self, now: Now) -> impl Iterator<Item = (HandleId, u64)> {
         self.handles
             .iter()
-            .filter(|(_, held)| held.movable && !held.away)
+            .filter(move |(_, held)| held.movable && !held.away && held.stuck_until <= now)
             .map(|(&handle, held)| (handle, held.bytes))
     }
 
@@ -111,7 +116,7 @@ impl Ledger {
 
     /// Device bytes in use: handles, grants and contexts. The daemon's own reserve is not among them.
     pub(super) fn used_bytes(&self) -> u64 {
-        self.residues() + self.held_bytes()
+        self.residues() + self.held_bytes() + self.departed_bytes(true)
     }
 
     /// Device bytes that could be granted now.
@@ -130,6 +135,37 @@ impl Ledger {
             )),
             None if usable == 0 => Err("the GPU as it is treated is too small for one context".into()),
             _ => Ok(()),
+        }
+    }
+
+    /// Lets those in who wait at the door, if there is room for their contexts besides what is spoken for.
+    pub(super) fn welcome_who_fits(&mut self, spoken_for: u64) -> Vec<TenantId> {
+        if self.held_bytes() + spoken_for > self.usable_bytes() {
+            return Vec::new();
+        }
+        let waiting = self.members.iter_mut().filter(|(_, member)| !member.welcomed);
+        waiting
+            .map(|(&tenant, member)| {
+                member.welcomed = true;
+                tenant
+            })
+            .collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn welcomed(&self) -> u64 {
+        self.members.values().filter(|member| member.welcomed).count() as u64
+    }
+
+    /// Device bytes that are held beyond what is usable: a newcomer's context has made the rest smaller.
+    pub(super) fn over_bytes(&self) -> u64 {
+        self.held_bytes().saturating_sub(self.usable_bytes())
+    }
+
+    /// No turn for this one before then.
+    pub(super) fn postpone(&mut self, tenant: TenantId, until: Now) {
+        if let Some(member) = self.members.get_mut(&tenant) {
+            member.not_before = until;
         }
     }
 
@@ -235,12 +271,6 @@ impl Ledger {
         granted
     }
 
-    /// Takes back what a tenant asks for.
-    pub(super) fn drop_requests(&mut self, tenant: TenantId) -> Vec<GrantId> {
-        let asked = self.members.get_mut(&tenant).map(|member| mem::take(&mut member.asked));
-        asked.unwrap_or_default().into_keys().collect()
-    }
-
     pub(super) fn allocated(
         &mut self,
         tenant: TenantId,
@@ -251,7 +281,7 @@ impl Ledger {
     ) {
         if let Some(member) = self.members.get_mut(&tenant) {
             member.granted.remove(&grant);
-            member.handles.insert(handle, Held { bytes, away: false, movable });
+            member.handles.insert(handle, Held { bytes, away: false, movable, stuck_until: Now::ZERO });
         }
     }
 
@@ -274,6 +304,7 @@ impl Ledger {
         if let Some(member) = self.members.get_mut(&tenant) {
             for (handle, held) in &mut member.handles {
                 held.away = away.contains(handle);
+                held.stuck_until = Now::ZERO;
             }
         }
     }
@@ -283,9 +314,7 @@ impl Ledger {
         for (owned, away) in
             done.out.iter().map(|owned| (owned, true)).chain(done.into.iter().map(|owned| (owned, false)))
         {
-            if let Some(held) =
-                self.members.get_mut(&owned.tenant).and_then(|member| member.handles.get_mut(&owned.handle))
-            {
+            if let Some(held) = self.held_mut(owned) {
                 held.away = away;
             }
         }
@@ -297,9 +326,17 @@ impl Ledger {
         }
         if let Some(member) = done.thawed.and_then(|tenant| self.members.get_mut(&tenant)) {
             member.thawed = true;
-            // Only what is all there is thawed: what counts as away was freed on its way in.
-            member.handles.retain(|_, held| !held.away);
         }
+        self.freed(&done.freed);
+        for owned in &done.stuck {
+            if let Some(held) = self.held_mut(owned) {
+                held.stuck_until = now + STUCK_FOR;
+            }
+        }
+    }
+
+    fn held_mut(&mut self, owned: &Owned) -> Option<&mut Held> {
+        self.members.get_mut(&owned.tenant)?.handles.get_mut(&owned.handle)
     }
 
     pub(super) fn count_turn(&mut self, tenant: TenantId) {
@@ -324,13 +361,24 @@ impl Ledger {
         self.residue_bytes * self.members.len() as u64
     }
 
+    /// Handles and grants, and what the dying still hold for a moment.
     fn held_bytes(&self) -> u64 {
         let living: u64 =
             self.members.values().map(|member| member.resident_bytes() + member.granted_bytes()).sum();
-        living + self.departed.values().map(|departed| departed.bytes).sum::<u64>()
+        living + self.departed_bytes(false)
     }
 
+    /// What handles and grants may take: the rest is for contexts, and for those who hung up and live.
     fn usable_bytes(&self) -> u64 {
-        self.capacity_bytes.saturating_sub(self.reserve_bytes).saturating_sub(self.residues())
+        let taken = self.reserve_bytes + self.residues() + self.departed_bytes(true);
+        self.capacity_bytes.saturating_sub(taken)
+    }
+
+    fn departed_bytes(&self, lingers: bool) -> u64 {
+        self.departed
+            .values()
+            .filter(|departed| departed.lingers == lingers)
+            .map(|departed| departed.bytes)
+            .sum()
     }
 }

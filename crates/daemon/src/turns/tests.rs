@@ -51,9 +51,7 @@ impl World {
 
     fn join(&mut self, number: u32) {
         let tenant = TenantId(number);
-        self.thawed.insert(tenant);
         self.tell(Event::Joined(tenant));
-        self.tell(Event::Context { tenant, present: true });
     }
 
     fn grow(&mut self, number: u32, bytes: u64) {
@@ -93,6 +91,10 @@ impl World {
                     self.asked.remove(&(tenant, grant));
                     self.denied.push(reason);
                 }
+                Action::Welcome(tenant) => {
+                    self.thawed.insert(tenant);
+                    self.tell(Event::Context { tenant, present: true });
+                }
                 Action::Shift(shift) => self.shifts.push(shift),
             }
             self.check();
@@ -124,7 +126,7 @@ impl World {
         let whole = |tenant: &TenantId| !self.away.iter().any(|owned| owned.tenant == *tenant);
         let thawed = shift.thaw.filter(|t| whole(t) && self.turns.describe(*t, self.now).is_some());
         self.thawed.extend(thawed);
-        self.tell(Event::Shifted(Shifted { froze, out: shift.out, into, thawed }));
+        self.tell(Event::Shifted(Shifted { froze, out: shift.out, into, thawed, ..Shifted::default() }));
         true
     }
 
@@ -139,7 +141,7 @@ impl World {
 
     /// Lets time pass to the next thing that is due.
     fn pass(&mut self) -> bool {
-        let Some(at) = self.turns.wake_at(self.now) else { return false };
+        let Some(at) = self.turns.wake_at() else { return false };
         self.now = self.now.max(at);
         self.tell(Event::Tick);
         true
@@ -153,9 +155,11 @@ impl World {
         let resident: u64 =
             self.sizes.iter().filter(|(owned, _)| !self.away.contains(owned)).map(|(_, bytes)| bytes).sum();
         let rules = self.turns.rules;
+        // A context is there once its tenant is let in, and not before.
+        let contexts = self.turns.ledger.welcomed() * rules.residue_bytes;
         assert!(
-            resident + rules.reserve_bytes <= rules.capacity_bytes,
-            "{resident} bytes on the device, {} by the ledger, shift {:?}",
+            resident + contexts + rules.reserve_bytes <= rules.capacity_bytes,
+            "{resident} bytes on the device and {contexts} of contexts, {} by the ledger, shift {:?}",
             self.turns.used_bytes(),
             self.turns.shift
         );

@@ -1,6 +1,6 @@
 //! Requests for bytes.
 
-use crate::tenant::{Order, Tenant, Verdict};
+use crate::tenant::{Manners, Order, Tenant, Verdict};
 use crate::world::{LARGE_BYTES, RULES, SMALL_BYTES, World, await_that};
 use rota_daemon::turns::Rules;
 use std::time::Duration;
@@ -70,4 +70,15 @@ fn one_that_waits_for_room_gets_it_with_its_turn() {
     assert!(a.was_asked_to(Order::Unmap));
     let goals = [a.turns() + 3, b.turns() + 3];
     await_that("both have turns", || a.turns() >= goals[0] && b.turns() >= goals[1]);
+}
+
+#[test]
+fn a_request_is_granted_when_what_was_to_go_out_is_freed_instead() {
+    let world = World::begin(Rules { turn: Duration::from_secs(3), ..RULES });
+    let a = Tenant::join_with(&world, Manners::FreesAtUnmap);
+    a.allocate(LARGE_BYTES);
+    let b = Tenant::with_memory(&world, SMALL_BYTES);
+    await_that("it is b's turn", || world.listed(b.id()).expect("there").state == TenantState::Running);
+    assert_eq!(b.verdict(b.grow(SMALL_BYTES)), Verdict::Granted);
+    assert!(a.was_asked_to(Order::Unmap));
 }

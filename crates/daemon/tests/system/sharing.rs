@@ -98,3 +98,12 @@ fn one_alone_runs_without_being_frozen() {
     assert_eq!(world.listed(a.id()).expect("it is there").state, TenantState::Running);
     assert!(engine::switches(&[a.client()]).iter().all(|switch| !switch.frozen), "frozen for nobody");
 }
+
+#[test]
+fn room_is_made_for_a_newcomers_context() {
+    let world = World::begin(RULES);
+    let tenants: Vec<Tenant> = (0..5).map(|_| Tenant::with_memory(&world, SMALL_BYTES)).collect();
+    await_turns(&tenants.iter().collect::<Vec<_>>(), 4);
+    let peak = world.meter.peak();
+    assert!(peak + RULES.reserve_bytes <= RULES.capacity_bytes, "{peak} bytes were in use");
+}

@@ -136,3 +136,20 @@ fn a_hundred_that_say_nothing_disturb_nobody() {
     drop(silent);
     bystanders.await_turns();
 }
+
+#[test]
+fn one_that_does_not_read_disturbs_nobody() {
+    let world = World::begin(RULES);
+    let (a, b) = (Tenant::with_memory(&world, LARGE_BYTES), Tenant::with_memory(&world, LARGE_BYTES));
+    let deaf = reach(&world);
+    deaf.send(&hello(), &[]).unwrap();
+    assert!(matches!(deaf.receive::<FromDaemon>().unwrap().0, FromDaemon::Welcome { .. }));
+    for number in 0..2000 {
+        // Denied at once, which nobody reads.
+        if deaf.send(&ToDaemon::Grow { grant: GrantId(number), bytes: 1 }, &[]).is_err() {
+            break;
+        }
+    }
+    let goals = [a.turns() + 5, b.turns() + 5];
+    await_that("the others have turns", || a.turns() >= goals[0] && b.turns() >= goals[1]);
+}
