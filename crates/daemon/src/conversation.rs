@@ -19,6 +19,9 @@ use wire::{BLOCK_BYTES, Connection, FromDaemon, HANDLES_MAX, TenantId, ToDaemon,
 /// The most bytes of a name that a program may give.
 const NAME_BYTES_MAX: usize = 128;
 
+/// How long somebody may take to say who it is.
+const FIRST_WORD_WITHIN: Duration = Duration::from_secs(5);
+
 /// How long a program that hung up may take to end before it counts as one that goes on without rota.
 const LINGER_AFTER: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
@@ -60,11 +63,14 @@ pub struct Ears {
 /// Holds one conversation from its first word to its end.
 pub fn hold(connection: Connection, ears: &Ears) {
     let connection = Arc::new(connection);
+    let wait = |limit| sockopt::set_socket_timeout(&*connection, sockopt::Timeout::Recv, limit);
+    let _ = wait(Some(FIRST_WORD_WITHIN));
     let first = match connection.receive::<ToDaemon>() {
         Ok((first, files)) if files.is_empty() => first,
         Ok(_) => return refuse(&connection, "the first message brought files"),
         Err(cause) => return refuse(&connection, &cause.to_string()),
     };
+    let _ = wait(None);
     match first {
         ToDaemon::List { version } | ToDaemon::Hello { version, .. } if version != VERSION => refuse(
             &connection,

@@ -6,15 +6,15 @@
 use crate::conversation::{self, Ears};
 use crate::events::{Events, Who, nanos};
 use crate::executor::{Done, Executor, Link, Work};
-use crate::grip::Grip;
+use crate::grip::{Grip, ResourceManager};
 use crate::outgoing::Outgoing;
 use crate::turns::{Action, Event, Now, Rules, Turns};
-use channels::control::IoctlFn;
 use mover::{Device, Mover};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use wire::{
@@ -24,6 +24,9 @@ use wire::{
 
 /// Tenants at a time: as many as fit into one `Listing` with the longest names. Contexts fill a GPU before that.
 const TENANTS_MAX: usize = 128;
+
+/// Connections at a time: tenants, those that linger, and people who ask. Each is a thread and a few files.
+const CONNECTIONS_MAX: usize = 1024;
 
 /// Someone who said hello.
 #[derive(Debug)]
@@ -78,8 +81,8 @@ pub struct Setup {
     pub name: String,
     /// Sizes and turns.
     pub rules: Rules,
-    /// How to reach the resource manager.
-    pub ioctl: IoctlFn,
+    /// How to freeze.
+    pub manager: ResourceManager,
 }
 
 #[derive(Debug)]
@@ -151,6 +154,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::thread::JoinHa
 }
 
 fn accept(listener: &Listener, ears: &Ears) {
+    let open = Arc::new(AtomicUsize::new(0));
     loop {
         let connection = match listener.accept() {
             Ok(connection) => connection,
@@ -161,9 +165,19 @@ fn accept(listener: &Listener, ears: &Ears) {
                 continue;
             }
         };
-        let ears = ears.clone();
+        if open.load(Relaxed) >= CONNECTIONS_MAX {
+            tracing::warn!("a connection is refused: there are {CONNECTIONS_MAX} already");
+            continue;
+        }
+        let (ears, mine) = (ears.clone(), open.clone());
+        open.fetch_add(1, Relaxed);
         let holder = std::thread::Builder::new().name("conversation".into());
-        if let Err(cause) = holder.spawn(move || conversation::hold(connection, &ears)) {
+        let held = holder.spawn(move || {
+            conversation::hold(connection, &ears);
+            mine.fetch_sub(1, Relaxed);
+        });
+        if let Err(cause) = held {
+            open.fetch_sub(1, Relaxed);
             tracing::error!("no thread for a connection: {cause}");
         }
     }
@@ -213,9 +227,10 @@ impl Daemon {
                 self.step(Event::Context { tenant, present: channels > 0 });
             }
             Input::Grow(tenant, grant, bytes) => self.step(Event::Grow { tenant, grant, bytes }),
-            Input::Allocated(tenant, grant, handle, file) => {
-                self.order(Work::Adopt(tenant, grant, handle, file));
-            }
+            Input::Allocated(tenant, grant, handle, file) => match self.turns.claim(tenant, grant, handle) {
+                Ok(()) => self.order(Work::Adopt(tenant, handle, file)),
+                Err(reason) => self.put_out(tenant, reason),
+            },
             Input::Returned(tenant, grant) => self.step(Event::Returned { tenant, grant }),
             Input::Freed(tenant, handles) => self.order(Work::Forget(tenant, handles)),
             Input::Left(tenant, seen) => {
@@ -253,13 +268,10 @@ impl Daemon {
 
     fn done(&mut self, done: Done) {
         match done {
-            Done::Adopted { tenant, grant, handle, movable } => self.step(Event::Allocated {
-                tenant,
-                grant,
-                handle: handle.handle,
-                bytes: handle.bytes,
-                movable,
-            }),
+            Done::Adopted { tenant, handle, movable } => {
+                self.step(Event::Adopted { tenant, handle, movable });
+            }
+            Done::Arena(bytes) => self.step(Event::Arena(bytes)),
             Done::Forgotten(handles) => self.step(Event::Freed(handles)),
             Done::Shifted(shifted) => self.step(Event::Shifted(shifted)),
             Done::Settled { tenant, away } => self.step(Event::Settled { tenant, away }),
@@ -298,6 +310,10 @@ impl Daemon {
         self.next_tenant += 1;
         self.arriving.insert(tenant, newcomer);
         self.step(Event::Joined(tenant));
+        if let Some(newcomer) = self.arriving.get(&tenant) {
+            let reason = "room is being made for its context".into();
+            let _ = newcomer.connection.send(&FromDaemon::Waiting { reason }, &[]);
+        }
     }
 
     fn welcome(&mut self, tenant: TenantId) {
@@ -310,9 +326,9 @@ impl Daemon {
         };
         let begin = || -> anyhow::Result<_> {
             let page = SharedPage::create(self.epoch)?;
-            // The first message in a queue that is empty: this does not wait.
+            // One of the first two messages in its queue: this does not wait.
             connection.send(&welcome, &[page.file()])?;
-            Ok((Arc::new(Grip::new(page, self.setup.ioctl)), Outgoing::start(connection.clone())?))
+            Ok((Arc::new(Grip::new(page, self.setup.manager)), Outgoing::start(connection.clone())?))
         };
         let (grip, outgoing) = match begin() {
             Ok(begun) => begun,
@@ -365,6 +381,14 @@ impl Daemon {
                 }
                 self.order(Work::Shift(shift));
             }
+        }
+    }
+
+    /// What a tenant said cannot be true: nothing it says is believed any more.
+    fn put_out(&self, tenant: TenantId, reason: &str) {
+        if let Some(known) = self.known.get(&tenant) {
+            tracing::warn!("tenant {tenant} is put out: {reason}");
+            known.outgoing.hang_up();
         }
     }
 

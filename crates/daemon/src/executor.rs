@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
-use wire::{FromDaemon, GrantId, HANDLES_MAX, HandleId, SizedHandle, TenantId};
+use wire::{FromDaemon, HANDLES_MAX, HandleId, SizedHandle, TenantId};
 
 /// How long a move may go without any progress before it is given up.
 const STEP_WITHIN: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ pub enum Work {
     /// A tenant came.
     Join(TenantId, Link),
     /// A tenant made this handle; its file comes along.
-    Adopt(TenantId, GrantId, SizedHandle, OwnedFd),
+    Adopt(TenantId, SizedHandle, OwnedFd),
     /// A tenant freed these.
     Forget(TenantId, Vec<HandleId>),
     /// See [`Shift`].
@@ -62,13 +62,13 @@ pub enum Done {
     Adopted {
         /// Whose.
         tenant: TenantId,
-        /// Under which grant.
-        grant: GrantId,
         /// Which.
-        handle: SizedHandle,
+        handle: HandleId,
         /// Can it be moved?
         movable: bool,
     },
+    /// The arena has reached its final size.
+    Arena(u64),
     /// Handles are gone, the mover's import too.
     Forgotten(Vec<Owned>),
     /// A shift is over.
@@ -108,7 +108,13 @@ impl<D: Device> Executor<D> {
         let mut arena_grows = true;
         loop {
             let item = if arena_grows {
-                arena_grows = self.watch_arena();
+                arena_grows = self.arena_grows();
+                if !arena_grows {
+                    let bytes = self.note_arena();
+                    if report.send(Done::Arena(bytes)).is_err() {
+                        return;
+                    }
+                }
                 match work.recv_timeout(ARENA_LOOK) {
                     Err(RecvTimeoutError::Timeout) => continue,
                     other => other.ok(),
@@ -125,9 +131,9 @@ impl<D: Device> Executor<D> {
                     self.links.insert(tenant, link);
                     continue;
                 }
-                Work::Adopt(tenant, grant, handle, file) => {
+                Work::Adopt(tenant, handle, file) => {
                     let movable = self.adopt(tenant, handle, file);
-                    Done::Adopted { tenant, grant, handle, movable }
+                    Done::Adopted { tenant, handle: handle.handle, movable }
                 }
                 Work::Forget(tenant, handles) => {
                     for handle in &handles {
@@ -205,6 +211,12 @@ impl<D: Device> Executor<D> {
         done
     }
 
+    /// Is all of a tenant's memory on the device? A handle that is neither here nor there is not: its tenant may still
+    /// follow an order to unmap it.
+    fn is_whole(&self, tenant: TenantId) -> bool {
+        self.mover.handles(Owner(tenant.0)).iter().all(|held| held.whereabouts == Whereabouts::Device)
+    }
+
     fn freeze(&mut self, tenant: TenantId) -> bool {
         let Some(link) = self.links.get(&tenant) else { return false };
         let begin = Instant::now();
@@ -227,8 +239,7 @@ impl<D: Device> Executor<D> {
 
     fn thaw(&mut self, tenant: TenantId) -> bool {
         let Some(link) = self.links.get(&tenant) else { return false };
-        // A handle that is neither here nor there counts too: its tenant may still follow an order to unmap it.
-        if self.mover.handles(Owner(tenant.0)).iter().any(|held| held.whereabouts != Whereabouts::Device) {
+        if !self.is_whole(tenant) {
             return false;
         }
         // Committed before the thaw: from here on the tenant may go on without the daemon.
@@ -243,8 +254,9 @@ impl<D: Device> Executor<D> {
             Err(GripError::Gone) => false,
             Err(cause) => {
                 self.error(Some(tenant), &format!("cannot thaw: {cause}"));
-                // Half a thaw is no turn: what was thawed stops again.
-                let _ = link.grip.freeze();
+                if let GripError::Loose(_) = cause {
+                    link.outgoing.hang_up();
+                }
                 false
             }
         }
@@ -287,6 +299,11 @@ impl<D: Device> Executor<D> {
         self.complain(&outcome);
         for &tenant in bytes_out.keys() {
             let owner = Owner(tenant.0);
+            let whole = self.is_whole(tenant);
+            if let Some(link) = self.links.get(&tenant).filter(|_| whole) {
+                // Nothing of it went, so it may go on alone again should the daemon die.
+                link.grip.page().commit_residency(self.moves);
+            }
             self.note(
                 "away",
                 tenant,
@@ -332,19 +349,20 @@ impl<D: Device> Executor<D> {
         }
     }
 
-    /// Says once when the arena is as large as it will be.
-    fn watch_arena(&mut self) -> bool {
+    fn arena_grows(&mut self) -> bool {
+        self.mover.arena_mut().is_growing()
+    }
+
+    /// The arena is as large as it will be: says so, and how large that is.
+    fn note_arena(&mut self) -> u64 {
         let arena = self.mover.arena_mut();
-        let growing = arena.is_growing();
-        if !growing {
-            let ready = arena.ready_bytes();
-            if let Some(why) = arena.stopped().map(str::to_owned) {
-                self.error(None, &format!("the arena stays at {ready} bytes: {why}"));
-            }
-            let took_ns = nanos(self.events.now());
-            self.events.note("arena_ready", json!({ "bytes": ready, "took_ns": took_ns }));
+        let bytes = arena.ready_bytes();
+        if let Some(why) = arena.stopped().map(str::to_owned) {
+            self.error(None, &format!("the arena stays at {bytes} bytes: {why}"));
         }
-        growing
+        let took_ns = nanos(self.events.now());
+        self.events.note("arena_ready", json!({ "bytes": bytes, "took_ns": took_ns }));
+        bytes
     }
 
     fn bytes_by_tenant(&self, handles: &[Owned]) -> BTreeMap<TenantId, (u64, usize)> {

@@ -4,10 +4,11 @@
 //! the executor uses them. The shared page says which generation of channels the tenant has made: as long as the
 //! report is behind, freezing waits for it (see `wire::Page` on why nothing slips through).
 
-use channels::control::IoctlFn;
+use channels::control::{IoctlFn, SYSTEM_IOCTL};
 use channels::{ChannelSet, Control, ControlError, RmControl};
+use rustix::fs::FileType;
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -19,6 +20,29 @@ const REPORT_WITHIN: Duration = Duration::from_secs(2);
 /// The most groups and files one tenant may report: far above what any program was seen to have (4 a context).
 const GROUPS_MAX: usize = 1024;
 const FILES_MAX: usize = 256;
+
+/// How the driver's resource manager is reached. Tests have their own.
+#[derive(Clone, Copy, Debug)]
+pub struct ResourceManager {
+    /// Sends a control.
+    pub ioctl: IoctlFn,
+    /// Is this one of its control files? Others are not touched: a control could block for ever on them.
+    pub owns: fn(BorrowedFd<'_>) -> bool,
+}
+
+impl ResourceManager {
+    /// The one in the kernel, behind `/dev/nvidiactl`.
+    pub const SYSTEM: Self = Self { ioctl: SYSTEM_IOCTL, owns: is_nvidiactl };
+}
+
+fn is_nvidiactl(file: BorrowedFd<'_>) -> bool {
+    const MAJOR: u32 = 195;
+    const MINOR: u32 = 255;
+    rustix::fs::fstat(file).is_ok_and(|found| {
+        FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice
+            && (rustix::fs::major(found.st_rdev), rustix::fs::minor(found.st_rdev)) == (MAJOR, MINOR)
+    })
+}
 
 /// Why a tenant cannot be frozen or thawed.
 #[derive(Debug, Error)]
@@ -42,6 +66,14 @@ pub enum GripError {
     /// The program ended.
     #[error("the program is gone")]
     Gone,
+    /// The program uses the GPU, and none of its channels was ever seen.
+    #[error(
+        "none of the program's channels was seen: is MPS in use, or a driver that was loaded past the shim?"
+    )]
+    NoChannels,
+    /// A thaw failed half way, and so did the way back: nobody knows what runs.
+    #[error("a thaw failed, and the program could not be frozen again: {0}")]
+    Loose(Box<GripError>),
     /// A report that cannot be true.
     #[error("a report of channels with {0}")]
     Malformed(&'static str),
@@ -55,19 +87,25 @@ struct Reported {
     gone: bool,
 }
 
+impl Reported {
+    fn channels(&self) -> usize {
+        self.groups.iter().map(|group| group.channels.len()).sum()
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Grip {
     page: SharedPage,
-    ioctl: IoctlFn,
+    manager: ResourceManager,
     reported: Mutex<Reported>,
     changed: Condvar,
 }
 
 impl Grip {
-    /// For a tenant with this page; controls go through `ioctl`.
-    pub fn new(page: SharedPage, ioctl: IoctlFn) -> Self {
-        Self { page, ioctl, reported: Mutex::default(), changed: Condvar::new() }
+    /// For a tenant with this page.
+    pub fn new(page: SharedPage, manager: ResourceManager) -> Self {
+        Self { page, manager, reported: Mutex::default(), changed: Condvar::new() }
     }
 
     /// The page shared with the tenant.
@@ -86,6 +124,9 @@ impl Grip {
         if new_files.len() != files.len() {
             return Err(GripError::Malformed("another number of files than announced"));
         }
+        if !files.iter().all(|file| (self.manager.owns)(file.as_fd())) {
+            return Err(GripError::Malformed("a file that is no control file of the driver"));
+        }
         let mut reported = self.lock();
         if groups.len() > GROUPS_MAX || reported.files.len() + files.len() > FILES_MAX {
             return Err(GripError::Malformed("too many groups or files"));
@@ -97,31 +138,50 @@ impl Grip {
         // Files of groups that are gone would keep the driver's objects alive: their last close frees them.
         reported.files.retain(|file, _| groups.iter().any(|group| group.file == *file));
         reported.generation = reported.generation.max(generation);
-        reported.groups = groups;
+        let before = std::mem::replace(&mut reported.groups, groups);
         self.changed.notify_all();
-        Ok(reported.groups.iter().map(|group| group.channels.len()).sum())
+        if !self.page.frozen() {
+            // A group that its tenant froze at birth, in a freeze that then failed here, is thawed by nobody else.
+            let new = reported.groups.iter().filter(|group| !before.contains(group));
+            self.switch(&reported, new, |control, set| control.thaw(set))?;
+        }
+        Ok(reported.channels())
     }
 
     /// Takes the tenant off the GPU, wherever its kernels are. Returns how many channels that were.
     ///
-    /// A failure leaves the tenant as it was: thawed.
+    /// A failure leaves the tenant thawed.
     pub fn freeze(&self) -> Result<usize, GripError> {
         self.page.set_frozen(true);
         let frozen = self.reported_in_full().and_then(|reported| {
-            let count = self.switch(&reported, |control, set| control.freeze(set))?;
-            Ok(count)
+            if reported.channels() == 0 && self.page.channel_generation() == 0 {
+                return Err(GripError::NoChannels);
+            }
+            self.switch(&reported, &reported.groups, |control, set| control.freeze(set))
         });
         if frozen.is_err() {
-            let _ = self.thaw();
+            self.page.set_frozen(false);
+            let reported = self.lock();
+            let _ = self.switch(&reported, &reported.groups, |control, set| control.thaw(set));
         }
         frozen
     }
 
     /// Lets the tenant go on where it was. Returns how many channels that were.
+    ///
+    /// A failure leaves the tenant frozen, unless it is [`GripError::Loose`].
     pub fn thaw(&self) -> Result<usize, GripError> {
         self.page.set_frozen(false);
-        let reported = self.reported_in_full()?;
-        self.switch(&reported, |control, set| control.thaw(set))
+        let thawed = self
+            .reported_in_full()
+            .and_then(|reported| self.switch(&reported, &reported.groups, |control, set| control.thaw(set)));
+        let Err(cause) = thawed else { return thawed };
+        self.page.set_frozen(true);
+        let reported = self.lock();
+        match self.switch(&reported, &reported.groups, |control, set| control.freeze(set)) {
+            Ok(_) => Err(cause),
+            Err(_) => Err(GripError::Loose(Box::new(cause))),
+        }
     }
 
     /// The tenant is gone: closes its files, which may take the driver 100 ms and frees its memory.
@@ -155,20 +215,21 @@ impl Grip {
         }
     }
 
-    fn switch(
+    fn switch<'a>(
         &self,
         reported: &Reported,
+        groups: impl IntoIterator<Item = &'a ChannelGroup>,
         act: impl Fn(&RmControl<'_>, &ChannelSet) -> Result<(), ControlError>,
     ) -> Result<usize, GripError> {
         let mut sets: BTreeMap<(FileId, u32, u32), Vec<u32>> = BTreeMap::new();
-        for group in &reported.groups {
+        for group in groups {
             sets.entry((group.file, group.client, group.subdevice)).or_default().extend(&group.channels);
         }
         let mut count = 0;
         for ((file, client, subdevice), channels) in sets {
             let Some(file) = reported.files.get(&file) else { return Err(GripError::UnknownFile(file)) };
             count += channels.len();
-            let control = RmControl::through(file.as_fd(), self.ioctl);
+            let control = RmControl::through(file.as_fd(), self.manager.ioctl);
             act(&control, &ChannelSet { client, subdevice, channels })?;
         }
         Ok(count)
@@ -204,6 +265,10 @@ mod tests {
         0
     }
 
+    fn with(ioctl: IoctlFn) -> ResourceManager {
+        ResourceManager { ioctl, owns: |_| true }
+    }
+
     fn group(file: u32, channels: Vec<u32>) -> ChannelGroup {
         ChannelGroup { file: FileId(file), client: 1, subdevice: 2, group: 3, engine: 1, channels }
     }
@@ -214,7 +279,7 @@ mod tests {
 
     #[test]
     fn freezing_waits_for_channels_that_are_not_reported_yet() {
-        let grip = Grip::new(SharedPage::create(1).unwrap(), willing);
+        let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
         grip.page().raise_channel_generation();
         std::thread::scope(|scope| {
             let frozen = scope.spawn(|| grip.freeze());
@@ -228,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_report_that_never_comes_leaves_the_tenant_thawed() {
-        let grip = Grip::new(SharedPage::create(1).unwrap(), willing);
+        let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
         grip.page().raise_channel_generation();
         grip.report(1, vec![], vec![], vec![]).unwrap();
         grip.page().raise_channel_generation();
@@ -238,23 +303,55 @@ mod tests {
 
     #[test]
     fn a_refused_freeze_leaves_the_tenant_thawed() {
-        let grip = Grip::new(SharedPage::create(1).unwrap(), unwilling);
-        grip.report(0, vec![FileId(1)], vec![group(1, vec![5])], vec![file()]).unwrap();
+        let grip = Grip::new(SharedPage::create(1).unwrap(), with(unwilling));
+        let _ = grip.report(0, vec![FileId(1)], vec![group(1, vec![5])], vec![file()]);
         assert!(matches!(grip.freeze(), Err(GripError::Control(_))));
         assert!(!grip.page().frozen());
     }
 
     #[test]
+    fn a_thaw_that_fails_leaves_the_tenant_frozen() {
+        let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
+        grip.report(0, vec![FileId(1)], vec![group(1, vec![5])], vec![file()]).unwrap();
+        grip.freeze().unwrap();
+        grip.page().raise_channel_generation();
+        assert!(matches!(grip.thaw(), Err(GripError::NotReported { .. })));
+        assert!(grip.page().frozen(), "its memory may be moved");
+        let grip = Grip::new(SharedPage::create(1).unwrap(), with(unwilling));
+        let _ = grip.report(0, vec![FileId(1)], vec![group(1, vec![5])], vec![file()]);
+        assert!(matches!(grip.thaw(), Err(GripError::Loose(_))));
+    }
+
+    #[test]
+    fn a_program_whose_channels_nobody_saw_is_not_called_frozen() {
+        let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
+        assert!(matches!(grip.freeze(), Err(GripError::NoChannels)));
+        assert!(!grip.page().frozen());
+    }
+
+    #[test]
+    fn a_group_that_froze_itself_in_a_freeze_that_failed_is_thawed_with_its_report() {
+        let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
+        let before = CALLS.load(Ordering::Relaxed);
+        grip.report(0, vec![FileId(1)], vec![group(1, vec![5])], vec![file()]).unwrap();
+        assert!(CALLS.load(Ordering::Relaxed) > before);
+    }
+
+    #[test]
     fn reports_that_cannot_be_true_are_refused() {
-        let grip = Grip::new(SharedPage::create(1).unwrap(), willing);
+        let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
         assert!(matches!(grip.report(1, vec![FileId(1)], vec![], vec![]), Err(GripError::Malformed(_))));
+        let strict = ResourceManager { ioctl: willing, ..ResourceManager::SYSTEM };
+        let strange = Grip::new(SharedPage::create(1).unwrap(), strict);
+        let other = strange.report(1, vec![FileId(1)], vec![group(1, vec![1])], vec![file()]);
+        assert!(matches!(other, Err(GripError::Malformed(_))), "a file that is not the driver's");
         let unknown = grip.report(1, vec![], vec![group(9, vec![1])], vec![]);
         assert!(matches!(unknown, Err(GripError::UnknownFile(FileId(9)))));
     }
 
     #[test]
     fn a_tenant_that_is_gone_cannot_be_frozen_and_holds_nobody_up() {
-        let grip = Grip::new(SharedPage::create(1).unwrap(), willing);
+        let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
         grip.page().raise_channel_generation();
         std::thread::scope(|scope| {
             let frozen = scope.spawn(|| grip.freeze());

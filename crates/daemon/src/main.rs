@@ -9,6 +9,7 @@ use rota_daemon::arbiter::Arbiter;
 use rota_daemon::config::{Config, Settings};
 use rota_daemon::daemon::{Input, Setup, serve};
 use rota_daemon::events::Events;
+use rota_daemon::grip::ResourceManager;
 use rota_daemon::quantity::Bytes;
 use rota_daemon::self_test;
 use rota_daemon::turns::Rules;
@@ -75,6 +76,7 @@ fn run(flags: Settings, file: Option<&Path>) -> anyhow::Result<()> {
         format!("cannot write events to {}", config.events.as_deref().unwrap_or(Path::new("-")).display())
     })?;
     let stop = Signals::new([SIGINT, SIGTERM]).context("cannot wait for signals")?;
+    raise_file_limit();
     make_folder_of(&config.socket)?;
     let mut device = open_gpu(config.gpu)?;
     let _arbiter = Arbiter::of(device.uuid())?;
@@ -106,7 +108,7 @@ fn run(flags: Settings, file: Option<&Path>) -> anyhow::Result<()> {
         uuid: device.uuid().into(),
         name: device.name().into(),
         rules,
-        ioctl: channels::control::SYSTEM_IOCTL,
+        manager: ResourceManager::SYSTEM,
     };
     let listener = wire::Listener::bind(&config.socket)
         .context("is another rotad running there? `rota ps` shows what it shares")?;
@@ -161,6 +163,16 @@ fn report_self_test(device: &CudaDevice, socket: &Path) -> anyhow::Result<()> {
         report.thaw_max.as_secs_f64() * 1e3
     );
     Ok(())
+}
+
+/// Every tenant is some files here, and its handles are files on their way. The soft limit is a default, not a wish.
+fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(cause) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!("cannot raise the limit of open files: {cause}");
+    }
 }
 
 /// The socket's folder: made if it is missing, and only used if nobody else could put another socket there.

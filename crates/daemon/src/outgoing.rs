@@ -1,17 +1,23 @@
 //! What the daemon says to one tenant, sent by a thread of its own.
 //!
 //! A tenant that does not read, because it is stopped, say, fills its socket. Neither the main loop nor the executor may
-//! wait for that: all others would wait with them. What queues up here is bounded by what the tenant has: one answer for
-//! each of its requests, and one order at a time for each of its handles.
+//! wait for that: all others would wait with them. An honest tenant has one answer for each of its requests and one order
+//! at a time for each of its handles in this queue; one with more than [`QUEUED_MAX`] is hung up on.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{self, Sender};
 use wire::{Connection, FromDaemon};
+
+/// Far more than any program has handles.
+const QUEUED_MAX: usize = 1 << 20;
 
 /// To a tenant. Cheap to clone; the thread ends with the last clone, or when the tenant cannot be reached.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
+    connection: Arc<Connection>,
     queue: Sender<FromDaemon>,
+    queued: Arc<AtomicUsize>,
 }
 
 /// The tenant cannot be reached any more.
@@ -22,8 +28,11 @@ impl Outgoing {
     /// Begins sending on this connection.
     pub fn start(connection: Arc<Connection>) -> std::io::Result<Self> {
         let (queue, messages) = mpsc::channel::<FromDaemon>();
+        let outgoing = Self { connection: connection.clone(), queue, queued: Arc::default() };
+        let queued = outgoing.queued.clone();
         std::thread::Builder::new().name("outgoing".into()).spawn(move || {
             for message in messages {
+                queued.fetch_sub(1, Relaxed);
                 if let Err(cause) = connection.send(&message, &[]) {
                     tracing::debug!("a tenant cannot be reached: {cause}");
                     // Its conversation notices, and takes it for gone.
@@ -32,11 +41,19 @@ impl Outgoing {
                 }
             }
         })?;
-        Ok(Self { queue })
+        Ok(outgoing)
+    }
+
+    /// Ends the conversation. The tenant goes on alone if all of its memory is there, and ends if not.
+    pub fn hang_up(&self) {
+        self.connection.shut_down();
     }
 
     /// Has a message sent, after those before it. Never waits.
     pub fn send(&self, message: FromDaemon) -> Result<(), Unreachable> {
+        if self.queued.fetch_add(1, Relaxed) >= QUEUED_MAX {
+            self.hang_up();
+        }
         self.queue.send(message).map_err(|_| Unreachable)
     }
 }

@@ -4,7 +4,7 @@
 //! that counts in memory shared with the daemon ([`tenant`]); the daemon freezes it by what its shim reports and
 //! watches the counter ([`run`]). So the test covers the shim, the ioctls, the passing of files and the control itself.
 
-use crate::grip::{Grip, GripError};
+use crate::grip::{Grip, GripError, ResourceManager};
 use channels::selftest::{Plan, SystemClock, Verdict};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
@@ -88,7 +88,7 @@ pub fn run(shim: &Path, gpu: &str, socket: &Path) -> Result<Report, SelfTestErro
     let welcome = FromDaemon::Welcome { tenant: TenantId(0), gpu: gpu.into(), capacity_bytes: u64::MAX };
     connection.receive::<ToDaemon>().map_err(|e| setup(&e))?;
     connection.send(&welcome, &[page.file()]).map_err(|e| setup(&e))?;
-    let grip = Grip::new(page, channels::control::SYSTEM_IOCTL);
+    let grip = Grip::new(page, ResourceManager::SYSTEM);
     std::thread::scope(|scope| {
         let reports = scope.spawn(|| take_reports(&connection, &grip));
         let verdict = child.beats().map(|()| {

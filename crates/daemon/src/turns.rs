@@ -15,7 +15,7 @@ mod tests;
 use ledger::{Ledger, Member};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use wire::{GrantId, HandleId, TenantId, TenantState};
+use wire::{GrantId, HandleId, SizedHandle, TenantId, TenantState};
 
 /// Time since the daemon began.
 pub type Now = Duration;
@@ -56,19 +56,17 @@ pub enum Event {
         /// How many.
         bytes: u64,
     },
-    /// A grant became a handle, and the mover has it.
-    Allocated {
+    /// The mover knows a handle that was claimed, or cannot.
+    Adopted {
         /// Who.
         tenant: TenantId,
-        /// The grant that is used up.
-        grant: GrantId,
-        /// The new handle.
+        /// Which.
         handle: HandleId,
-        /// Its size.
-        bytes: u64,
         /// Can the mover move it?
         movable: bool,
     },
+    /// The arena has reached its final size.
+    Arena(u64),
     /// A grant will not be used.
     Returned {
         /// Who.
@@ -223,9 +221,8 @@ impl Turns {
                     actions.push(Action::Deny { tenant, grant, reason });
                 }
             }
-            Event::Allocated { tenant, grant, handle, bytes, movable } => {
-                self.ledger.allocated(tenant, grant, handle, bytes, movable);
-            }
+            Event::Adopted { tenant, handle, movable } => self.ledger.adopted(tenant, handle, movable),
+            Event::Arena(bytes) => self.ledger.set_arena(bytes),
             Event::Returned { tenant, grant } => self.ledger.returned(tenant, grant),
             Event::Freed(handles) => self.ledger.freed(&handles),
             Event::Shifted(shifted) => self.shifted(now, shifted),
@@ -254,6 +251,16 @@ impl Turns {
         }
         self.ledger.check();
         actions
+    }
+
+    /// A tenant says that it used a grant for this handle. Believed only if that is so.
+    pub fn claim(
+        &mut self,
+        tenant: TenantId,
+        grant: GrantId,
+        handle: SizedHandle,
+    ) -> Result<(), &'static str> {
+        self.ledger.claim(tenant, grant, handle)
     }
 
     /// When [`Event::Tick`] is due, if nothing else happens before.

@@ -18,7 +18,7 @@ use crate::notice::notice;
 use crate::session::{self, Session};
 use crate::{agent, fork, forward, settings};
 
-/// How long the daemon may take to welcome a tenant.
+/// How long the daemon may be silent. Once it has said that the program has to wait, that may take any time.
 const WELCOME_SECONDS_MAX: i64 = 5;
 
 /// How long another thread's `cuInit` waits between looks at the one that is connecting.
@@ -101,7 +101,11 @@ fn join(driver: &'static Driver, socket: &Path) -> Result<(), JoinError> {
     if !answers(&connection)? {
         return Err(JoinError::Silent(socket.display().to_string()));
     }
-    let (answer, mut files) = connection.receive::<FromDaemon>()?;
+    let (mut answer, mut files) = connection.receive::<FromDaemon>()?;
+    if let FromDaemon::Waiting { reason } = &answer {
+        notice(format_args!("waiting for the GPU: {reason}"));
+        (answer, files) = connection.receive::<FromDaemon>()?;
+    }
     let (gpu, capacity_bytes) = match answer {
         FromDaemon::Welcome { gpu, capacity_bytes, .. } => (gpu, capacity_bytes),
         FromDaemon::Refused { reason } => return Err(JoinError::Refused(reason)),

@@ -142,4 +142,9 @@ pub enum FromDaemon {
     },
     /// Who is there.
     Listing(Listing),
+    /// A tenant will be welcomed, but not yet. Said once, so that only silence is a reason to give up.
+    Waiting {
+        /// For what, for people.
+        reason: String,
+    },
 }

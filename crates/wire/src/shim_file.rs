@@ -12,7 +12,9 @@ const FILE_NAME: &str = "librota_shim.so";
 #[derive(Debug, Error)]
 pub enum ShimError {
     /// It is in none of its places.
-    #[error("the shim was not found{0}\nhint: put {FILE_NAME} beside `rota` and `rotad`, or name it in ROTA_SHIM")]
+    #[error(
+        "the shim was not found{0}\nhint: put {FILE_NAME} beside `rota` and `rotad`, or name it in ROTA_SHIM"
+    )]
     NotFound(Tried),
     /// The loader could not take its name.
     #[error(

@@ -132,6 +132,7 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
              01 9221 0161 0162 04 04 05 06 07",
             FromDaemon::Listing(listing),
         ),
+        ("07 0466756c6c", FromDaemon::Waiting { reason: "full".into() }),
     ]
 }
 
@@ -161,6 +162,7 @@ fn kind_from_daemon(message: &FromDaemon) -> usize {
         FromDaemon::Unmap { .. } => 4,
         FromDaemon::Create { .. } => 5,
         FromDaemon::Listing(_) => 6,
+        FromDaemon::Waiting { .. } => 7,
     }
 }
 

@@ -2,7 +2,10 @@
 
 use super::{Members, Now, Owned, Rules, STUCK_FOR, Shifted};
 use std::collections::BTreeMap;
-use wire::{BLOCK_BYTES, GrantId, HandleId, TenantId};
+use wire::{BLOCK_BYTES, GrantId, HandleId, SizedHandle, TenantId};
+
+/// Requests of one tenant at a time: one for each of its threads that allocates.
+const REQUESTS_MAX: usize = 4096;
 
 #[derive(Clone, Copy, Debug)]
 struct Held {
@@ -65,6 +68,12 @@ impl Member {
             .iter()
             .filter(move |(_, held)| held.movable && !held.away && held.stuck_until <= now)
             .map(|(&handle, held)| (handle, held.bytes))
+    }
+
+    /// The largest piece that would move at once.
+    fn largest_bytes(&self) -> u64 {
+        let handles = self.handles.values().map(|held| held.bytes);
+        handles.chain(self.granted.values().copied()).chain(self.asked.values().copied()).max().unwrap_or(0)
     }
 
     fn granted_bytes(&self) -> u64 {
@@ -214,9 +223,19 @@ impl Ledger {
         let usable = self.usable_bytes();
         let everybody: u64 =
             self.members.values().map(|member| member.all_bytes() + member.asked_bytes()).sum();
+        let together = everybody.saturating_add(bytes);
+        // With GPU and arena both full nothing could move any more: two of the largest handles must always find a place.
+        let largest = self.members.values().map(Member::largest_bytes).max().unwrap_or(0).max(bytes);
+        let slack = largest.saturating_mul(2);
         let Some(member) = self.members.get_mut(&tenant) else {
             return Err("the tenant is not known".into());
         };
+        if member.asked.contains_key(&grant) || member.granted.contains_key(&grant) {
+            return Err("a request with the number of another one".into());
+        }
+        if member.asked.len() >= REQUESTS_MAX {
+            return Err(format!("{REQUESTS_MAX} requests are waiting already"));
+        }
         let own = member.all_bytes() + member.asked_bytes();
         if own.saturating_add(bytes) > usable {
             return Err(format!(
@@ -226,10 +245,11 @@ impl Ledger {
                 gib(usable)
             ));
         }
-        if everybody.saturating_add(bytes) > usable + self.arena_bytes {
+        if together > usable && together.saturating_add(slack) > usable + self.arena_bytes {
             return Err(format!(
-                "all programs together would have {:.2} GiB, but GPU ({:.2} GiB) and arena ({:.2} GiB) hold less",
-                gib(everybody + bytes),
+                "all programs together would have {:.2} GiB, too much to take turns with {:.2} GiB of GPU and {:.2} GiB \
+                 of arena",
+                gib(together),
                 gib(usable),
                 gib(self.arena_bytes)
             ));
@@ -271,18 +291,34 @@ impl Ledger {
         granted
     }
 
-    pub(super) fn allocated(
+    /// A grant becomes a handle, which cannot be moved before it is adopted.
+    pub(super) fn claim(
         &mut self,
         tenant: TenantId,
         grant: GrantId,
-        handle: HandleId,
-        bytes: u64,
-        movable: bool,
-    ) {
-        if let Some(member) = self.members.get_mut(&tenant) {
-            member.granted.remove(&grant);
-            member.handles.insert(handle, Held { bytes, away: false, movable, stuck_until: Now::ZERO });
+        handle: SizedHandle,
+    ) -> Result<(), &'static str> {
+        let member = self.members.get_mut(&tenant).ok_or("the tenant is not known")?;
+        if member.handles.contains_key(&handle.handle) {
+            return Err("it named a handle twice");
         }
+        if member.granted.get(&grant) != Some(&handle.bytes) {
+            return Err("it used a grant that it does not have, or not of that size");
+        }
+        member.granted.remove(&grant);
+        let held = Held { bytes: handle.bytes, away: false, movable: false, stuck_until: Now::ZERO };
+        member.handles.insert(handle.handle, held);
+        Ok(())
+    }
+
+    pub(super) fn adopted(&mut self, tenant: TenantId, handle: HandleId, movable: bool) {
+        if let Some(held) = self.held_mut(&Owned { tenant, handle }) {
+            held.movable = movable;
+        }
+    }
+
+    pub(super) fn set_arena(&mut self, bytes: u64) {
+        self.arena_bytes = bytes;
     }
 
     pub(super) fn returned(&mut self, tenant: TenantId, grant: GrantId) {

@@ -85,7 +85,8 @@ impl World {
                     let handle = HandleId(self.next);
                     self.next += 1;
                     self.sizes.insert(Owned { tenant, handle }, bytes);
-                    self.tell(Event::Allocated { tenant, grant, handle, bytes, movable: true });
+                    self.turns.claim(tenant, grant, SizedHandle { handle, bytes }).unwrap();
+                    self.tell(Event::Adopted { tenant, handle, movable: true });
                 }
                 Action::Deny { tenant, grant, reason } => {
                     self.asked.remove(&(tenant, grant));

@@ -16,6 +16,7 @@ mod deaths;
 mod frees;
 mod growth;
 mod lateness;
+mod lies;
 mod refusals;
 mod sharing;
 mod stopping;

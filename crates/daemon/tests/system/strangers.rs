@@ -1,7 +1,7 @@
 //! Whoever says strange things is put out with a reason, and nobody else notices.
 
 use crate::tenant::Tenant;
-use crate::world::{LARGE_BYTES, RULES, World, await_some, await_that};
+use crate::world::{LARGE_BYTES, RULES, World, await_some, await_that, await_welcome};
 use rota_daemon::turns::Rules;
 use rustix::net::SendFlags;
 use std::os::fd::AsFd;
@@ -143,7 +143,7 @@ fn one_that_does_not_read_disturbs_nobody() {
     let (a, b) = (Tenant::with_memory(&world, LARGE_BYTES), Tenant::with_memory(&world, LARGE_BYTES));
     let deaf = reach(&world);
     deaf.send(&hello(), &[]).unwrap();
-    assert!(matches!(deaf.receive::<FromDaemon>().unwrap().0, FromDaemon::Welcome { .. }));
+    await_welcome(&deaf);
     for number in 0..2000 {
         // Denied at once, which nobody reads.
         if deaf.send(&ToDaemon::Grow { grant: GrantId(number), bytes: 1 }, &[]).is_err() {

@@ -8,7 +8,7 @@ mod kernel;
 mod memory;
 
 use crate::engine::{self, Engine};
-use crate::world::{Meter, RULES, World, await_some};
+use crate::world::{Meter, RULES, World, await_some, await_welcome};
 use memory::{device_memory, write};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use wire::{
-    BLOCK_BYTES, ChannelGroup, Connection, FileId, FromDaemon, GrantId, HandleId, SharedPage, SizedHandle,
-    TenantId, ToDaemon, VERSION,
+    BLOCK_BYTES, ChannelGroup, Connection, FileId, GrantId, HandleId, SharedPage, SizedHandle, TenantId,
+    ToDaemon, VERSION,
 };
 
 /// How the agent answers the daemon.
@@ -128,11 +128,8 @@ impl Tenant {
         let connection = Connection::connect(socket).expect("the daemon listens");
         let hello = ToDaemon::Hello { version: VERSION, job: "test".into(), program: "fake".into() };
         connection.send(&hello, &[]).expect("the daemon hears");
-        let (tenant, mut files) = match connection.receive::<FromDaemon>().expect("the daemon answers") {
-            (FromDaemon::Welcome { tenant, .. }, files) => (tenant, files),
-            (other, _) => panic!("said hello, got {other:?}"),
-        };
-        let page = SharedPage::open(files.pop().expect("a page comes with the welcome")).expect("a page");
+        let (tenant, file) = await_welcome(&connection);
+        let page = SharedPage::open(file).expect("a page");
         meter.take(RULES.residue_bytes);
         let shared = Arc::new(Shared {
             tenant,

@@ -5,8 +5,10 @@ use mover::fake_device::{FakeDevice, Imports};
 use mover::{Arena, Device, Mover};
 use rota_daemon::daemon::{Input, Setup, serve};
 use rota_daemon::events::Events;
+use rota_daemon::grip::ResourceManager;
 use rota_daemon::turns::Rules;
 use serde_json::Value;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{self, Sender};
@@ -56,6 +58,17 @@ pub(crate) fn await_that(what: &str, mut look: impl FnMut() -> bool) {
     await_some(what, || look().then_some(()));
 }
 
+/// Waits at the door until the daemon lets this one in. Returns its number and its page's file.
+pub(crate) fn await_welcome(connection: &Connection) -> (TenantId, OwnedFd) {
+    loop {
+        match connection.receive::<FromDaemon>().expect("the daemon answers") {
+            (FromDaemon::Waiting { .. }, _) => {}
+            (FromDaemon::Welcome { tenant, .. }, mut files) => return (tenant, files.pop().expect("a page")),
+            (other, _) => panic!("said hello, got {other:?}"),
+        }
+    }
+}
+
 /// Device memory by the tenants' own count.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Meter(Arc<(AtomicU64, AtomicU64)>);
@@ -94,8 +107,12 @@ impl World {
         let device = FakeDevice::new(rules.capacity_bytes);
         let imports = device.imports();
         let arena = Arena::prepare(rules.arena_bytes, device.registrar()).expect("an arena");
-        let setup =
-            Setup { uuid: device.uuid().into(), name: device.name().into(), rules, ioctl: engine::ioctl };
+        let setup = Setup {
+            uuid: device.uuid().into(),
+            name: device.name().into(),
+            rules,
+            manager: ResourceManager { ioctl: engine::ioctl, owns: |_| true },
+        };
         let mover = Mover::new(device, arena);
         let listener = Listener::bind(&folder.path().join("socket")).expect("a socket");
         let events = Events::begin(Some(&folder.path().join("events"))).expect("a file");
