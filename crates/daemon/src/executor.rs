@@ -202,10 +202,13 @@ impl<D: Device> Executor<D> {
             let outcome = self.exchange(&shift);
             done.out = outcome.moved_out.iter().map(|&key| owned(key)).collect();
             done.into = outcome.moved_in.iter().map(|&key| owned(key)).collect();
-            done.freed = outcome.freed.iter().map(|&key| owned(key)).collect();
-            let failed = outcome.failed.iter().filter(|(_, why)| !matches!(why, MoveError::NotStarted));
+            // What the mover does not know was freed just before the move began.
+            let unknown = outcome.failed.iter().filter(|(_, why)| matches!(why, MoveError::Unknown));
+            done.freed =
+                outcome.freed.iter().chain(unknown.map(|(key, _)| key)).map(|&key| owned(key)).collect();
+            let stuck = outcome.failed.iter().filter(|(_, why)| is_fault(why));
             done.stuck =
-                failed.map(|(key, _)| owned(*key)).filter(|owned| shift.out.contains(owned)).collect();
+                stuck.map(|(key, _)| owned(*key)).filter(|owned| shift.out.contains(owned)).collect();
         }
         done.thawed = shift.thaw.filter(|&tenant| self.thaw(tenant));
         done
@@ -324,7 +327,7 @@ impl<D: Device> Executor<D> {
     /// What went wrong in a move, in a line for each tenant it concerns. A death explains itself elsewhere.
     fn complain(&self, outcome: &Outcome) {
         let mut failures: BTreeMap<Owner, (usize, String)> = BTreeMap::new();
-        for (handle, cause) in &outcome.failed {
+        for (handle, cause) in outcome.failed.iter().filter(|(_, why)| !matches!(why, MoveError::Unknown)) {
             failures.entry(handle.owner).or_insert_with(|| (0, cause.to_string())).0 += 1;
         }
         if !outcome.gone.is_empty() {
@@ -423,6 +426,11 @@ impl mover::Tenants for Requests<'_> {
     fn create(&mut self, owner: Owner, handles: &[u64]) -> Result<(), mover::Gone> {
         self.send(owner, handles, |handles| FromDaemon::Create { handles })
     }
+}
+
+/// Did something go wrong with this handle itself?
+fn is_fault(why: &MoveError) -> bool {
+    !matches!(why, MoveError::NotStarted | MoveError::Unknown)
 }
 
 fn key(owned: Owned) -> HandleKey {

@@ -3,6 +3,7 @@
 //! One memfd of a fixed size. Its memory is made ready in the background ([`Arena::prepare`] returns at once), segment
 //! by segment, and what is ready can be taken. Whether the bytes in taken space mean anything is the mover's business.
 
+mod cgroup;
 mod host_memory;
 pub(crate) mod mapping;
 mod preparation;
@@ -26,13 +27,14 @@ pub const SEGMENT_BYTES: u64 = 64 << 20;
 pub enum ArenaError {
     /// More than the host can give.
     #[error(
-        "an arena of {bytes} bytes does not fit into host memory: {available_bytes} bytes are available and \
-         {margin_bytes} of them are left to others; ask for less"
+        "an arena of {bytes} bytes does not fit into host memory: {available_bytes} bytes are available here, within \
+         the limits of this process's control groups, and {margin_bytes} of them are left to others; ask for less, \
+         or raise the limit"
     )]
     TooLarge {
         /// What was asked for.
         bytes: u64,
-        /// What the host has.
+        /// What the host has, and this process may use.
         available_bytes: u64,
         /// What is not touched.
         margin_bytes: u64,
@@ -71,7 +73,8 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// The size to take when nobody says otherwise: half of the memory that the host has available.
+    /// The size to take when nobody says otherwise: half of the memory that the host has available, and
+    /// that this process may use.
     pub fn usual_bytes() -> Result<u64, ArenaError> {
         Ok(host_memory::half_available()? / SEGMENT_BYTES * SEGMENT_BYTES)
     }

@@ -5,6 +5,7 @@
 //! handles out. So each side makes way for the other, and bytes on the device never exceed what they may be.
 
 mod late;
+mod requests;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -235,6 +236,9 @@ pub struct Outcome {
     pub freed: Vec<HandleKey>,
     /// These tenants went away meanwhile, and everything of them is dropped.
     pub gone: Vec<Owner>,
+    /// These tenants have memory mapped that could neither be filled nor unmapped ([`MoveError::NotBackedOut`], now or
+    /// after an earlier exchange). They must not run again: end them.
+    pub must_end: Vec<Owner>,
     /// The size of `moved_out`.
     pub bytes_out: u64,
     /// The size of `moved_in`.
@@ -245,13 +249,4 @@ pub struct Outcome {
     pub into: Span,
     /// Why it could not go on, if so.
     pub stuck: Option<Stuck>,
-}
-
-/// Splits handles into requests: one owner each, not too many.
-fn requests(keys: &[HandleKey]) -> impl Iterator<Item = (Owner, Vec<u64>)> {
-    keys.chunk_by(|a, b| a.owner == b.owner).flat_map(|of_one| {
-        let owner = of_one[0].owner;
-        let numbers = move |chunk: &[HandleKey]| (owner, chunk.iter().map(|key| key.handle).collect());
-        of_one.chunks(HANDLES_PER_REQUEST_MAX).map(numbers)
-    })
 }

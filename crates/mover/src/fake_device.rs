@@ -46,6 +46,9 @@ impl Operation {
 /// Imports by the inode of their file, with their size. The inode stands for the physical memory.
 pub type Imports = Arc<Mutex<BTreeMap<u64, u64>>>;
 
+/// What was done that must never be done, in words.
+pub type Violations = Arc<Mutex<Vec<String>>>;
+
 /// What the device shares with its registrars.
 #[derive(Debug, Default)]
 struct Shared {
@@ -100,7 +103,7 @@ pub struct FakeDevice {
     imports: Imports,
     out: Track,
     into: Track,
-    violations: Vec<String>,
+    violations: Violations,
     polls: u64,
     at_poll: Option<(u64, Box<dyn FnOnce() + Send>)>,
     /// How many looks at a lane's marks each copy of that lane takes; 1 at first.
@@ -120,7 +123,7 @@ impl FakeDevice {
             imports: Arc::default(),
             out: Track::default(),
             into: Track::default(),
-            violations: Vec::new(),
+            violations: Arc::default(),
             polls: 0,
             at_poll: None,
             polls_per_copy: 1,
@@ -150,9 +153,9 @@ impl FakeDevice {
         self.into.work.clear();
     }
 
-    /// What was done that must never be done.
-    pub fn violations(&self) -> &[String] {
-        &self.violations
+    /// What was done that must never be done. It can be read while somebody else owns the device.
+    pub fn violations(&self) -> Violations {
+        Arc::clone(&self.violations)
     }
 
     /// What is imported now.
@@ -201,9 +204,9 @@ impl FakeDevice {
                 return;
             };
             if !lock(&self.imports).contains_key(&inode) {
-                self.violations.push(format!("{lane:?}: a copy of released memory"));
+                lock(&self.violations).push(format!("{lane:?}: a copy of released memory"));
             } else if !is_registered(&self.shared, host, bytes) {
-                self.violations.push(format!("{lane:?}: a copy of unregistered host memory"));
+                lock(&self.violations).push(format!("{lane:?}: a copy of unregistered host memory"));
             } else {
                 let device = memory.address(offset, bytes);
                 let host = host as *mut u8;
@@ -247,7 +250,7 @@ impl Device for FakeDevice {
         }
         let mapping = Mapping::of_file(file, bytes).map_err(|_| failed("mmap"))?;
         if lock(&self.imports).insert(stat.st_ino, bytes).is_some() {
-            self.violations.push("memory was imported twice".to_owned());
+            lock(&self.violations).push("memory was imported twice".to_owned());
         }
         Ok(FakeMemory { mapping: Arc::new(mapping), inode: stat.st_ino })
     }
@@ -257,7 +260,7 @@ impl Device for FakeDevice {
         lock(&self.imports).remove(&memory.inode);
         let is_of = |work: &Work| matches!(work, Work::Copy { inode, .. } if *inode == memory.inode);
         if self.out.work.iter().chain(&self.into.work).any(is_of) {
-            self.violations.push("memory was released during a copy".to_owned());
+            lock(&self.violations).push("memory was released during a copy".to_owned());
         }
         Ok(())
     }

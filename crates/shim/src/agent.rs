@@ -16,17 +16,19 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use cuda::types::CUstreamCaptureMode;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use wire::{FromDaemon, SizedHandle, ToDaemon, WireError};
 
 use crate::grants::Answer;
-use crate::groups::Reported;
+use crate::groups::{Again, Reported};
 use crate::guard::guarded;
 use crate::memory::physical;
 use crate::notice::OnceNotice;
+use crate::outbox::{Letter, Outbox};
 use crate::session::Session;
 
-/// How long after a failed export it is tried again.
-const EXPORT_AGAIN_NS: i64 = 100_000_000;
+/// How long after it failed something is tried again that was refused for the moment.
+const AGAIN_NS: i64 = 100_000_000;
 
 /// Starts the agent of a session.
 pub(crate) fn start(session: &'static Session) -> Result<(), std::io::Error> {
@@ -73,15 +75,20 @@ enum Ended {
 
 fn serve(session: &Session) -> Result<Ended, WireError> {
     let mut reported = Reported::default();
+    let mut held_up = false;
     loop {
-        report_groups(session, &mut reported);
-        let next = export_next(session);
-        let ready = wait(session, next)?;
-        if ready.contains(PollFlags::OUT)
-            && let Some(letter) = session.outbox.take()
-        {
-            let files: Vec<_> = letter.files.iter().map(|file| file.as_fd()).collect();
-            session.connection.send(&letter.message, &files)?;
+        // What cannot be sent is not made either.
+        let next = match held_up {
+            true => Next::Soon,
+            false => report_groups(session, &mut reported).min(export_next(session)),
+        };
+        let ready = wait(session, next, !held_up && !session.outbox.is_empty())?;
+        held_up = false;
+        if ready.contains(PollFlags::OUT) {
+            held_up = !send_next(&session.outbox, |letter| {
+                let files: Vec<_> = letter.files.iter().map(|file| file.as_fd()).collect();
+                session.connection.send(&letter.message, &files)
+            })?;
         }
         if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
             // Files would be closed here; the daemon sends none after its welcome.
@@ -93,21 +100,38 @@ fn serve(session: &Session) -> Result<Ended, WireError> {
     }
 }
 
+/// Sends the next message. False if it has to be tried again later: then it is the next one still.
+fn send_next(
+    outbox: &Outbox,
+    send: impl FnOnce(&Letter) -> Result<(), WireError>,
+) -> Result<bool, WireError> {
+    let Some(letter) = outbox.take() else { return Ok(true) };
+    match send(&letter) {
+        Ok(()) => Ok(true),
+        // The system is short of memory, or of files in flight until the daemon has taken some: it is there all the same.
+        Err(WireError::System(Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM | Errno::AGAIN)) => {
+            outbox.put_back(letter);
+            Ok(false)
+        }
+        Err(other) => Err(other),
+    }
+}
+
 /// Waits until there is something to do, and returns what the socket is ready for.
-fn wait(session: &Session, next: Next) -> Result<PollFlags, WireError> {
+fn wait(session: &Session, next: Next, sending: bool) -> Result<PollFlags, WireError> {
     let mut wanted = PollFlags::IN;
-    if !session.outbox.is_empty() {
+    if sending {
         wanted |= PollFlags::OUT;
     }
     let mut polled = [PollFd::new(&session.connection, wanted), PollFd::new(session.bell(), PollFlags::IN)];
     let timeout_ns = match next {
         Next::AtOnce => Some(0),
-        Next::Soon => Some(EXPORT_AGAIN_NS),
+        Next::Soon => Some(AGAIN_NS),
         Next::WhenWoken => None,
     };
     let timeout = timeout_ns.map(|tv_nsec| Timespec { tv_sec: 0, tv_nsec });
     match rustix::event::poll(&mut polled, timeout.as_ref()) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Ok(_) | Err(Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }
     let [socket, bell] = polled.map(|polled| polled.revents());
@@ -119,19 +143,24 @@ fn wait(session: &Session, next: Next) -> Result<PollFlags, WireError> {
 }
 
 /// Reports the channel groups if they have changed.
-fn report_groups(session: &Session, reported: &mut Reported) {
+fn report_groups(session: &Session, reported: &mut Reported) -> Next {
     while session.groups_changed.swap(false, SeqCst) {
-        let (report, more) = reported.next(session);
+        let (report, again) = reported.next(session);
         if let Some((message, files)) = report {
             session.outbox.put(message, files);
         }
-        if more {
+        if again != Again::No {
             session.groups_changed.store(true, SeqCst);
         }
+        if again == Again::Soon {
+            return Next::Soon;
+        }
     }
+    Next::WhenWoken
 }
 
-/// When there is something to do without anybody saying so.
+/// When there is something to do without anybody saying so; the soonest is the least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Next {
     AtOnce,
     Soon,
@@ -169,7 +198,45 @@ fn obey(session: &Session, message: FromDaemon) -> Result<(), Ended> {
         FromDaemon::Denied { grant, reason } => session.settle(grant, Answer::Denied(reason)),
         FromDaemon::Unmap { handles } => return orders::unmap(session, &handles),
         FromDaemon::Create { handles } => return orders::create(session, &handles),
-        FromDaemon::Welcome { .. } | FromDaemon::Refused { .. } | FromDaemon::Listing(_) => {}
+        FromDaemon::Welcome { .. }
+        | FromDaemon::Waiting { .. }
+        | FromDaemon::Refused { .. }
+        | FromDaemon::Listing(_) => {}
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::GrantId;
+
+    #[test]
+    fn a_message_that_the_system_has_no_room_for_stays_the_next_one() {
+        let outbox = Outbox::default();
+        let messages = [1, 2].map(|grant| ToDaemon::Returned { grant: GrantId(grant) });
+        messages.iter().for_each(|message| outbox.put(message.clone(), Vec::new()));
+        for errno in [Errno::TOOMANYREFS, Errno::NOBUFS, Errno::NOMEM, Errno::AGAIN] {
+            let sent = send_next(&outbox, |_| Err(errno.into()));
+            assert!(matches!(sent, Ok(false)), "{errno}: {sent:?}");
+        }
+        let mut order = Vec::new();
+        while !outbox.is_empty() {
+            let sent = send_next(&outbox, |letter| {
+                order.push(letter.message.clone());
+                Ok(())
+            });
+            assert!(matches!(sent, Ok(true)));
+        }
+        assert_eq!(order, messages);
+    }
+
+    #[test]
+    fn a_daemon_that_is_gone_is_an_error() {
+        for error in [WireError::Closed, Errno::BADF.into()] {
+            let outbox = Outbox::default();
+            outbox.put(ToDaemon::Returned { grant: GrantId(1) }, Vec::new());
+            assert!(send_next(&outbox, |_| Err(error)).is_err());
+        }
+    }
 }

@@ -7,12 +7,12 @@
 //!
 //! The agent closes the gate before it unmaps anything and opens it when memory lies under every address again. It
 //! cannot wait for every call inside, because some sit in the driver until the program is thawed; those have looked
-//! up their addresses long ago. It waits for a while, and a call that was caught in between all the same and failed is
-//! made again.
+//! up their addresses long ago. So each call notes when it came in, closing waits until none inside is younger than
+//! [`SETTLE`], and a call that was caught in between all the same and failed is made again.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cuda::CUresult;
 
@@ -20,19 +20,29 @@ use crate::forward;
 use crate::guard::{guarded, lock};
 use crate::session;
 
-/// How long closing waits for calls inside. A call that waits for the GPU stays longer; one that does not is through its
-/// look-up in microseconds, unless the system takes its thread off the processor just there.
-const SETTLE: Duration = Duration::from_millis(10);
+/// How long after it came in a call is done with its addresses. It is through its look-up in microseconds, unless the
+/// system takes its thread off the processor just there; what stays longer waits for the GPU.
+const SETTLE: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_micros(20);
 
 /// How often a call is made again that failed because memory was moved in its middle.
 const AGAIN_MAX: usize = 100;
 
+/// How many calls inside note their time. Those beyond are only counted.
+const SLOTS: usize = 32;
+
+/// When a call came in, by [`now_ns`]; 0 while it is nobody's. One cache line each: threads don't disturb each other.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Slot(AtomicU64);
+
 /// A gate. Open at first.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     closed: AtomicBool,
-    inside: AtomicU32,
+    inside: [Slot; SLOTS],
+    /// Calls inside that found no slot.
+    crowd: AtomicU32,
     /// How often it was closed.
     closings: AtomicU64,
     lock: Mutex<()>,
@@ -43,9 +53,10 @@ impl Gate {
     /// Makes a call while the gate is open.
     pub(crate) fn pass(&self, call: impl Fn() -> CUresult) -> CUresult {
         for _ in 0..AGAIN_MAX {
-            let before = self.enter();
+            let inside = self.enter();
+            let before = self.closings.load(SeqCst);
             let result = call();
-            self.inside.fetch_sub(1, SeqCst);
+            drop(inside);
             let address_unknown = matches!(result, CUresult::INVALID_VALUE | CUresult::NOT_FOUND);
             if !address_unknown || self.closings.load(SeqCst) == before {
                 return result;
@@ -54,16 +65,28 @@ impl Gate {
         call()
     }
 
-    /// No call may begin from here on. Returns when those inside are done, or have had time enough.
+    /// No call may begin from here on. Returns when those inside are done, or have had time enough. Where it is closed
+    /// already, whoever closed it has waited.
     pub(crate) fn close(&self) {
         if self.closed.swap(true, SeqCst) {
             return;
         }
         self.closings.fetch_add(1, SeqCst);
-        let deadline = Instant::now() + SETTLE;
-        while self.inside.load(SeqCst) != 0 && Instant::now() < deadline {
+        let begin = now_ns();
+        while self.is_anyone_busy(begin, now_ns()) {
             std::thread::sleep(LOOK_AGAIN);
         }
+    }
+
+    /// Whether a call inside may still look at its addresses, for a closing that began some time before now.
+    fn is_anyone_busy(&self, begin: u64, now: u64) -> bool {
+        let is_young = |since: u64| now.saturating_sub(since) < SETTLE.as_nanos() as u64;
+        // Whoever comes in after the gate was closed goes straight out again.
+        if !is_young(begin) {
+            return false;
+        }
+        let since = self.inside.iter().map(|slot| slot.0.load(SeqCst));
+        self.crowd.load(SeqCst) != 0 || since.filter(|since| *since != 0).any(is_young)
     }
 
     /// Calls may begin again.
@@ -74,21 +97,63 @@ impl Gate {
         self.opened.notify_all();
     }
 
-    /// Counts a call in once the gate is open. Returns how often it had been closed by then.
-    fn enter(&self) -> u64 {
+    /// Notes a call as inside once the gate is open.
+    fn enter(&self) -> Inside<'_> {
         loop {
-            self.inside.fetch_add(1, SeqCst);
+            let inside = self.note();
             // Either `close` sees this call inside, or this call sees the gate closed.
             if !self.closed.load(SeqCst) {
-                return self.closings.load(SeqCst);
+                return inside;
             }
-            self.inside.fetch_sub(1, SeqCst);
+            drop(inside);
             let mut held = lock(&self.lock);
             while self.closed.load(SeqCst) {
                 held = self.opened.wait(held).unwrap_or_else(PoisonError::into_inner);
             }
         }
     }
+
+    fn note(&self) -> Inside<'_> {
+        let (first, now) = (first_slot(), now_ns());
+        for index in 0..SLOTS {
+            let slot = &self.inside[(first + index) % SLOTS].0;
+            if slot.compare_exchange(0, now, SeqCst, SeqCst).is_ok() {
+                return Inside::Slot(slot);
+            }
+        }
+        self.crowd.fetch_add(1, SeqCst);
+        Inside::Crowd(&self.crowd)
+    }
+}
+
+/// One call inside a gate, until it is dropped.
+enum Inside<'a> {
+    Slot(&'a AtomicU64),
+    Crowd(&'a AtomicU32),
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        match self {
+            Self::Slot(slot) => slot.store(0, SeqCst),
+            Self::Crowd(crowd) => drop(crowd.fetch_sub(1, SeqCst)),
+        }
+    }
+}
+
+/// Where this thread looks for a free slot first: by where its stack is.
+fn first_slot() -> usize {
+    let here = 0u8;
+    let page = (&raw const here).addr() >> 12;
+    page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - SLOTS.ilog2())
+}
+
+/// Nanoseconds on a clock that only goes forward; never 0.
+fn now_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the C library writes one time. This clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    (now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64).max(1)
 }
 
 /// A driver function with all the arguments that any gated one has, in registers and on the stack.
@@ -132,72 +197,4 @@ macro_rules! gated {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::cell::Cell;
-
-    #[test]
-    fn calls_wait_while_it_is_closed() {
-        let gate = Gate::default();
-        gate.close();
-        std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| gate.pass(|| CUresult::SUCCESS));
-            std::thread::sleep(Duration::from_millis(20));
-            assert!(!waiting.is_finished());
-            gate.open();
-            assert_eq!(waiting.join().unwrap(), CUresult::SUCCESS);
-        });
-    }
-
-    #[test]
-    fn closing_waits_for_a_call_but_not_for_ever() {
-        let gate = Gate::default();
-        let inside = AtomicBool::new(false);
-        let done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                gate.pass(|| {
-                    inside.store(true, SeqCst);
-                    while !done.load(SeqCst) {
-                        std::thread::yield_now();
-                    }
-                    CUresult::SUCCESS
-                })
-            });
-            while !inside.load(SeqCst) {
-                std::thread::yield_now();
-            }
-            let begin = Instant::now();
-            gate.close();
-            assert!(begin.elapsed() >= SETTLE, "closed over a call that had only begun");
-            done.store(true, SeqCst);
-        });
-        gate.open();
-        let begin = Instant::now();
-        gate.close();
-        assert!(begin.elapsed() < SETTLE, "nobody was inside");
-    }
-
-    #[test]
-    fn a_call_that_was_caught_in_between_is_made_again_and_no_other() {
-        let gate = Gate::default();
-        let calls = Cell::new(0);
-        let caught = gate.pass(|| {
-            calls.set(calls.get() + 1);
-            if calls.get() == 1 {
-                gate.close();
-                gate.open();
-                return CUresult::INVALID_VALUE;
-            }
-            CUresult::SUCCESS
-        });
-        assert_eq!((caught, calls.get()), (CUresult::SUCCESS, 2));
-
-        calls.set(0);
-        let wrong = gate.pass(|| {
-            calls.set(calls.get() + 1);
-            CUresult::INVALID_VALUE
-        });
-        assert_eq!((wrong, calls.get()), (CUresult::INVALID_VALUE, 1), "a mistake of the program's own");
-    }
-}
+mod tests;

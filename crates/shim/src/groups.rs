@@ -1,22 +1,26 @@
 //! The channel groups of this process: watched from its first RM call on, reported to the daemon once there is one,
 //! and frozen here when they come to life while the tenant is frozen.
 //!
+//! - [`report`]: what the daemon is told, and when it is told that this is not all.
+//!
 //! The groups are independent of the session, because they may be there before it. Nothing here waits: the lock is
 //! held for bookkeeping only, never during an RM call.
 
-use std::collections::BTreeMap;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+mod report;
+
+use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
 
 use channels::{Call, Change, ChannelSet, Control, ControlError, Engine, Group, Micros, RmControl, Tracker};
-use wire::{ChannelGroup, FILES_MAX, FileId, ToDaemon};
 
 use crate::guard::lock;
 use crate::notice::OnceNotice;
 use crate::session::{self, Session};
 use crate::{fork, ioctl};
+
+pub(crate) use report::{Again, Reported};
 
 /// How often a group that comes to life follows the page before it is left to the daemon.
 const FOLLOW_MAX: usize = 8;
@@ -51,26 +55,34 @@ pub(crate) fn observe(call: &Call) {
     static OVERLOOKED: OnceNotice = OnceNotice::new();
     let (change, overlooked) = {
         let mut tracker = lock(tracker());
-        (tracker.observe(call), tracker.overlooked())
+        let before = tracker.overlooked();
+        (tracker.observe(call), tracker.overlooked() != before)
     };
-    if overlooked != 0 {
-        OVERLOOKED.notice(format_args!("too many channels to follow: this program cannot be frozen wholly"));
+    if overlooked {
+        OVERLOOKED.notice(format_args!(
+            "too many channels to follow: this program cannot be frozen, and keeps the GPU"
+        ));
     }
-    let Some(change) = change else { return };
+    if change.is_none() && !overlooked {
+        return;
+    }
     let Some(session) = session::current() else { return };
     if session.has_ended() {
         return;
     }
     match change {
-        // After the tracker has it, so that a report of this generation contains it.
-        Change::Born { .. } => {
+        // After the tracker has it, so that a report of this generation contains it, or says that it is not complete.
+        Some(Change::Born { .. }) => {
             session.page.raise_channel_generation();
         }
-        Change::Scheduled(key) => follow_page(session, |group| group.key() == key),
-        Change::Reachable { file, client, device } => follow_page(session, |group| {
+        _ if overlooked => {
+            session.page.raise_channel_generation();
+        }
+        Some(Change::Scheduled(key)) => follow_page(session, |group| group.key() == key),
+        Some(Change::Reachable { file, client, device }) => follow_page(session, |group| {
             group.scheduled && (group.file, group.client, group.device) == (file, client, device)
         }),
-        Change::Gone { .. } => {}
+        Some(Change::Gone { .. }) | None => {}
     }
     session.groups_changed.store(true, SeqCst);
     session.wake_agent();
@@ -129,85 +141,3 @@ fn complain(result: Result<(), ControlError>) {
         FAILED.notice(format_args!("{error}"));
     }
 }
-
-/// The control files that the daemon has, by file number and client.
-///
-/// The client belongs to the key because a number may come to mean another file. A file that no group of the last
-/// report uses is forgotten on both sides, and gets a new name if it is needed again.
-#[derive(Debug, Default)]
-pub(crate) struct Reported {
-    files: BTreeMap<(RawFd, u32), FileId>,
-    last_file: u32,
-    generation: u64,
-    anything: bool,
-}
-
-impl Reported {
-    /// A report of all groups as they are now, for the session's page; None if there never was any to speak of. The
-    /// flag says that more files are left than one message can carry: then the report is of an older generation, and
-    /// another has to follow.
-    pub(crate) fn next(&mut self, session: &Session) -> (Option<(ToDaemon, Vec<OwnedFd>)>, bool) {
-        // Read before the groups, so that these contain every channel that it counts.
-        let generation = session.page.channel_generation();
-        let groups: Vec<Group> = lock(tracker()).groups().cloned().collect();
-        if groups.is_empty() && !self.anything {
-            return (None, false);
-        }
-        self.anything = true;
-        let (message, files, more) = self.report(generation, groups, |file| {
-            // SAFETY: only duplicated; if the program has closed it meanwhile, that fails.
-            let file = unsafe { BorrowedFd::borrow_raw(file) };
-            rustix::io::fcntl_dupfd_cloexec(file, 0).ok()
-        });
-        (Some((message, files)), more)
-    }
-
-    fn report(
-        &mut self,
-        generation: u64,
-        groups: Vec<Group>,
-        duplicate: impl Fn(RawFd) -> Option<OwnedFd>,
-    ) -> (ToDaemon, Vec<OwnedFd>, bool) {
-        // A group that cannot be reached has no channels that run yet; it is reported when it can.
-        let groups: Vec<(u32, Group)> =
-            groups.into_iter().filter_map(|group| Some((group.subdevice?, group))).collect();
-        self.files.retain(|key, _| groups.iter().any(|(_, group)| (group.file, group.client) == *key));
-        let (mut new_files, mut copies, mut more) = (Vec::new(), Vec::new(), false);
-        let mut reported = Vec::with_capacity(groups.len());
-        for (subdevice, group) in groups {
-            let key = (group.file, group.client);
-            let file = match self.files.get(&key) {
-                Some(file) => *file,
-                None if new_files.len() == FILES_MAX => {
-                    more = true;
-                    continue;
-                }
-                None => {
-                    let Some(copy) = duplicate(group.file) else { continue };
-                    self.last_file += 1;
-                    let file = FileId(self.last_file);
-                    self.files.insert(key, file);
-                    new_files.push(file);
-                    copies.push(copy);
-                    file
-                }
-            };
-            reported.push(ChannelGroup {
-                file,
-                client: group.client,
-                subdevice,
-                group: group.handle,
-                engine: group.engine.engine_type(),
-                channels: group.channels,
-            });
-        }
-        if !more {
-            self.generation = generation;
-        }
-        let message = ToDaemon::Channels { generation: self.generation, new_files, groups: reported };
-        (message, copies, more)
-    }
-}
-
-#[cfg(test)]
-mod tests;

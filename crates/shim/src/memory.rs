@@ -7,6 +7,7 @@
 //! - [`physical`]: the driver's calls that make, map, export and release memory.
 //! - [`allocation`]: `cuMemAlloc`, `cuMemFree`.
 //! - [`query`]: what the program is told about sizes.
+//! - [`second_reference`]: calls that would hand out something else than an address, and are refused.
 //! - [`context`]: the end of a context, which ends its allocations.
 //! - [`native`]: the real driver's functions behind the overrides.
 //!
@@ -17,6 +18,19 @@ mod context;
 mod native;
 pub(crate) mod physical;
 mod query;
+mod second_reference;
 mod table;
 
+use cuda::CUresult;
+
+use crate::session;
+
 pub(crate) use table::Table;
+
+/// Asks the driver about an address at a moment when memory lies there: otherwise it knows nothing about it.
+fn while_mapped(call: impl Fn() -> CUresult) -> CUresult {
+    match session::current() {
+        Some(session) => session.gate.pass(call),
+        None => call(),
+    }
+}

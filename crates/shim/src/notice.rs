@@ -3,11 +3,13 @@
 use std::fmt::Arguments;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::forward::real;
-
 /// Writes one line.
+///
+/// One write, past the standard library's stderr, whose lock may be held for ever in a child of `fork`.
 pub(crate) fn notice(text: Arguments<'_>) {
-    real::notice(&text.to_string());
+    let line = format!("rota: {text}\n");
+    // SAFETY: the pointer and the length are those of `line`. Where stderr is closed there is nobody to tell.
+    let _ = unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
 }
 
 /// A notice that is given once in a process.

@@ -49,6 +49,11 @@ impl Outbox {
         lock(&self.letters).pop_front()
     }
 
+    /// It could not be sent for the moment: it is the next one again.
+    pub(crate) fn put_back(&self, letter: Letter) {
+        lock(&self.letters).push_front(letter);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         lock(&self.letters).is_empty()
     }

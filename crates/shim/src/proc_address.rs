@@ -13,7 +13,8 @@ use cuda::table::{self, TABLE_VERSION};
 use cuda::types::CUdriverProcAddressQueryResult as Status;
 
 use crate::disabled;
-use crate::forward::{guarded, override_address, own_address, real};
+use crate::forward::{override_address, own_address, real};
+use crate::guard::guarded;
 
 type Resolver = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64) -> CUresult;
 type ResolverV2 = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut Status) -> CUresult;
@@ -26,7 +27,7 @@ unsafe extern "C" fn cuGetProcAddress(
     version: c_int,
     flags: u64,
 ) -> CUresult {
-    guarded(|| {
+    let work = || {
         if real::library().is_none() {
             // SAFETY: the caller's arguments, as they came.
             let status = unsafe { answer(name, address, version, flags) };
@@ -44,7 +45,8 @@ unsafe extern "C" fn cuGetProcAddress(
         let ask = |version, address, _| unsafe { resolver(name, address, version, flags) };
         // SAFETY: `name` and `address` are the caller's, and `ask` asks the real resolver.
         unsafe { ask_and_substitute(name, address, version, flags, ptr::null_mut(), ask) }
-    })
+    };
+    guarded("cuGetProcAddress", || CUresult::UNKNOWN, work)
 }
 
 /// The address of a driver function, as CUDA 12 and later programs ask for it.
@@ -56,7 +58,7 @@ unsafe extern "C" fn cuGetProcAddress_v2(
     flags: u64,
     status: *mut Status,
 ) -> CUresult {
-    guarded(|| {
+    let work = || {
         if real::library().is_none() {
             // SAFETY: the caller's arguments, as they came.
             let Some(found) = (unsafe { answer(name, address, version, flags) }) else {
@@ -76,7 +78,8 @@ unsafe extern "C" fn cuGetProcAddress_v2(
         let ask = |version, address, status| unsafe { resolver(name, address, version, flags, status) };
         // SAFETY: `name` and `address` are the caller's, and `ask` asks the real resolver.
         unsafe { ask_and_substitute(name, address, version, flags, status, ask) }
-    })
+    };
+    guarded("cuGetProcAddress_v2", || CUresult::UNKNOWN, work)
 }
 
 /// Asks the real resolver by `ask(version, address, status)`, and replaces what it found if this library overrides it.

@@ -42,7 +42,9 @@ pub(crate) fn forget() {
     // SAFETY: as in `current`.
     if let Some(session) = unsafe { session.as_ref() } {
         for file in session.files {
-            // SAFETY: the session is never dropped, so nobody else closes these numbers in this process.
+            // SAFETY: the session is never dropped, so rota closes these numbers nowhere else. A program that closes files
+            // that are not its own may have given them another meaning; but that breaks CUDA itself, whose files are
+            // among them.
             unsafe { libc::close(file) };
         }
     }
@@ -165,7 +167,7 @@ impl Session {
     /// Lets calls go on if memory lies under every address. What is in it does not matter until the program is thawed, and
     /// by then it is right.
     pub(crate) fn open_gate_if_whole(&self, table: &Table) {
-        if !table.is_any_away() {
+        if !table.needs_gate() {
             self.gate.open();
         }
     }

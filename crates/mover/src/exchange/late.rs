@@ -1,19 +1,23 @@
 //! What tenants say when no exchange waits for it: after one was given up, or between two.
 
-use super::{Reply, Tenants, requests};
+use super::requests::requests;
+use super::{Reply, Tenants};
 use crate::device::Device;
 use crate::exchange::MoveError;
-use crate::{HandleKey, Mover};
+use crate::{HandleKey, Mover, Owner};
 
 impl<D: Device> Mover<D> {
     /// Takes in what a tenant says outside of an exchange. Ends moves that were given up, as far as this answers them.
-    pub fn late(&mut self, reply: Reply, tenants: &mut dyn Tenants) {
+    ///
+    /// The result is a tenant that must be ended, as [`super::Outcome::must_end`] says it of an exchange.
+    pub fn late(&mut self, reply: Reply, tenants: &mut dyn Tenants) -> Option<Owner> {
         self.end_given_up(tenants);
-        self.settle(reply, tenants);
+        self.settle(reply, tenants)
     }
 
     /// The same, but looks at no copies: an exchange does that for its own.
-    pub(super) fn settle(&mut self, reply: Reply, tenants: &mut dyn Tenants) {
+    pub(super) fn settle(&mut self, reply: Reply, tenants: &mut dyn Tenants) -> Option<Owner> {
+        let mut must_end = None;
         match reply {
             Reply::Unmapped { owner, handles } => {
                 for handle in handles {
@@ -39,6 +43,9 @@ impl<D: Device> Mover<D> {
                 for handle in handles {
                     let key = HandleKey { owner, handle };
                     tracing::warn!(%key, code, call, "a tenant failed after its move was given up");
+                    if self.is_backing_out(key) {
+                        must_end = Some(owner);
+                    }
                     self.unmap_failed(key);
                     self.create_failed(key);
                 }
@@ -54,6 +61,7 @@ impl<D: Device> Mover<D> {
                 }
             }
         }
+        must_end
     }
 
     /// Ends copies of moves that were given up.
@@ -64,7 +72,7 @@ impl<D: Device> Mover<D> {
     }
 
     fn ask_to_unmap(&mut self, keys: &[HandleKey], tenants: &mut dyn Tenants) {
-        for (owner, handles) in requests(keys) {
+        for (owner, handles) in requests(keys, |key| self.bytes_of(key)) {
             if tenants.unmap(owner, &handles).is_err() {
                 self.drop_owner(owner);
             }

@@ -1,8 +1,13 @@
-//! How an exchange goes: one loop that looks at copies, takes [`answers`], and starts whatever can start.
+//! How an exchange goes: one loop that takes [`answers`], looks at copies, and starts whatever can start, by copying or
+//! by [`asking`].
+//!
+//! All of it is done by one thread, so what takes long comes last: dropping an import takes up to a millisecond, and
+//! happens only once every copy that can start has been started, one import at a time.
 
 mod answers;
+mod asking;
 
-use super::{MoveError, Outcome, Plan, Reply, Step, Stuck, Tenants, requests};
+use super::{MoveError, Outcome, Plan, Reply, Step, Stuck, Tenants};
 use crate::device::Device;
 use crate::mover::{CopyState, Started};
 use crate::{HandleKey, Mover};
@@ -34,6 +39,8 @@ impl<D: Device> Mover<D> {
 #[derive(Debug)]
 enum Asked {
     Unmap,
+    /// To unmap, and it has: our import is to be dropped.
+    Release,
     Create,
     /// To unmap memory that could not be filled, for this reason.
     BackOut(MoveError),
@@ -50,8 +57,10 @@ struct Run<'a, D: Device> {
     copying_in: VecDeque<HandleKey>,
     /// Copied out, or not to be filled: to be unmapped by the tenant.
     to_unmap: Vec<HandleKey>,
-    /// Waiting for the tenant's answer.
+    /// Waiting for the tenant's answer, or for us to act on it.
     asked: BTreeMap<HandleKey, Asked>,
+    /// Unmapped by their tenants: our imports are to be dropped, in order. Each is in `asked`, too.
+    to_release: VecDeque<HandleKey>,
     /// Freed by their tenants while they were on the device: their bytes become room.
     freed_on_device: BTreeSet<HandleKey>,
     room_bytes: u64,
@@ -89,6 +98,7 @@ impl<'a, D: Device> Run<'a, D> {
             copying_in: VecDeque::new(),
             to_unmap: Vec::new(),
             asked: BTreeMap::new(),
+            to_release: VecDeque::new(),
             freed_on_device: BTreeSet::new(),
             room_bytes: plan.room_bytes,
             deadline: plan.deadline,
@@ -107,6 +117,7 @@ impl<'a, D: Device> Run<'a, D> {
             }
             progress |= self.look_at_copies();
             progress |= self.ask_unmaps();
+            progress |= self.release_next();
             progress |= self.ask_creates();
             progress |= self.start_copies_out();
             if self.is_done() {
@@ -188,6 +199,17 @@ impl<'a, D: Device> Run<'a, D> {
         progress
     }
 
+    /// Drops our import of one handle that its tenant has unmapped: it is out, and its bytes are room now.
+    fn release_next(&mut self) -> bool {
+        let Some(key) = self.to_release.pop_front() else { return false };
+        self.asked.remove(&key);
+        self.room_bytes += self.mover.unmapped(key).unwrap_or(0);
+        self.outcome.bytes_out += self.mover.bytes_of(key);
+        self.outcome.moved_out.push(key);
+        self.outcome.out.end = self.start.elapsed();
+        true
+    }
+
     /// Starts copies out, in order, as far as there is arena space.
     fn start_copies_out(&mut self) -> bool {
         let mut progress = false;
@@ -231,71 +253,9 @@ impl<'a, D: Device> Run<'a, D> {
         }
     }
 
-    /// Asks tenants to unmap what is copied out.
-    fn ask_unmaps(&mut self) -> bool {
-        let keys = std::mem::take(&mut self.to_unmap);
-        for &key in &keys {
-            self.asked.entry(key).or_insert(Asked::Unmap);
-        }
-        for (owner, handles) in requests(&keys) {
-            if self.tenants.unmap(owner, &handles).is_err() {
-                self.lose(owner);
-            }
-        }
-        !keys.is_empty()
-    }
-
-    /// Asks tenants to create memory for what comes in, in order, as far as there is room.
-    fn ask_creates(&mut self) -> bool {
-        let mut keys = Vec::new();
-        while let Some(&key) = self.waiting_in.front()
-            && self.mover.bytes_of(key) <= self.room_bytes
-        {
-            self.waiting_in.pop_front();
-            self.reserve(key, &mut keys);
-        }
-        self.request_creates(&keys);
-        !keys.is_empty()
-    }
-
-    /// Asks for any one handle for which there is room.
-    fn ask_any_create(&mut self) -> bool {
-        let fits = |key: &HandleKey| self.mover.bytes_of(*key) <= self.room_bytes;
-        let Some(index) = self.waiting_in.iter().position(fits) else { return false };
-        let mut keys = Vec::new();
-        if let Some(key) = self.waiting_in.remove(index) {
-            self.reserve(key, &mut keys);
-        }
-        self.request_creates(&keys);
-        true
-    }
-
-    /// Takes room for a handle that is to be created.
-    fn reserve(&mut self, key: HandleKey, keys: &mut Vec<HandleKey>) {
-        match self.mover.creating(key) {
-            Ok(()) => {
-                self.room_bytes -= self.mover.bytes_of(key);
-                self.asked.insert(key, Asked::Create);
-                keys.push(key);
-            }
-            Err(error) => self.outcome.failed.push((key, error)),
-        }
-    }
-
-    fn request_creates(&mut self, keys: &[HandleKey]) {
-        if !keys.is_empty() && self.outcome.into.end.is_zero() {
-            self.outcome.into.start = self.start.elapsed();
-            self.outcome.into.end = self.outcome.into.start;
-        }
-        for (owner, handles) in requests(keys) {
-            if self.tenants.create(owner, &handles).is_err() {
-                self.lose(owner);
-            }
-        }
-    }
-
     /// Ends with what is not done: nothing can start, or nothing has moved for this long.
     fn give_up(&mut self, idle: Option<Duration>) {
+        debug_assert!(self.to_release.is_empty(), "each round drops one, and that is progress");
         let next_out = self.waiting_out.front().copied();
         let next_in = self.waiting_in.front().copied();
         if !self.is_under_way() {
@@ -318,7 +278,7 @@ impl<'a, D: Device> Run<'a, D> {
         failed.extend(self.copying_in.drain(..).map(|key| (key, late(Step::CopyIn))));
         for (key, asked) in std::mem::take(&mut self.asked) {
             let step = match asked {
-                Asked::Unmap => Step::Unmap,
+                Asked::Unmap | Asked::Release => Step::Unmap,
                 Asked::Create => Step::Create,
                 Asked::BackOut(_) => Step::BackOut,
             };

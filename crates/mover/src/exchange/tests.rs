@@ -1,6 +1,8 @@
 //! Exchanges with a fake device and fake tenants: bytes survive, room is never exceeded, and whatever goes wrong at
 //! whatever step, every handle is accounted for.
 
+mod must_end;
+mod order;
 mod world;
 
 use super::{MoveError, Outcome, Plan, Reply, Step, Stuck, Tenants};
@@ -85,6 +87,20 @@ impl Setup {
             let is_over = outcome.freed.contains(&key) || outcome.gone.contains(&key.owner);
             assert!(told == 1 || (is_over && told < 2), "{key} is told of {told} times: {outcome:?}");
         }
+        for (key, error) in &outcome.failed {
+            let must_end =
+                matches!(error, MoveError::NotBackedOut { .. }) && !outcome.gone.contains(&key.owner);
+            assert!(!must_end || outcome.must_end.contains(&key.owner), "{key}: {outcome:?}");
+        }
+    }
+
+    /// Hands in what tenants have said since the last exchange. Says who must be ended.
+    fn take_late(&mut self) -> Vec<Owner> {
+        let mut must_end = Vec::new();
+        while let Ok(reply) = self.replies.try_recv() {
+            must_end.extend(self.mover.late(reply, &mut self.tenants));
+        }
+        must_end
     }
 
     /// Every living handle is where the mover says, with its contents; nothing else is held.
@@ -110,7 +126,12 @@ impl Setup {
         let away = self.mover.away_bytes(A) + self.mover.away_bytes(B);
         let lost = self.mover.lost_arena_bytes();
         assert_eq!(self.mover.arena_mut().free_bytes() + away + lost, self.mover.arena_mut().ready_bytes());
-        assert_eq!(self.mover.device().violations(), [""; 0]);
+        self.check_rules();
+    }
+
+    /// Nothing was done that must never be done.
+    fn check_rules(&self) {
+        assert_eq!(*self.mover.device().violations().lock().expect("no panic"), [""; 0]);
     }
 
     /// Checks places, brings back everything that is away, one tenant at a time, and checks contents.
@@ -273,9 +294,7 @@ fn either_side_dies_or_frees_at_every_request() {
                 let outcome = setup.exchange(plan.clone());
                 let is_over = setup.tenants.world().twist.take().is_some();
                 // What was said after the end is for the time between exchanges.
-                while let Ok(reply) = setup.replies.try_recv() {
-                    setup.mover.late(reply, &mut setup.tenants);
-                }
+                setup.take_late();
                 setup.check_told(&plan, &outcome);
                 setup.check_all();
                 if is_over {
@@ -304,9 +323,7 @@ fn either_side_dies_or_frees_at_every_moment() {
                 assert!(step > 6, "all moments were tried");
                 break;
             }
-            while let Ok(reply) = setup.replies.try_recv() {
-                setup.mover.late(reply, &mut setup.tenants);
-            }
+            setup.take_late();
             setup.check_all();
         }
     }
@@ -361,24 +378,6 @@ fn every_call_of_the_device_fails_once() {
             }
         }
     }
-}
-
-#[test]
-fn memory_that_can_neither_be_filled_nor_unmapped_is_said() {
-    let (mut setup, mut plan) = usual();
-    plan.out.clear();
-    plan.into.truncate(1);
-    setup.mover.device_mut().fail(Operation::Import, 1);
-    setup.tenants.world().twist = Some((2, Twist::Fails));
-    let outcome = setup.exchange(plan.clone());
-    setup.check_told(&plan, &outcome);
-    assert!(matches!(&outcome.failed[..], [(_, MoveError::NotBackedOut { why, .. })]
-        if matches!(**why, MoveError::Import(_))));
-    let view = setup.mover.handle(plan.into[0]).expect("its bytes are in the arena");
-    assert_eq!(view.whereabouts, Whereabouts::Unsettled);
-    setup.tenants.world().happen(Event::Dies(B));
-    setup.mover.forget_owner(B);
-    setup.check_all();
 }
 
 /// Room for one handle of B at a time: the second comes in only if the first gives its room back.
@@ -439,7 +438,7 @@ fn what_was_started_of_a_failed_copy_has_ended() {
     assert!(matches!(outcome.failed[..], [(_, MoveError::CopyOut(_))]));
     setup.check_places();
     setup.mover.forget(keys[0]).expect("it is on the device");
-    assert_eq!(setup.mover.device().violations(), [""; 0]);
+    setup.check_rules();
 }
 
 /// Takes its time.
@@ -513,9 +512,7 @@ fn a_silent_tenant_is_given_up_and_may_answer_late() {
         for reply in replies {
             setup.mover.late(reply, &mut setup.tenants);
         }
-        while let Ok(reply) = setup.replies.try_recv() {
-            setup.mover.late(reply, &mut setup.tenants);
-        }
+        setup.take_late();
         assert_eq!(setup.mover.handle(key).map(|view| view.whereabouts), Some(Whereabouts::Arena));
         setup.check_all();
     }
@@ -631,9 +628,7 @@ proptest! {
             setup.tenants.world().twist = Some((step, twist));
         }
         let outcome = setup.exchange(plan.clone());
-        while let Ok(reply) = setup.replies.try_recv() {
-            setup.mover.late(reply, &mut setup.tenants);
-        }
+        setup.take_late();
         setup.check_told(&plan, &outcome);
         let backed_out = !outcome.failed.iter().any(|(_, error)| matches!(error, MoveError::NotBackedOut { .. }));
         if backed_out {

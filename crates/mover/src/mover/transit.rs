@@ -232,6 +232,12 @@ impl<D: Device> Mover<D> {
         freed
     }
 
+    /// Whether the tenant is to unmap memory of this handle that could not be filled.
+    pub(crate) fn is_backing_out(&self, key: HandleKey) -> bool {
+        let place = self.handles.get(&key).map(|held| &held.place);
+        matches!(place, Some(Place::Returning { stage: Returning::BackingOut { .. }, .. }))
+    }
+
     /// Ends copies that nobody waits for any more because their move was given up: what came in is in, and what was
     /// copied out stays on the device. Says which handles their tenants are to unmap, as their copy in has failed.
     pub(crate) fn sweep(&mut self) -> Vec<HandleKey> {

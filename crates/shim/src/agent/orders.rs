@@ -13,6 +13,8 @@ use crate::session::Session;
 
 /// Unmaps these and lets their memory go.
 pub(super) fn unmap(session: &Session, handles: &[HandleId]) -> Result<(), Ended> {
+    // First, so that no free opens the gate before this is done; and closing waits for calls, so not with the lock held.
+    session.table().begin_unmapping();
     session.gate.close();
     for handles in handles.chunks(HANDLES_MAX) {
         let mut done = Vec::new();
@@ -26,6 +28,10 @@ pub(super) fn unmap(session: &Session, handles: &[HandleId]) -> Result<(), Ended
             session.say(ToDaemon::Unmapped { handles: done });
         }
     }
+    let mut table = session.table();
+    table.end_unmapping();
+    // Perhaps nothing is away: all of it was freed meanwhile, or could not be unmapped.
+    session.open_gate_if_whole(&table);
     Ok(())
 }
 
@@ -34,8 +40,6 @@ fn unmap_one(session: &Session, handle: HandleId) -> Result<(), Refused> {
     // Freed by the program: the daemon is about to hear so.
     let Some(allocation) = table.get_mut(handle) else { return Ok(()) };
     let Some(physical) = allocation.physical else { return Ok(()) };
-    // Again with the lock held: a free of the last allocation that was away may have opened it.
-    session.gate.close();
     physical::within(session.driver, allocation.context, || {
         physical::send_away(session.driver, allocation, physical)
     })?;

@@ -8,7 +8,8 @@ use std::ptr;
 
 use cuda::CUresult;
 
-use super::{guarded, real};
+use super::real;
+use crate::guard::guarded;
 
 /// The answer of a driver function on a machine without a driver.
 pub(super) extern "C" fn not_initialized() -> CUresult {
@@ -40,7 +41,7 @@ pub(crate) fn real_init(flags: c_uint) -> CUresult {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> CUresult {
     type GetVersion = unsafe extern "C" fn(*mut c_int) -> CUresult;
-    guarded(|| {
+    let work = || {
         // SAFETY: the type is this symbol's.
         if let Some(get) = unsafe { real::function::<GetVersion>(c"cuDriverGetVersion") } {
             // SAFETY: the caller's argument, as it came.
@@ -52,21 +53,24 @@ unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> CUresult {
         // SAFETY: not null, and the caller promises a place for the version.
         unsafe { version.write(0) };
         CUresult::SUCCESS
-    })
+    };
+    guarded("cuDriverGetVersion", || CUresult::UNKNOWN, work)
 }
 
 /// The name of a result code.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuGetErrorName(code: CUresult, text: *mut *const c_char) -> CUresult {
     // SAFETY: the caller's arguments, as they came.
-    guarded(|| unsafe { describe(c"cuGetErrorName", code, text, code.name_c()) })
+    let work = || unsafe { describe(c"cuGetErrorName", code, text, code.name_c()) };
+    guarded("cuGetErrorName", || CUresult::UNKNOWN, work)
 }
 
 /// What a result code means.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuGetErrorString(code: CUresult, text: *mut *const c_char) -> CUresult {
     // SAFETY: the caller's arguments, as they came.
-    guarded(|| unsafe { describe(c"cuGetErrorString", code, text, code.description_c()) })
+    let work = || unsafe { describe(c"cuGetErrorString", code, text, code.description_c()) };
+    guarded("cuGetErrorString", || CUresult::UNKNOWN, work)
 }
 
 /// Asks the real driver for a code's text; without one, the text is `ours`.

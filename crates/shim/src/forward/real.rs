@@ -7,21 +7,21 @@ use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::mem::{MaybeUninit, size_of, transmute_copy};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use cuda::{Driver, Library};
 
 use super::once::Once;
+use crate::notice::OnceNotice;
 
 /// The real driver's library, if there is one.
 pub(crate) fn library() -> Option<&'static Library> {
     static LIBRARY: Once<Option<Library>> = Once::new();
-    static NOTICED: AtomicBool = AtomicBool::new(false);
+    static NOTICED: OnceNotice = OnceNotice::new();
     let found = LIBRARY.get_or_make(|| match Library::find(own_path().as_deref()) {
         Ok(library) => Some(library),
         Err(error) => {
-            if !error.is_absence() && !NOTICED.swap(true, Ordering::Relaxed) {
-                notice(&format!("no CUDA device for this program: {error}"));
+            if !error.is_absence() {
+                NOTICED.notice(format_args!("no CUDA device for this program: {error}"));
             }
             None
         }
@@ -32,14 +32,12 @@ pub(crate) fn library() -> Option<&'static Library> {
 /// The real driver's functions that rota calls, if there is a driver that has them all.
 pub(crate) fn driver() -> Option<&'static Driver> {
     static DRIVER: Once<Option<Driver>> = Once::new();
-    static NOTICED: AtomicBool = AtomicBool::new(false);
+    static NOTICED: OnceNotice = OnceNotice::new();
     let library = library()?;
     let loaded = DRIVER.get_or_make(|| match Driver::load(library.clone()) {
         Ok(driver) => Some(driver),
         Err(error) => {
-            if !NOTICED.swap(true, Ordering::Relaxed) {
-                notice(&error.to_string());
-            }
+            NOTICED.notice(format_args!("{error}"));
             None
         }
     });
@@ -64,15 +62,6 @@ pub(crate) fn disabled() -> bool {
     *DISABLED.get_or_make(|| {
         std::env::var_os("ROTA_DISABLE").is_some_and(|value| !value.is_empty() && value != "0")
     })
-}
-
-/// Tells the program's user something, in one line.
-///
-/// One write, past the standard library's stderr, whose lock may be held for ever in a child of `fork`.
-pub(crate) fn notice(text: &str) {
-    let line = format!("rota: {text}\n");
-    // SAFETY: the pointer and the length are those of `line`. Where stderr is closed there is nobody to tell.
-    let _ = unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
 }
 
 /// The file this library was loaded from.

@@ -92,7 +92,6 @@ fn allocate(session: &Session, asked_bytes: u64) -> Option<Result<u64, CUresult>
             grant: Some(grant),
             context,
             device,
-            rdma: physical::supports_rdma(driver, device),
         };
         match physical::bring(driver, &allocation) {
             Ok(physical) => allocation.physical = Some(physical),

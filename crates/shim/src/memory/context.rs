@@ -3,6 +3,8 @@
 //! The driver frees what was made by `cuMemAlloc` together with its context, but not mapped physical memory, so that is
 //! done here, after the context is gone: nothing can use the memory then.
 
+use std::ffi::c_void;
+
 use cuda::CUresult;
 use cuda::types::{CUcontext, CUdevice};
 
@@ -11,75 +13,127 @@ use super::native;
 use crate::guard::guarded;
 use crate::session::{self, Session};
 
-/// Destroys a context.
-///
-/// # Safety
-/// As for the driver's function.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuCtxDestroy_v2(context: CUcontext) -> CUresult {
-    // SAFETY: the caller's argument, as it came.
-    ending("cuCtxDestroy", || Some(context), || unsafe { native::cuCtxDestroy_v2(context) }, || true)
+macro_rules! ending {
+    ($(#[$doc:meta])* $symbol:ident($argument:ident: $type:ty), $context:expr, $heir:expr) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As for the driver's function.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $symbol($argument: $type) -> CUresult {
+            // SAFETY: the caller's argument, as it came.
+            let end = || unsafe { native::$symbol($argument) };
+            ending(stringify!($symbol), || $context, end, $heir)
+        }
+    };
 }
 
-/// Destroys everything in a device's primary context.
-///
-/// # Safety
-/// As for the driver's function.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuDevicePrimaryCtxReset_v2(device: CUdevice) -> CUresult {
-    // SAFETY: the caller's argument, as it came.
-    let end = || unsafe { native::cuDevicePrimaryCtxReset_v2(device) };
-    ending("cuDevicePrimaryCtxReset", || primary(device), end, || true)
+ending!(
+    /// Destroys a context.
+    cuCtxDestroy_v2(context: CUcontext), Some(context), |_| None
+);
+ending!(
+    /// Destroys a context.
+    cuCtxDestroy(context: CUcontext), Some(context), |_| None
+);
+ending!(
+    /// Lets go of the current context; whoever is last destroys it, and then it is no longer current.
+    cuCtxDetach(context: CUcontext), Some(context), |ended| (current() == Some(ended.context)).then_some(ended.context)
+);
+ending!(
+    /// Destroys everything in a device's primary context.
+    cuDevicePrimaryCtxReset_v2(device: CUdevice), primary(device), |_| None
+);
+ending!(
+    /// Destroys everything in a device's primary context.
+    cuDevicePrimaryCtxReset(device: CUdevice), primary(device), |_| None
+);
+ending!(
+    /// Lets go of a device's primary context; whoever is last destroys it.
+    cuDevicePrimaryCtxRelease_v2(device: CUdevice), primary(device), |ended| is_active(device).then_some(ended.context)
+);
+ending!(
+    /// Lets go of a device's primary context; whoever is last destroys it.
+    cuDevicePrimaryCtxRelease(device: CUdevice), primary(device), |ended| is_active(device).then_some(ended.context)
+);
+ending!(
+    /// Destroys a green context. Its memory is the primary context's, and lives on with that.
+    cuGreenCtxDestroy(green: *mut c_void), of_green(green), |ended| primary(ended.device()?)
+);
+
+/// The allocations of a context that is being ended.
+struct Ended {
+    session: &'static Session,
+    context: CUcontext,
+    addresses: Vec<u64>,
 }
 
-/// Lets go of a device's primary context; whoever is last destroys it.
-///
-/// # Safety
-/// As for the driver's function.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUresult {
-    // SAFETY: the caller's argument, as it came.
-    let end = || unsafe { native::cuDevicePrimaryCtxRelease_v2(device) };
-    ending("cuDevicePrimaryCtxRelease", || primary(device), end, || !is_active(device))
+impl Ended {
+    /// The device of the allocations; None if there are none.
+    fn device(&self) -> Option<CUdevice> {
+        let table = self.session.table();
+        self.addresses.iter().find_map(|address| table.at(*address)).map(|allocation| allocation.device)
+    }
 }
 
-/// Ends a context by the driver's function, and frees its allocations if it is gone.
+/// Ends a context by the driver's function. Its allocations go to its heir, which is itself if it lives on; without one
+/// they are freed.
 fn ending(
     name: &str,
     context: impl FnOnce() -> Option<CUcontext>,
-    end: impl Fn() -> CUresult,
-    is_gone: impl FnOnce() -> bool,
+    end: impl FnOnce() -> CUresult,
+    heir: impl FnOnce(&Ended) -> Option<CUcontext>,
 ) -> CUresult {
     // The agent must not enter a context while it is destroyed.
-    let detached = guarded(
+    let ended = guarded(
         name,
         || None,
         || {
             let session = session::current()?;
             let context = context().filter(|context| !context.is_null())?;
             let addresses = session.table().detach(context);
-            Some((session, context, addresses))
+            Some(Ended { session, context, addresses })
         },
     );
     let result = end();
-    if let Some((session, context, addresses)) = detached {
+    if let Some(ended) = ended {
         guarded(
             name,
             || (),
-            || settle(session, context, &addresses, result == CUresult::SUCCESS && is_gone()),
+            || {
+                let heir = if result == CUresult::SUCCESS { heir(&ended) } else { Some(ended.context) };
+                settle(&ended, heir);
+            },
         );
     }
     result
 }
 
-fn settle(session: &Session, context: CUcontext, addresses: &[u64], gone: bool) {
-    if !gone {
-        session.table().attach(addresses, context);
-        return;
+fn settle(ended: &Ended, heir: Option<CUcontext>) {
+    match heir {
+        Some(heir) => ended.session.table().attach(&ended.addresses, heir),
+        None => {
+            for address in &ended.addresses {
+                release(ended.session, *address);
+            }
+        }
     }
-    for address in addresses {
-        release(session, *address);
-    }
+}
+
+/// The context that a green context is for calls that take a context.
+fn of_green(green: *mut c_void) -> Option<CUcontext> {
+    let mut context = CUcontext::NULL;
+    // SAFETY: the driver writes one handle; the green context is the caller's, who promises that it lives.
+    let result = unsafe { native::cuCtxFromGreenCtx(&mut context, green) };
+    (result == CUresult::SUCCESS).then_some(context)
+}
+
+/// The calling thread's current context.
+fn current() -> Option<CUcontext> {
+    let mut context = CUcontext::NULL;
+    // SAFETY: the driver writes one handle.
+    let result = unsafe { (session::current()?.driver.cuCtxGetCurrent)(&mut context) };
+    (result == CUresult::SUCCESS).then_some(context)
 }
 
 /// The primary context of a device, if it is active.

@@ -2,12 +2,12 @@
 //!
 //! They are found one by one, so that a program runs natively also on a driver that lacks what rota needs.
 
-use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_ulonglong, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use cuda::CUresult;
-use cuda::types::{CUcontext, CUdevice, CUdeviceptr, CUpointer_attribute};
+use cuda::types::{CUcontext, CUdevice, CUdeviceptr, CUmemGenericAllocationHandle, CUpointer_attribute};
 
 use crate::forward::real;
 
@@ -42,11 +42,26 @@ native! {
     cuPointerGetAttributes(
         count: c_uint, attributes: *mut CUpointer_attribute, data: *mut *mut c_void, address: CUdeviceptr
     );
+    cuPointerSetAttribute(value: *const c_void, attribute: CUpointer_attribute, address: CUdeviceptr);
+    cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, address: *mut c_void);
+    cuMemGetHandleForAddressRange(
+        handle: *mut c_void, address: CUdeviceptr, bytes: usize, kind: c_int, flags: c_ulonglong
+    );
+    cuIpcGetMemHandle(handle: *mut c_void, address: CUdeviceptr);
+    cuMulticastBindAddr(
+        multicast: CUmemGenericAllocationHandle, offset: usize, address: CUdeviceptr, bytes: usize, flags: c_ulonglong
+    );
     cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
     cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice);
+    cuCtxDestroy(context: CUcontext);
     cuCtxDestroy_v2(context: CUcontext);
+    cuCtxDetach(context: CUcontext);
+    cuDevicePrimaryCtxReset(device: CUdevice);
     cuDevicePrimaryCtxReset_v2(device: CUdevice);
+    cuDevicePrimaryCtxRelease(device: CUdevice);
     cuDevicePrimaryCtxRelease_v2(device: CUdevice);
+    cuGreenCtxDestroy(green: *mut c_void);
+    cuCtxFromGreenCtx(context: *mut CUcontext, green: *mut c_void);
     cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut c_uint, active: *mut c_int);
 }
 

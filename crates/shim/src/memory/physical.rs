@@ -3,8 +3,8 @@
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 
 use cuda::types::{
-    CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc,
-    CUmemAllocationHandleType, CUmemAllocationProp, CUmemGenericAllocationHandle,
+    CUcontext, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType,
+    CUmemAllocationProp, CUmemGenericAllocationHandle,
 };
 use cuda::{CUresult, Driver};
 
@@ -21,15 +21,6 @@ pub(crate) struct Refused {
 
 fn check(call: &'static str, code: CUresult) -> Result<(), Refused> {
     code.ok().map_err(|_| Refused { call, code })
-}
-
-/// Whether memory on this device can be registered for RDMA.
-pub(crate) fn supports_rdma(driver: &Driver, device: CUdevice) -> bool {
-    let mut value = 0;
-    let attribute = CUdevice_attribute::GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED;
-    // SAFETY: the driver writes one integer.
-    let result = unsafe { (driver.cuDeviceGetAttribute)(&mut value, attribute, device) };
-    result.ok().is_ok() && value != 0
 }
 
 /// Reserves a range of addresses.
@@ -54,9 +45,10 @@ pub(crate) fn bring(
 ) -> Result<CUmemGenericAllocationHandle, Refused> {
     let bytes = allocation.bytes as usize;
     let address = CUdeviceptr(allocation.address);
-    let mut wanted =
+    // Not for RDMA: other devices register memory at the kernel's driver, past this library, and would go on using what
+    // has been moved.
+    let wanted =
         CUmemAllocationProp::on_device(allocation.device, CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR);
-    wanted.alloc_flags.gpu_direct_rdma_capable = u8::from(allocation.rdma);
     let mut physical = CUmemGenericAllocationHandle(0);
     // SAFETY: the driver writes one handle and reads the properties.
     check("cuMemCreate", unsafe { (driver.cuMemCreate)(&mut physical, bytes, &wanted, 0) })?;

@@ -5,8 +5,9 @@ use std::ffi::{c_uint, c_void};
 use cuda::CUresult;
 use cuda::types::{CUdevice, CUdeviceptr, CUpointer_attribute};
 
-use super::native;
+use super::second_reference::is_refused;
 use super::table::Allocation;
+use super::{native, while_mapped};
 use crate::guard::guarded;
 use crate::session::{self, Session};
 
@@ -45,9 +46,12 @@ unsafe extern "C" fn cuPointerGetAttribute(
     attribute: CUpointer_attribute,
     address: CUdeviceptr,
 ) -> CUresult {
+    if guarded("cuPointerGetAttribute", || false, || is_refused(attribute, address)) {
+        return CUresult::NOT_SUPPORTED;
+    }
     let found = guarded("cuPointerGetAttribute", || None, || around(address));
     // SAFETY: the caller's arguments, as they came.
-    let result = ask(|| unsafe { native::cuPointerGetAttribute(data, attribute, address) });
+    let result = while_mapped(|| unsafe { native::cuPointerGetAttribute(data, attribute, address) });
     if let Some(found) = found
         && result == CUresult::SUCCESS
     {
@@ -68,9 +72,17 @@ unsafe extern "C" fn cuPointerGetAttributes(
     data: *mut *mut c_void,
     address: CUdeviceptr,
 ) -> CUresult {
+    let refused = || {
+        // SAFETY: the caller promises `count` attributes, if any place at all.
+        let asked = (0..count as usize).map(|index| unsafe { attributes.add(index).read() });
+        !attributes.is_null() && asked.into_iter().any(|attribute| is_refused(attribute, address))
+    };
+    if guarded("cuPointerGetAttributes", || false, refused) {
+        return CUresult::NOT_SUPPORTED;
+    }
     let found = guarded("cuPointerGetAttributes", || None, || around(address));
     // SAFETY: the caller's arguments, as they came.
-    let result = ask(|| unsafe { native::cuPointerGetAttributes(count, attributes, data, address) });
+    let result = while_mapped(|| unsafe { native::cuPointerGetAttributes(count, attributes, data, address) });
     if let Some(found) = found
         && result == CUresult::SUCCESS
     {
@@ -155,14 +167,6 @@ fn tenant_free(total: u64, own: u64) -> u64 {
 
 fn around(address: CUdeviceptr) -> Option<Allocation> {
     session::current()?.table().around(address.0).copied()
-}
-
-/// Asks the driver about an address at a moment when memory lies there: otherwise it knows nothing about it.
-fn ask(call: impl Fn() -> CUresult) -> CUresult {
-    match session::current() {
-        Some(session) => session.gate.pass(call),
-        None => call(),
-    }
 }
 
 /// Puts the size that was asked for in place of the mapping's.

@@ -28,8 +28,6 @@ pub(crate) struct Allocation {
     pub(crate) context: CUcontext,
     /// The device it lies on.
     pub(crate) device: CUdevice,
-    /// Whether its memory can be registered for RDMA.
-    pub(crate) rdma: bool,
 }
 
 /// All allocations.
@@ -40,6 +38,8 @@ pub(crate) struct Table {
     /// Handles that the daemon has no file for yet, oldest first.
     unexported: VecDeque<HandleId>,
     bytes: u64,
+    /// The agent is unmapping some.
+    unmapping: bool,
 }
 
 impl Table {
@@ -87,9 +87,26 @@ impl Table {
         self.unexported.push_back(handle);
     }
 
-    /// Whether any allocation has no memory under it now.
-    pub(crate) fn is_any_away(&self) -> bool {
-        self.by_address.values().any(|allocation| allocation.physical.is_none())
+    /// The agent is about to unmap: from now on the gate stays closed.
+    pub(crate) fn begin_unmapping(&mut self) {
+        self.unmapping = true;
+    }
+
+    /// It is done.
+    pub(crate) fn end_unmapping(&mut self) {
+        self.unmapping = false;
+    }
+
+    /// Whether any allocation has no memory under it, or may have none in a moment.
+    pub(crate) fn needs_gate(&self) -> bool {
+        self.unmapping || self.by_address.values().any(|allocation| allocation.physical.is_none())
+    }
+
+    /// Whether a range of addresses has something in common with memory of this table, rounded up as it is mapped.
+    pub(crate) fn overlaps(&self, address: u64, bytes: u64) -> bool {
+        let last = address.saturating_add(bytes.saturating_sub(1));
+        let before = self.by_address.range(..=last).next_back();
+        before.is_some_and(|(start, allocation)| start + (allocation.bytes - 1) >= address)
     }
 
     /// Takes its allocations away from a context that is about to be destroyed, so that the agent no longer enters
@@ -137,7 +154,6 @@ mod tests {
             grant: Some(GrantId(handle)),
             context: context(1),
             device: CUdevice(0),
-            rdma: false,
         }
     }
 
@@ -167,6 +183,43 @@ mod tests {
         assert_eq!(handle(0x103f_ffff), Some(2));
         assert_eq!(handle(0x1040_0000), None);
         assert!(table.at(0x1000_0001).is_none(), "only a start can be freed");
+    }
+
+    #[test]
+    fn a_range_that_touches_memory_overlaps() {
+        let mut table = Table::default();
+        table.insert(allocation(1, 0x1000_0000, 100));
+        table.insert(allocation(2, 0x1040_0000, 100));
+        for (address, bytes) in [
+            (0x1000_0000, 1),
+            (0x1000_0000, 0),
+            (0x101f_ffff, 1),
+            (0x0fff_ffff, 2),
+            (0x0fff_ffff, 0x1000_0000),
+            (0x1030_0000, 0x0010_0001),
+            (0, u64::MAX),
+            (1, u64::MAX),
+        ] {
+            assert!(table.overlaps(address, bytes), "{address:x} {bytes:x}");
+        }
+        for (address, bytes) in
+            [(0, 0), (0x0fff_ffff, 1), (0x1020_0000, 0x0020_0000), (0x1060_0000, u64::MAX)]
+        {
+            assert!(!table.overlaps(address, bytes), "{address:x} {bytes:x}");
+        }
+    }
+
+    #[test]
+    fn the_gate_is_needed_while_something_is_away_or_being_unmapped() {
+        let mut table = Table::default();
+        assert!(!table.needs_gate());
+        table.begin_unmapping();
+        assert!(table.needs_gate(), "what is next may be unmapped at any moment");
+        table.insert(Allocation { physical: None, ..allocation(1, 0x1000_0000, 1) });
+        table.end_unmapping();
+        assert!(table.needs_gate());
+        table.remove(0x1000_0000);
+        assert!(!table.needs_gate());
     }
 
     #[test]

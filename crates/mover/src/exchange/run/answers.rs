@@ -48,18 +48,16 @@ impl<D: Device> Run<'_, D> {
     fn unmapped(&mut self, key: HandleKey) {
         match self.asked.remove(&key) {
             Some(Asked::Unmap) => {
-                self.room_bytes += self.mover.unmapped(key).unwrap_or(0);
-                self.outcome.bytes_out += self.mover.bytes_of(key);
-                self.outcome.moved_out.push(key);
-                self.outcome.out.end = self.start.elapsed();
+                self.asked.insert(key, Asked::Release);
+                self.to_release.push_back(key);
             }
             Some(Asked::BackOut(why)) => {
                 self.room_bytes += self.mover.backed_out(key).unwrap_or(0);
                 self.outcome.failed.push((key, why));
             }
-            Some(Asked::Create) => {
-                tracing::warn!(%key, "unmapped, but was to be created");
-                self.asked.insert(key, Asked::Create);
+            Some(asked @ (Asked::Create | Asked::Release)) => {
+                tracing::warn!(%key, ?asked, "unmapped, which nobody asked for");
+                self.asked.insert(key, asked);
             }
             None => {
                 let reply = Reply::Unmapped { owner: key.owner, handles: vec![key.handle] };
@@ -80,13 +78,26 @@ impl<D: Device> Run<'_, D> {
                 self.room_bytes += self.mover.bytes_of(key);
                 self.outcome.failed.push((key, MoveError::TenantFailed { code, call }));
             }
+            Some(Asked::Release) => {
+                tracing::warn!(%key, code, call, "a tenant failed to unmap what it has unmapped");
+                self.asked.insert(key, Asked::Release);
+            }
             Some(Asked::BackOut(why)) => {
                 self.outcome.failed.push((key, MoveError::NotBackedOut { why: Box::new(why), code, call }));
+                self.must_end(key.owner);
             }
             None => {
                 let reply = Reply::Failed { owner: key.owner, handles: vec![key.handle], code, call };
-                self.mover.settle(reply, self.tenants);
+                if let Some(owner) = self.mover.settle(reply, self.tenants) {
+                    self.must_end(owner);
+                }
             }
+        }
+    }
+
+    fn must_end(&mut self, owner: Owner) {
+        if !self.outcome.must_end.contains(&owner) {
+            self.outcome.must_end.push(owner);
         }
     }
 
@@ -101,6 +112,7 @@ impl<D: Device> Run<'_, D> {
     pub(super) fn lose(&mut self, owner: Owner) {
         self.mover.drop_owner(owner);
         self.strike(|key| key.owner == owner);
+        self.outcome.must_end.retain(|other| *other != owner);
         if !self.outcome.gone.contains(&owner) {
             self.outcome.gone.push(owner);
         }
@@ -124,7 +136,9 @@ impl<D: Device> Run<'_, D> {
         };
         match asked {
             Some(Asked::Create) => self.room_bytes += bytes,
-            Some(Asked::Unmap | Asked::BackOut(_)) => self.room_bytes += dropped.device_bytes,
+            Some(Asked::Unmap | Asked::Release | Asked::BackOut(_)) => {
+                self.room_bytes += dropped.device_bytes;
+            }
             None if on_device && dropped.dying_bytes > 0 => {
                 self.freed_on_device.insert(key);
             }
@@ -141,6 +155,7 @@ impl<D: Device> Run<'_, D> {
         self.copying_out.retain(|(key, _)| !is_struck(*key));
         self.copying_in.retain(|key| !is_struck(*key));
         self.to_unmap.retain(|key| !is_struck(*key));
+        self.to_release.retain(|key| !is_struck(*key));
         self.asked.retain(|key, _| !is_struck(*key));
     }
 }

@@ -171,7 +171,7 @@ impl World {
         }
     }
 
-    fn send(&mut self, reply: Reply) {
+    pub(super) fn send(&mut self, reply: Reply) {
         self.replies.send(reply).expect("the test keeps the receiver");
     }
 
