@@ -38,23 +38,23 @@ pub struct Settings {
     /// Where to wait for programs.
     #[arg(long, value_name = "PATH", env = "ROTA_SOCKET")]
     pub socket: Option<PathBuf>,
-    /// Which GPU to share, by its index.
+    /// Which GPU to share, by its index [default: 0].
     #[arg(long, value_name = "INDEX")]
     pub gpu: Option<u32>,
-    /// The size that the GPU is treated as; all of it by default.
+    /// The size that the GPU is treated as [default: all of it].
     #[arg(long, value_name = "BYTES")]
     pub capacity: Option<Bytes>,
-    /// Pinned host memory for what is away; half of what the machine has free by default.
+    /// Pinned host memory for what is away [default: half of what the machine has free].
     #[arg(long, value_name = "BYTES")]
     pub arena: Option<Bytes>,
-    /// Device memory kept for the daemon's own context.
+    /// Device memory kept for the daemon's own context [default: 600MiB].
     #[arg(long, value_name = "BYTES")]
     pub reserve: Option<Bytes>,
-    /// How long a turn is.
+    /// How long a turn is [default: 5s].
     #[arg(long, value_name = "TIME")]
     pub turn: Option<Span>,
     /// By which share of its length a turn varies at random, 0 to 1, so that turns do not fall into step with a
-    /// program's own rhythm.
+    /// program's own rhythm [default: 0].
     #[arg(long, value_name = "RATIO")]
     pub turn_jitter: Option<f64>,
     /// A file that gets one JSON line per freeze, move, thaw and turn.
