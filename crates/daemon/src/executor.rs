@@ -166,7 +166,9 @@ impl<D: Device> Executor<D> {
             {
                 settled.insert(owner);
             }
-            self.mover.late(reply, &mut Requests(&self.links));
+            if let Some(owner) = self.mover.late(reply, &mut Requests(&self.links)) {
+                self.end(owner);
+            }
         }
         settled.into_iter().all(|owner| {
             let away =
@@ -300,6 +302,9 @@ impl<D: Device> Executor<D> {
             }),
         );
         self.complain(&outcome);
+        for &owner in &outcome.must_end {
+            self.end(owner);
+        }
         for &tenant in bytes_out.keys() {
             let owner = Owner(tenant.0);
             let whole = self.is_whole(tenant);
@@ -340,6 +345,16 @@ impl<D: Device> Executor<D> {
         }
         if let Some(stuck) = &outcome.stuck {
             self.error(None, &format!("a move stopped early: {stuck}"));
+        }
+    }
+
+    /// A tenant has memory under its addresses that is not its own, and could not be made to drop it: its program must
+    /// not go on. Hung up on with its residency revoked, it ends itself and says why.
+    fn end(&self, owner: Owner) {
+        let tenant = TenantId(owner.0);
+        self.error(Some(tenant), "its memory cannot be brought back or put right: the program is ended");
+        if let Some(link) = self.links.get(&tenant) {
+            link.outgoing.hang_up();
         }
     }
 

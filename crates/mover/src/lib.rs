@@ -1,6 +1,6 @@
 //! The memory server inside the daemon: it moves tenants' memory between the device and pinned host memory.
 //!
-//! - [`device`]: what is needed of a GPU; [`CudaDevice`] is the real one, [`fake_device`] one in plain memory.
+//! - [`device`]: what is needed of a GPU; [`CudaDevice`] is the real one, `fake_device` one in plain memory.
 //! - [`arena`]: pinned host memory for what is away.
 //! - [`mover`]: where the bytes of each handle are, and that they are always somewhere.
 //! - [`exchange`]: moving handles out and others in, both at once.

@@ -1,0 +1,71 @@
+//! What an exchange asks of tenants: to unmap what is copied out, and to create memory for what comes in.
+
+use super::{Asked, Run};
+use crate::HandleKey;
+use crate::device::Device;
+use crate::exchange::requests::requests;
+
+impl<D: Device> Run<'_, D> {
+    /// Asks tenants to unmap what is copied out.
+    pub(super) fn ask_unmaps(&mut self) -> bool {
+        let keys = std::mem::take(&mut self.to_unmap);
+        for &key in &keys {
+            self.asked.entry(key).or_insert(Asked::Unmap);
+        }
+        for (owner, handles) in requests(&keys, |key| self.mover.bytes_of(key)) {
+            if self.tenants.unmap(owner, &handles).is_err() {
+                self.lose(owner);
+            }
+        }
+        !keys.is_empty()
+    }
+
+    /// Asks tenants to create memory for what comes in, in order, as far as there is room.
+    pub(super) fn ask_creates(&mut self) -> bool {
+        let mut keys = Vec::new();
+        while let Some(&key) = self.waiting_in.front()
+            && self.mover.bytes_of(key) <= self.room_bytes
+        {
+            self.waiting_in.pop_front();
+            self.reserve(key, &mut keys);
+        }
+        self.request_creates(&keys);
+        !keys.is_empty()
+    }
+
+    /// Asks for any one handle for which there is room.
+    pub(super) fn ask_any_create(&mut self) -> bool {
+        let fits = |key: &HandleKey| self.mover.bytes_of(*key) <= self.room_bytes;
+        let Some(index) = self.waiting_in.iter().position(fits) else { return false };
+        let mut keys = Vec::new();
+        if let Some(key) = self.waiting_in.remove(index) {
+            self.reserve(key, &mut keys);
+        }
+        self.request_creates(&keys);
+        true
+    }
+
+    /// Takes room for a handle that is to be created.
+    fn reserve(&mut self, key: HandleKey, keys: &mut Vec<HandleKey>) {
+        match self.mover.creating(key) {
+            Ok(()) => {
+                self.room_bytes -= self.mover.bytes_of(key);
+                self.asked.insert(key, Asked::Create);
+                keys.push(key);
+            }
+            Err(error) => self.outcome.failed.push((key, error)),
+        }
+    }
+
+    fn request_creates(&mut self, keys: &[HandleKey]) {
+        if !keys.is_empty() && self.outcome.into.end.is_zero() {
+            self.outcome.into.start = self.start.elapsed();
+            self.outcome.into.end = self.outcome.into.start;
+        }
+        for (owner, handles) in requests(keys, |key| self.mover.bytes_of(key)) {
+            if self.tenants.create(owner, &handles).is_err() {
+                self.lose(owner);
+            }
+        }
+    }
+}
