@@ -194,6 +194,8 @@ mod tests {
         assert!(override_address("cuLaunchKernel").is_none());
         assert!(override_address("cuNoSuchFunction").is_none());
         assert!(own_address("cuLaunchKernel").is_some());
+        assert!(override_address("cuTexRefSetAddress2D_v3").is_some(), "gated");
+        assert!(override_address("cuTexRefSetAddressMode").is_none(), "has no address in it");
     }
 
     #[test]

@@ -1,7 +1,11 @@
 //! The end of a context, which ends its allocations.
 //!
 //! The driver frees what was made by `cuMemAlloc` together with its context, but not mapped physical memory, so that is
-//! done here, after the context is gone: nothing can use the memory then.
+//! done here, after the context is gone: nothing can use the memory then. Every call that ends a context is overridden,
+//! also in its oldest version.
+//!
+//! A green context only divides its device: what is allocated in one belongs to the primary context and goes over to it.
+//! Not covered: green contexts that end without a call of their own, by a reset of their primary context.
 
 use std::ffi::c_void;
 

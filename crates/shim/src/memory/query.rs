@@ -46,7 +46,7 @@ unsafe extern "C" fn cuPointerGetAttribute(
     attribute: CUpointer_attribute,
     address: CUdeviceptr,
 ) -> CUresult {
-    if guarded("cuPointerGetAttribute", || false, || is_refused(attribute, address)) {
+    if is_refused(attribute, address) {
         return CUresult::NOT_SUPPORTED;
     }
     let found = guarded("cuPointerGetAttribute", || None, || around(address));
@@ -72,12 +72,9 @@ unsafe extern "C" fn cuPointerGetAttributes(
     data: *mut *mut c_void,
     address: CUdeviceptr,
 ) -> CUresult {
-    let refused = || {
-        // SAFETY: the caller promises `count` attributes, if any place at all.
-        let asked = (0..count as usize).map(|index| unsafe { attributes.add(index).read() });
-        !attributes.is_null() && asked.into_iter().any(|attribute| is_refused(attribute, address))
-    };
-    if guarded("cuPointerGetAttributes", || false, refused) {
+    // SAFETY: the caller promises `count` attributes, if any place at all.
+    let asked = |index| unsafe { attributes.add(index).read() };
+    if !attributes.is_null() && (0..count as usize).any(|index| is_refused(asked(index), address)) {
         return CUresult::NOT_SUPPORTED;
     }
     let found = guarded("cuPointerGetAttributes", || None, || around(address));

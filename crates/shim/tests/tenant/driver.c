@@ -76,7 +76,7 @@ static void free_channels(void) {
 
 // Devices and contexts: one of each.
 
-static int primary, references, capturing, deinitialized;
+static int primary, green, green_alive, references, capturing, deinitialized;
 static __thread void *current;
 
 int cuInit(unsigned flags) { return flags ? INVALID_VALUE : SUCCESS; }
@@ -92,13 +92,40 @@ int cuDevicePrimaryCtxRetain(void **context, int device) {
     *context = &primary;
     return SUCCESS;
 }
-int cuDevicePrimaryCtxRelease_v2(int device) {
-    (void)device;
-    if (--references == 0) free_channels();
+static int let_go(int left) {
+    references = left;
+    if (left) return SUCCESS;
+    free_channels();
+    current = NULL;
     return SUCCESS;
 }
+int cuDevicePrimaryCtxRelease_v2(int device) { (void)device; return let_go(references - 1); }
+int cuDevicePrimaryCtxRelease(int device) { (void)device; return let_go(references - 1); }
+int cuDevicePrimaryCtxReset_v2(int device) { (void)device; return let_go(0); }
+int cuDevicePrimaryCtxReset(int device) { (void)device; return let_go(0); }
+int cuCtxDestroy_v2(void *context) { return context == &primary ? let_go(0) : INVALID_CONTEXT; }
+int cuCtxDestroy(void *context) { return context == &primary ? let_go(0) : INVALID_CONTEXT; }
+int cuCtxDetach(void *context) { return context == &primary ? let_go(references - 1) : INVALID_CONTEXT; }
+int cuGreenCtxCreate(void **context, void *resources, int device, unsigned flags) {
+    (void)resources, (void)device, (void)flags;
+    references++;
+    green_alive = 1;
+    *context = &green;
+    return SUCCESS;
+}
+int cuCtxFromGreenCtx(void **context, void *from) { *context = from; return SUCCESS; }
+int cuGreenCtxDestroy(void *context) {
+    if (context != &green) return INVALID_CONTEXT;
+    green_alive = 0;
+    current = NULL;
+    return let_go(references - 1);
+}
 int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) { (void)device; *flags = 0; *active = references > 0; return SUCCESS; }
-int cuCtxSetCurrent(void *context) { current = context; return SUCCESS; }
+int cuCtxSetCurrent(void *context) {
+    if (context == &green && !green_alive) note("entered a dead context");
+    current = context;
+    return SUCCESS;
+}
 int cuCtxGetCurrent(void **context) { *context = current; return SUCCESS; }
 int cuCtxGetDevice(int *device) { if (!current) return INVALID_CONTEXT; *device = 0; return SUCCESS; }
 // Like the real driver's, this ends every capture in the context.
@@ -179,6 +206,13 @@ int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
     memcpy((void *)(uintptr_t)to, from, bytes);
     return SUCCESS;
 }
+// Each would hand out a reference to memory.
+int cuMemRetainAllocationHandle(uint64_t *handle, void *address) { (void)handle, (void)address; return SUCCESS; }
+int cuMemGetHandleForAddressRange(void *handle, uint64_t address, size_t bytes, int kind, unsigned long long flags) { (void)handle, (void)address, (void)bytes, (void)kind, (void)flags; return SUCCESS; }
+int cuIpcGetMemHandle(void *handle, uint64_t address) { (void)handle, (void)address; return SUCCESS; }
+int cuMulticastBindAddr(uint64_t multicast, size_t offset, uint64_t address, size_t bytes, unsigned long long flags) { (void)multicast, (void)offset, (void)address, (void)bytes, (void)flags; return SUCCESS; }
+int cuPointerSetAttribute(const void *value, int attribute, uint64_t address) { (void)value, (void)attribute, (void)address; return SUCCESS; }
+int cuPointerGetAttributes(unsigned count, int *attributes, void **data, uint64_t address) { (void)count, (void)attributes, (void)data, (void)address; return SUCCESS; }
 // Nine arguments, the most of a gated function: three of them on the stack.
 int cuMemcpyBatchAsync(uint64_t *to, uint64_t *from, size_t *bytes, size_t count, void *a, void *b, size_t c, size_t *failed, void *stream) {
     if (a != (void *)5 || b != (void *)6 || c != 7 || stream != (void *)9) return INVALID_VALUE;
@@ -187,8 +221,8 @@ int cuMemcpyBatchAsync(uint64_t *to, uint64_t *from, size_t *bytes, size_t count
 }
 
 #define MISSING(name) int name(void) { return NOT_SUPPORTED; }
-MISSING(cuGetErrorName) MISSING(cuGetErrorString) MISSING(cuDeviceGetName) MISSING(cuDevicePrimaryCtxReset_v2)
-MISSING(cuCtxDestroy_v2) MISSING(cuPointerGetAttributes) MISSING(cuMemGetAllocationGranularity)
+MISSING(cuGetErrorName) MISSING(cuGetErrorString) MISSING(cuDeviceGetName)
+MISSING(cuMemGetAllocationGranularity)
 MISSING(cuMemImportFromShareableHandle) MISSING(cuMemHostRegister_v2) MISSING(cuMemHostUnregister)
 MISSING(cuMemHostGetDevicePointer_v2) MISSING(cuMemHostAlloc) MISSING(cuMemFreeHost) MISSING(cuMemcpyDtoHAsync_v2)
 MISSING(cuMemcpyHtoDAsync_v2) MISSING(cuStreamCreate) MISSING(cuStreamDestroy_v2) MISSING(cuStreamSynchronize)

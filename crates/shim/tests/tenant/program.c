@@ -5,22 +5,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int call(const char *name, uint64_t a, uint64_t b, uint64_t c) {
-    int (*function)(uint64_t, uint64_t, uint64_t) = (int (*)(uint64_t, uint64_t, uint64_t))dlsym(RTLD_DEFAULT, name);
-    return function ? function(a, b, c) : -1;
+typedef int (*any)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
+static int call5(const char *name, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e) {
+    any function = (any)dlsym(RTLD_DEFAULT, name);
+    return function ? function(a, b, c, d, e) : -1;
 }
+static int call(const char *name, uint64_t a, uint64_t b, uint64_t c) { return call5(name, a, b, c, 0, 0); }
 #define AT(place) ((uint64_t)(uintptr_t)&(place))
 
 int main(void) {
-    char line[200], word[40];
+    char line[200], word[40], name[40];
+    void *context = NULL;
+    int files[1024], open_files = 0;
     alarm(60); // A program that hangs must not hang its test.
     while (fgets(line, sizeof line, stdin)) {
         unsigned long long value = 0, more = 0;
         uint64_t address = 0, first = 0, second = 0;
-        void *context = NULL;
         int result = 0;
         sscanf(line, "%39s %llx %llx", word, &value, &more);
         if (!strcmp(word, "init")) {
@@ -30,7 +34,36 @@ int main(void) {
             if (!result) result = call("cuCtxSetCurrent", (uintptr_t)context, 0, 0);
             printf("%d\n", result);
         } else if (!strcmp(word, "end-context")) {
-            printf("%d\n", call("cuDevicePrimaryCtxRelease_v2", 0, 0, 0));
+            // By the function of this name, which takes a device or a context.
+            sscanf(line, "%*s %39s", name);
+            int of_device = !strncmp(name, "cuDevice", 8);
+            printf("%d\n", call(name, of_device ? 0 : (uintptr_t)context, 0, 0));
+        } else if (!strcmp(word, "green")) {
+            result = call("cuGreenCtxCreate", AT(context), 0, 0);
+            if (!result) result = call("cuCtxFromGreenCtx", AT(context), (uintptr_t)context, 0);
+            if (!result) result = call("cuCtxSetCurrent", (uintptr_t)context, 0, 0);
+            printf("%d\n", result);
+        } else if (!strcmp(word, "call")) {
+            unsigned long long a = 0, b = 0, c = 0, d = 0, e = 0;
+            sscanf(line, "%*s %39s %llx %llx %llx %llx %llx", name, &a, &b, &c, &d, &e);
+            printf("%d\n", call5(name, a, b, c, d, e));
+        } else if (!strcmp(word, "attributes")) {
+            int kinds[2] = {9, (int)more};
+            void *places[2] = {&first, &second};
+            printf("%d\n", call5("cuPointerGetAttributes", 2, AT(kinds), AT(places), value, 0));
+        } else if (!strcmp(word, "foreign")) {
+            // Memory that is not rota's.
+            printf("%llx\n", (unsigned long long)AT(files));
+        } else if (!strcmp(word, "fill")) {
+            // Leaves room for this many more open files.
+            struct rlimit limit = {1024, 1024};
+            setrlimit(RLIMIT_NOFILE, &limit);
+            while ((files[open_files] = dup(0)) >= 0) open_files++;
+            while (value--) close(files[--open_files]);
+            printf("0\n");
+        } else if (!strcmp(word, "empty")) {
+            while (open_files) close(files[--open_files]);
+            printf("0\n");
         } else if (!strcmp(word, "alloc")) {
             result = call("cuMemAlloc_v2", AT(address), value, 0);
             printf("%d %llx\n", result, (unsigned long long)address);

@@ -1,0 +1,107 @@
+use super::*;
+use std::cell::Cell;
+use std::time::Instant;
+
+const SETTLE_NS: u64 = SETTLE.as_nanos() as u64;
+
+#[test]
+fn calls_wait_while_it_is_closed() {
+    let gate = Gate::default();
+    gate.close();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| gate.pass(|| CUresult::SUCCESS));
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!waiting.is_finished());
+        gate.open();
+        assert_eq!(waiting.join().unwrap(), CUresult::SUCCESS);
+    });
+}
+
+#[test]
+fn closing_waits_for_a_call_but_not_for_ever() {
+    let gate = Gate::default();
+    let inside = AtomicBool::new(false);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            gate.pass(|| {
+                inside.store(true, SeqCst);
+                while !done.load(SeqCst) {
+                    std::thread::yield_now();
+                }
+                CUresult::SUCCESS
+            })
+        });
+        while !inside.load(SeqCst) {
+            std::thread::yield_now();
+        }
+        let begin = Instant::now();
+        gate.close();
+        assert!(begin.elapsed() >= SETTLE, "closed over a call that had only begun");
+        done.store(true, SeqCst);
+    });
+    gate.open();
+    let begin = Instant::now();
+    gate.close();
+    assert!(begin.elapsed() < SETTLE, "nobody was inside");
+}
+
+#[test]
+fn a_call_that_was_caught_in_between_is_made_again_and_no_other() {
+    let gate = Gate::default();
+    let calls = Cell::new(0);
+    let caught = gate.pass(|| {
+        calls.set(calls.get() + 1);
+        if calls.get() == 1 {
+            gate.close();
+            gate.open();
+            return CUresult::INVALID_VALUE;
+        }
+        CUresult::SUCCESS
+    });
+    assert_eq!((caught, calls.get()), (CUresult::SUCCESS, 2));
+
+    calls.set(0);
+    let wrong = gate.pass(|| {
+        calls.set(calls.get() + 1);
+        CUresult::INVALID_VALUE
+    });
+    assert_eq!((wrong, calls.get()), (CUresult::INVALID_VALUE, 1), "a mistake of the program's own");
+}
+
+#[test]
+fn only_calls_that_have_just_come_in_are_waited_for() {
+    let gate = Gate::default();
+    assert!(!gate.is_anyone_busy(now_ns(), now_ns()), "nobody is inside");
+    let result = gate.pass(|| {
+        let entered = now_ns();
+        assert!(gate.is_anyone_busy(entered, entered));
+        // A closing that begins when the call has been inside for long, as one does that waits for a frozen GPU.
+        let later = entered + SETTLE_NS;
+        assert!(!gate.is_anyone_busy(later, later), "it has looked up its addresses long ago");
+        CUresult::SUCCESS
+    });
+    assert_eq!(result, CUresult::SUCCESS);
+    assert!(!gate.is_anyone_busy(now_ns(), now_ns()), "it went out");
+}
+
+#[test]
+fn closing_never_waits_for_longer_than_a_call_may_take() {
+    let gate = Gate::default();
+    let begin = now_ns();
+    let _inside = gate.enter();
+    assert!(gate.is_anyone_busy(begin, begin + SETTLE_NS - 1));
+    assert!(!gate.is_anyone_busy(begin, begin + SETTLE_NS));
+}
+
+#[test]
+fn calls_beyond_the_slots_are_counted_all_the_same() {
+    let gate = Gate::default();
+    let inside: Vec<_> = (0..SLOTS + 2).map(|_| gate.enter()).collect();
+    assert_eq!(gate.crowd.load(SeqCst), 2);
+    let later = now_ns() + SETTLE_NS;
+    assert!(gate.is_anyone_busy(later, later), "how old they are is not known");
+    drop(inside);
+    assert!(!gate.is_anyone_busy(later, later));
+    assert!(gate.inside.iter().all(|slot| slot.0.load(SeqCst) == 0));
+}

@@ -1,0 +1,119 @@
+//! Second references to the program's memory, which are refused.
+//!
+//! The memory under an address changes when rota moves it. The program's pointers mean the new memory from then on, but
+//! a handle, a file, an IPC handle, a multicast binding or a third party's token would go on meaning the old. So calls
+//! that hand one out answer that it is not supported, and programs fall back to copies as they do on older GPUs.
+//! Memory that rota does not move, and all memory once the daemon is gone, is the real driver's matter.
+
+use std::ffi::{c_int, c_ulonglong, c_void};
+
+use cuda::CUresult;
+use cuda::types::{CUdeviceptr, CUmemGenericAllocationHandle, CUpointer_attribute};
+
+use super::native;
+use crate::guard::guarded;
+use crate::session;
+
+/// Whether a range has memory in it that rota may move.
+fn moves(address: CUdeviceptr, bytes: usize) -> bool {
+    let Some(session) = session::current().filter(|session| !session.has_ended()) else { return false };
+    session.table().overlaps(address.0, bytes as u64)
+}
+
+/// Refuses a call about memory that rota moves, and makes any other.
+fn unless_moved(name: &str, address: CUdeviceptr, bytes: usize, call: impl Fn() -> CUresult) -> CUresult {
+    // After a fault of rota's own nobody knows whose it is: better refused than stale.
+    match guarded(name, || true, || moves(address, bytes)) {
+        true => CUresult::NOT_SUPPORTED,
+        false => call(),
+    }
+}
+
+/// A handle of the memory at an address.
+///
+/// # Safety
+/// As for the driver's function.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemRetainAllocationHandle(
+    handle: *mut CUmemGenericAllocationHandle,
+    address: *mut c_void,
+) -> CUresult {
+    unless_moved("cuMemRetainAllocationHandle", CUdeviceptr(address.addr() as u64), 1, || {
+        // SAFETY: the caller's arguments, as they came.
+        unsafe { native::cuMemRetainAllocationHandle(handle, address) }
+    })
+}
+
+/// A file for a range of memory, for other devices.
+///
+/// # Safety
+/// As for the driver's function.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemGetHandleForAddressRange(
+    handle: *mut c_void,
+    address: CUdeviceptr,
+    bytes: usize,
+    kind: c_int,
+    flags: c_ulonglong,
+) -> CUresult {
+    unless_moved("cuMemGetHandleForAddressRange", address, bytes, || {
+        // SAFETY: the caller's arguments, as they came.
+        unsafe { native::cuMemGetHandleForAddressRange(handle, address, bytes, kind, flags) }
+    })
+}
+
+/// A name for an allocation by which other processes open it.
+///
+/// # Safety
+/// As for the driver's function.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuIpcGetMemHandle(handle: *mut c_void, address: CUdeviceptr) -> CUresult {
+    unless_moved("cuIpcGetMemHandle", address, 1, || {
+        // SAFETY: the caller's arguments, as they came.
+        unsafe { native::cuIpcGetMemHandle(handle, address) }
+    })
+}
+
+/// Makes memory a part of what several devices write to at once.
+///
+/// # Safety
+/// As for the driver's function.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMulticastBindAddr(
+    multicast: CUmemGenericAllocationHandle,
+    offset: usize,
+    address: CUdeviceptr,
+    bytes: usize,
+    flags: c_ulonglong,
+) -> CUresult {
+    unless_moved("cuMulticastBindAddr", address, bytes, || {
+        // SAFETY: the caller's arguments, as they came.
+        unsafe { native::cuMulticastBindAddr(multicast, offset, address, bytes, flags) }
+    })
+}
+
+/// Sets a property of an allocation.
+///
+/// # Safety
+/// As for the driver's function.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuPointerSetAttribute(
+    value: *const c_void,
+    attribute: CUpointer_attribute,
+    address: CUdeviceptr,
+) -> CUresult {
+    // SAFETY: the caller's arguments, as they came.
+    let set = || unsafe { native::cuPointerSetAttribute(value, attribute, address) };
+    if attribute == CUpointer_attribute::SYNC_MEMOPS {
+        // No reference. It orders copies with a third party's, of which this memory has none; so it does not matter
+        // either that it is lost with the next move.
+        return super::while_mapped(set);
+    }
+    unless_moved("cuPointerSetAttribute", address, 1, set)
+}
+
+/// Whether asking for this property hands out a second reference to the memory at an address.
+pub(super) fn is_refused(attribute: CUpointer_attribute, address: CUdeviceptr) -> bool {
+    attribute == CUpointer_attribute::P2P_TOKENS
+        && guarded("cuPointerGetAttribute", || true, || moves(address, 1))
+}

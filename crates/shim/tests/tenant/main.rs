@@ -1,0 +1,9 @@
+//! A program with the library preloaded, in front of a driver in software; the test is its daemon.
+//!
+//! `program.c` is the program, `driver.c` the driver.
+
+mod bench;
+mod channels;
+mod contexts;
+mod lives;
+mod memory;

@@ -1,0 +1,165 @@
+//! Memory: it moves under its addresses, and the program notices nothing.
+
+use std::time::Duration;
+
+use crate::bench::*;
+use wire::{BLOCK_BYTES, FromDaemon, HandleId, ToDaemon};
+
+#[test]
+fn memory_leaves_and_comes_back_under_the_same_address() {
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[]);
+    program.enter();
+    let (address, handle, file) = daemon.serve(&mut program, 3_000_000);
+    program.ask(&format!("write {address:x} 1234"));
+    assert_eq!(word(&file), 0x1234, "the daemon's copy is the same memory");
+
+    daemon.send(FromDaemon::Unmap { handles: vec![handle.handle, HandleId(999)] });
+    let done = vec![handle.handle, HandleId(999)];
+    assert_eq!(
+        daemon.next().0,
+        ToDaemon::Unmapped { handles: done },
+        "an unknown handle is one that is freed"
+    );
+    assert_eq!(bench.log().iter().filter(|line| *line == "release").count(), 1);
+
+    // A question about memory that is away is answered when it is back.
+    program.tell(&format!("attribute {address:x} 9"));
+    // Time to ask too early. Where that is not enough, the test still holds.
+    std::thread::sleep(Duration::from_millis(50));
+    daemon.send(FromDaemon::Create { handles: vec![HandleId(999), handle.handle] });
+    let gone = ToDaemon::Failed { handles: vec![HandleId(999)], code: 0, call: "freed".to_owned() };
+    assert_eq!(daemon.next().0, gone);
+    let (message, files) = daemon.next();
+    assert_eq!(message, ToDaemon::Created { handles: vec![handle.handle] });
+    assert_eq!(program.answer(), "0 0");
+    rustix::io::pwrite(&files[0], &0x5678u64.to_le_bytes(), 0).unwrap();
+    assert_eq!(program.ask(&format!("read {address:x}")), "5678");
+
+    assert_eq!(program.ask(&format!("free {address:x}")), "0");
+    assert_eq!(daemon.next().0, freed(handle));
+    assert!(bench.log().iter().any(|line| line == "address free"));
+    assert!(bench.agent_started(), "outside of captures");
+    assert!(program.end().success());
+    assert_eq!(bench.stderr(), "");
+}
+
+#[test]
+fn the_program_sees_its_own_sizes() {
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[]);
+    program.enter();
+    let (address, ..) = daemon.serve(&mut program, 1000);
+    let inside = address + 999;
+    assert_eq!(program.ask(&format!("range {inside:x}")), format!("0 {address:x} 3e8"));
+    assert_eq!(program.ask(&format!("range {:x}", address + 1000)), "1 0 0", "past its end");
+    assert_eq!(program.ask(&format!("attribute {inside:x} b")), format!("0 {address:x}"));
+    assert_eq!(program.ask(&format!("attribute {inside:x} c")), "0 3e8");
+    let free = CAPACITY_BYTES - BLOCK_BYTES - (512 << 20);
+    assert_eq!(program.ask("info"), format!("0 {free:x} {CAPACITY_BYTES:x}"));
+}
+
+#[test]
+fn a_denied_request_is_out_of_memory_and_a_refused_one_is_returned() {
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[("FAKE_CREATE_BYTES_MAX", "2097152")]);
+    program.enter();
+    program.tell("alloc 100");
+    let (message, _) = daemon.next();
+    let ToDaemon::Grow { grant, .. } = message else { panic!("{message:?}") };
+    daemon.send(FromDaemon::Denied { grant, reason: "the job's limit is 1 GiB".to_owned() });
+    assert_eq!(program.answer(), "2 0");
+
+    program.tell("alloc 400000");
+    let grant = daemon.grant(4 << 20);
+    assert_eq!(daemon.next().0, ToDaemon::Returned { grant });
+    assert_eq!(program.answer(), "2 0");
+    assert_eq!(program.ask("alloc 0"), "1 0", "the driver's own answer");
+    assert_eq!(bench.stderr(), "rota: no memory for this program: the job's limit is 1 GiB\n");
+}
+
+#[test]
+fn a_free_during_a_capture_fails_as_natively_and_spoils_nothing() {
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[]);
+    program.enter();
+    let (address, handle, _) = daemon.serve(&mut program, 100);
+    program.ask("capture 1");
+    assert_eq!(program.ask(&format!("free {address:x}")), "900");
+    assert!(!bench.log().iter().any(|line| line == "address free" || line == "capture spoilt"));
+    program.ask("capture 0");
+    assert_eq!(program.ask(&format!("free {address:x}")), "0");
+    assert_eq!(daemon.next().0, freed(handle));
+}
+
+#[test]
+fn copies_wait_while_memory_is_away_and_arrive_with_all_their_arguments() {
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[]);
+    program.enter();
+    let (address, handle, _) = daemon.serve(&mut program, 100);
+    let order = |order: FromDaemon| {
+        daemon.send(order);
+        daemon.next()
+    };
+    for (command, answer, value) in [("copy", "0", 0x11), ("copy-batch", "0 1", 0x22)] {
+        order(FromDaemon::Unmap { handles: vec![handle.handle] });
+        program.tell(&format!("{command} {address:x} {value:x}"));
+        // Time to copy too early. Where that is not enough, the test still holds.
+        std::thread::sleep(Duration::from_millis(30));
+        let (_, files) = order(FromDaemon::Create { handles: vec![handle.handle] });
+        assert_eq!(program.answer(), answer);
+        assert_eq!(word(&files[0]), value);
+    }
+    // Freeing the last allocation that is away lets others' copies go on.
+    let (other, ..) = daemon.serve(&mut program, 100);
+    order(FromDaemon::Unmap { handles: vec![handle.handle] });
+    assert_eq!(program.ask(&format!("free {address:x}")), "0");
+    assert_eq!(program.ask(&format!("copy {other:x} 33")), "0");
+}
+
+#[test]
+fn an_order_that_takes_nothing_away_holds_nobody_up() {
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[]);
+    program.enter();
+    let (address, ..) = daemon.serve(&mut program, 100);
+    daemon.send(FromDaemon::Unmap { handles: vec![HandleId(999)] });
+    assert_eq!(daemon.next().0, ToDaemon::Unmapped { handles: vec![HandleId(999)] });
+    assert_eq!(program.ask(&format!("copy {address:x} 11")), "0");
+}
+
+#[test]
+fn second_references_to_memory_that_moves_are_refused() {
+    const SYNC_MEMOPS: u32 = 6;
+    const BUFFER_ID: u32 = 7;
+    const P2P_TOKENS: u32 = 5;
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[]);
+    program.enter();
+    let (ours, handle, _) = daemon.serve(&mut program, 100);
+    let past_its_end = ours + 100;
+    let foreign = u64::from_str_radix(&program.ask("foreign"), 16).unwrap();
+    for (address, refused) in [(ours, "801"), (past_its_end, "801"), (foreign, "0")] {
+        for call in [
+            format!("call cuMemRetainAllocationHandle 0 {address:x}"),
+            format!("call cuMemGetHandleForAddressRange 0 {address:x} 1000 1"),
+            format!("call cuIpcGetMemHandle 0 {address:x}"),
+            format!("call cuMulticastBindAddr 0 0 {address:x} 1000"),
+            format!("call cuPointerSetAttribute 0 {BUFFER_ID:x} {address:x}"),
+            format!("attributes {address:x} {P2P_TOKENS:x}"),
+        ] {
+            assert_eq!(program.ask(&call), refused, "{call}");
+        }
+        let token = program.ask(&format!("attribute {address:x} {P2P_TOKENS:x}"));
+        assert_eq!(token.split(' ').next(), Some(refused));
+        assert_eq!(program.ask(&format!("call cuPointerSetAttribute 0 {SYNC_MEMOPS:x} {address:x}")), "0");
+        assert_eq!(program.ask(&format!("attributes {address:x} {BUFFER_ID:x}")), "0");
+    }
+    let before_ours = format!("call cuMemGetHandleForAddressRange 0 {:x} 2", ours - 1);
+    assert_eq!(program.ask(&before_ours).as_str(), "801", "a part of the range is rota's");
+    // Nobody moves it any more once it is freed.
+    assert_eq!(program.ask(&format!("free {ours:x}")), "0");
+    assert_eq!(daemon.next().0, freed(handle));
+    assert_eq!(program.ask(&format!("call cuIpcGetMemHandle 0 {ours:x}")), "0");
+}
