@@ -109,6 +109,8 @@ pub struct Daemon {
     arriving: BTreeMap<TenantId, Newcomer>,
     known: BTreeMap<TenantId, Known>,
     dying: BTreeMap<TenantId, Dying>,
+    /// Whose turn ends with the shift under way, and how long it was.
+    ending: Vec<(TenantId, Duration)>,
     work: Sender<Work>,
     next_tenant: u32,
     epoch: u64,
@@ -193,6 +195,7 @@ impl Daemon {
             arriving: BTreeMap::new(),
             known: BTreeMap::new(),
             dying: BTreeMap::new(),
+            ending: Vec::new(),
             work,
             next_tenant: 1,
             epoch: nanos(since_epoch.unwrap_or_default()),
@@ -274,7 +277,6 @@ impl Daemon {
             Done::Arena(bytes) => self.step(Event::Arena(bytes)),
             Done::Forgotten(handles) => self.step(Event::Freed(handles)),
             Done::Shifted(shifted) => self.step(Event::Shifted(shifted)),
-            Done::Settled { tenant, away } => self.step(Event::Settled { tenant, away }),
             Done::Reaped(tenant, seen) => {
                 self.dying.entry(tenant).or_default().reaped = Some(seen);
                 self.bury(tenant);
@@ -350,10 +352,15 @@ impl Daemon {
 
     fn step(&mut self, event: Event) {
         let now = self.events.now();
-        let begun = match &event {
-            Event::Shifted(shifted) => shifted.thawed,
-            _ => None,
-        };
+        let mut begun = None;
+        if let Event::Shifted(shifted) = &event {
+            for (tenant, ran) in std::mem::take(&mut self.ending) {
+                if shifted.froze.contains(&tenant) {
+                    self.note("turn_end", tenant, json!({ "ran_ns": nanos(ran) }));
+                }
+            }
+            begun = shifted.thawed;
+        }
         let actions = self.turns.step(now, event);
         if let Some(tenant) = begun
             && let Some(described) = self.turns.describe(tenant, now)
@@ -374,11 +381,8 @@ impl Daemon {
                 self.say(tenant, FromDaemon::Denied { grant, reason });
             }
             Action::Shift(shift) => {
-                for &tenant in &shift.freeze {
-                    if let Some(ran) = self.turns.running_for(tenant, now) {
-                        self.note("turn_end", tenant, json!({ "ran_ns": nanos(ran) }));
-                    }
-                }
+                let ran = |&tenant: &TenantId| Some((tenant, self.turns.running_for(tenant, now)?));
+                self.ending = shift.freeze.iter().filter_map(ran).collect();
                 self.order(Work::Shift(shift));
             }
         }

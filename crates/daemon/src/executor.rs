@@ -8,18 +8,19 @@ use crate::events::{Events, Who, nanos};
 use crate::grip::{Grip, GripError};
 use crate::outgoing::Outgoing;
 use crate::turns::{Owned, Shift, Shifted};
-use mover::mover::Whereabouts;
+use mover::mover::{HandleView, Whereabouts};
 use mover::{Device, HandleKey, MoveError, Mover, Outcome, Owner, Plan, Reply};
 use serde_json::json;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use wire::{FromDaemon, HANDLES_MAX, HandleId, SizedHandle, TenantId};
 
-/// How long a move may go without any progress before it is given up.
-const STEP_WITHIN: Duration = Duration::from_secs(10);
+/// How long a move may go without any progress before it is given up. Agents answer in milliseconds; one that does not
+/// is stopped, most likely, and everybody waits for it meanwhile.
+const STEP_WITHIN: Duration = Duration::from_secs(3);
 
 /// How long a move waits for the arena to be pinned: at its start it grows by a gigabyte or more a second.
 const ARENA_WITHIN: Duration = Duration::from_secs(60);
@@ -73,13 +74,6 @@ pub enum Done {
     Forgotten(Vec<Owned>),
     /// A shift is over.
     Shifted(Shifted),
-    /// After a move that was given up, a tenant answered late: these of its handles are away, the others not.
-    Settled {
-        /// Who.
-        tenant: TenantId,
-        /// Which.
-        away: Vec<HandleId>,
-    },
     /// What a dead tenant had is free.
     Reaped(TenantId, Instant),
 }
@@ -123,9 +117,7 @@ impl<D: Device> Executor<D> {
                 work.recv().ok()
             };
             let Some(item) = item else { return };
-            if !self.take_late_answers(report) {
-                return;
-            }
+            self.take_late_answers();
             let done = match item {
                 Work::Join(tenant, link) => {
                     self.links.insert(tenant, link);
@@ -156,26 +148,14 @@ impl<D: Device> Executor<D> {
         }
     }
 
-    /// Answers that came after their move was given up still settle where those handles are, and the core is told.
-    fn take_late_answers(&mut self, report: &Sender<Done>) -> bool {
-        let mut settled = BTreeSet::new();
+    /// Answers that came after their move was given up still settle where those handles are. The core learns of it with
+    /// the next shift.
+    fn take_late_answers(&mut self) {
         while let Ok(reply) = self.replies.try_recv() {
-            if let Reply::Unmapped { owner, .. }
-            | Reply::Created { owner, .. }
-            | Reply::Failed { owner, .. } = reply
-            {
-                settled.insert(owner);
-            }
             if let Some(owner) = self.mover.late(reply, &mut Requests(&self.links)) {
                 self.end(owner);
             }
         }
-        settled.into_iter().all(|owner| {
-            let away =
-                self.mover.handles(owner).into_iter().filter(|held| held.whereabouts == Whereabouts::Arena);
-            let away = away.map(|held| HandleId(held.key.handle)).collect();
-            report.send(Done::Settled { tenant: TenantId(owner.0), away }).is_ok()
-        })
     }
 
     fn adopt(&mut self, tenant: TenantId, handle: SizedHandle, file: OwnedFd) -> bool {
@@ -193,27 +173,42 @@ impl<D: Device> Executor<D> {
 
     fn shift(&mut self, shift: Shift) -> Shifted {
         let mut done = Shifted::default();
-        for &tenant in &shift.freeze {
-            if !self.freeze(tenant) {
-                // Nothing moves beside a tenant that still runs; those frozen so far stay so until their turn.
-                return done;
+        if let Some(tenant) = shift.thaw.filter(|&tenant| self.is_unsettled(tenant)) {
+            // Nobody has to stop or make room for a tenant that could not run anyway.
+            tracing::debug!("tenant {tenant} has not answered yet; its turn is skipped");
+            done.away = self.links.keys().flat_map(|&tenant| self.away_of(tenant)).collect();
+            done.skipped = true;
+            return done;
+        }
+        // Nothing moves beside a tenant that still runs; those frozen so far stay so until their turn.
+        if shift.freeze.iter().all(|&tenant| {
+            let frozen = self.freeze(tenant);
+            done.froze.extend(frozen.then_some(tenant));
+            frozen
+        }) {
+            if !shift.out.is_empty() || !shift.into.is_empty() {
+                done.stuck = self.exchange(&shift);
             }
-            done.froze.push(tenant);
+            done.thawed = shift.thaw.filter(|&tenant| self.thaw(tenant));
         }
-        if !shift.out.is_empty() || !shift.into.is_empty() {
-            let outcome = self.exchange(&shift);
-            done.out = outcome.moved_out.iter().map(|&key| owned(key)).collect();
-            done.into = outcome.moved_in.iter().map(|&key| owned(key)).collect();
-            // What the mover does not know was freed just before the move began.
-            let unknown = outcome.failed.iter().filter(|(_, why)| matches!(why, MoveError::Unknown));
-            done.freed =
-                outcome.freed.iter().chain(unknown.map(|(key, _)| key)).map(|&key| owned(key)).collect();
-            let stuck = outcome.failed.iter().filter(|(_, why)| is_fault(why));
-            done.stuck =
-                stuck.map(|(key, _)| owned(*key)).filter(|owned| shift.out.contains(owned)).collect();
-        }
-        done.thawed = shift.thaw.filter(|&tenant| self.thaw(tenant));
+        done.away = self.links.keys().flat_map(|&tenant| self.away_of(tenant)).collect();
         done
+    }
+
+    /// What a tenant has in the arena. A handle whose tenant was asked for memory and has not answered is among them,
+    /// though it may take up the device once its tenant goes on: it is handed back then, and meanwhile the room is
+    /// better used by others.
+    fn away_of(&self, tenant: TenantId) -> impl Iterator<Item = Owned> {
+        let handles = self.mover.handles(Owner(tenant.0)).into_iter();
+        let away =
+            |held: &HandleView| matches!(held.whereabouts, Whereabouts::Arena | Whereabouts::Returning);
+        handles.filter(away).map(|held| owned(held.key))
+    }
+
+    /// Has an earlier move of a tenant not ended, because it does not answer?
+    fn is_unsettled(&self, tenant: TenantId) -> bool {
+        let handles = self.mover.handles(Owner(tenant.0));
+        handles.iter().any(|held| matches!(held.whereabouts, Whereabouts::Leaving | Whereabouts::Returning))
     }
 
     /// Is all of a tenant's memory on the device? A handle that is neither here nor there is not: its tenant may still
@@ -267,7 +262,8 @@ impl<D: Device> Executor<D> {
         }
     }
 
-    fn exchange(&mut self, shift: &Shift) -> Outcome {
+    /// Moves what is to be moved. Returns what was to go out and could not.
+    fn exchange(&mut self, shift: &Shift) -> Vec<Owned> {
         let bytes_out = self.bytes_by_tenant(&shift.out);
         let bytes_in = self.bytes_by_tenant(&shift.into);
         self.wait_for_arena(bytes_out.values().map(|(bytes, _)| bytes).sum());
@@ -326,7 +322,8 @@ impl<D: Device> Executor<D> {
                 self.note("resident", tenant, json!({}));
             }
         }
-        outcome
+        let faults = outcome.failed.iter().filter(|(_, why)| is_fault(why)).map(|(key, _)| owned(*key));
+        faults.filter(|owned| shift.out.contains(owned)).collect()
     }
 
     /// What went wrong in a move, in a line for each tenant it concerns. A death explains itself elsewhere.
@@ -445,7 +442,7 @@ impl mover::Tenants for Requests<'_> {
 
 /// Did something go wrong with this handle itself?
 fn is_fault(why: &MoveError) -> bool {
-    !matches!(why, MoveError::NotStarted | MoveError::Unknown)
+    !matches!(why, MoveError::NotStarted | MoveError::Unknown | MoveError::NotResident | MoveError::NotAway)
 }
 
 fn key(owned: Owned) -> HandleKey {

@@ -13,7 +13,7 @@ mod ledger;
 mod tests;
 
 use ledger::{Ledger, Member};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wire::{GrantId, HandleId, SizedHandle, TenantId, TenantState};
 
@@ -78,13 +78,6 @@ pub enum Event {
     Freed(Vec<Owned>),
     /// A shift is over, well or not.
     Shifted(Shifted),
-    /// After a move that was given up, it is known where a tenant's handles are: these are away, the others not.
-    Settled {
-        /// Who.
-        tenant: TenantId,
-        /// Which.
-        away: Vec<HandleId>,
-    },
     /// A tenant died or hung up. What it held is not free yet.
     Left(TenantId),
     /// A tenant that left is still alive, and keeps what it holds.
@@ -140,14 +133,13 @@ pub struct Shift {
 pub struct Shifted {
     /// These are frozen now.
     pub froze: Vec<TenantId>,
-    /// These went out.
-    pub out: Vec<Owned>,
-    /// These came in.
-    pub into: Vec<Owned>,
-    /// These were freed by their tenants meanwhile, and are nowhere any more.
-    pub freed: Vec<Owned>,
+    /// All that is in the arena now, of every tenant, as the mover knows it. What it is not sure of is not among them: it
+    /// may take up the device.
+    pub away: BTreeSet<Owned>,
     /// These were to go out, and could not.
     pub stuck: Vec<Owned>,
+    /// Nothing was done, because the one whose turn it was is not able to have it.
+    pub skipped: bool,
     /// This one has its turn.
     pub thawed: Option<TenantId>,
 }
@@ -226,7 +218,6 @@ impl Turns {
             Event::Returned { tenant, grant } => self.ledger.returned(tenant, grant),
             Event::Freed(handles) => self.ledger.freed(&handles),
             Event::Shifted(shifted) => self.shifted(now, shifted),
-            Event::Settled { tenant, away } => self.ledger.settle(tenant, &away),
             Event::Left(tenant) => {
                 self.ledger.leave(tenant);
                 if self.running.is_some_and(|running| running.tenant == tenant) {
@@ -328,6 +319,12 @@ impl Turns {
             && done.froze.contains(&running.tenant)
         {
             self.running = None;
+        }
+        if let Some(tenant) = asked.thaw.filter(|_| done.skipped) {
+            // Whoever runs goes on; there may be others to have a turn.
+            self.last = tenant;
+            self.ledger.postpone(tenant, now + RETRY_AFTER);
+            return;
         }
         let still_there = |tenant: &TenantId| self.ledger.member(*tenant).is_some();
         if asked.freeze.iter().any(|tenant| still_there(tenant) && !done.froze.contains(tenant)) {

@@ -108,8 +108,10 @@ pub enum Whereabouts {
     Device,
     /// In the arena only.
     Arena,
-    /// A move of it has not ended: a copy or an answer of its tenant is missing.
-    Unsettled,
+    /// On the device still; a move out of it has not ended, because a copy or its tenant's answer is missing.
+    Leaving,
+    /// In the arena still; a move in of it has not ended. The device has memory for it as soon as its tenant answers.
+    Returning,
 }
 
 /// A handle, for others.
@@ -350,7 +352,8 @@ impl<M> Place<M> {
         match self {
             Place::Device(_) => Whereabouts::Device,
             Place::Arena(_) => Whereabouts::Arena,
-            Place::Leaving { .. } | Place::Returning { .. } => Whereabouts::Unsettled,
+            Place::Leaving { .. } => Whereabouts::Leaving,
+            Place::Returning { .. } => Whereabouts::Returning,
         }
     }
 }

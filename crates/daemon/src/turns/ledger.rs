@@ -335,23 +335,12 @@ impl Ledger {
         }
     }
 
-    /// Where a tenant's handles are, as it turned out.
-    pub(super) fn settle(&mut self, tenant: TenantId, away: &[HandleId]) {
-        if let Some(member) = self.members.get_mut(&tenant) {
-            for (handle, held) in &mut member.handles {
-                held.away = away.contains(handle);
-                held.stuck_until = Now::ZERO;
-            }
-        }
-    }
-
-    /// What a shift changed.
+    /// How things are after a shift. The mover's word on where handles are is taken over as a whole: a late answer may have
+    /// changed more than the shift was about.
     pub(super) fn apply(&mut self, done: &Shifted, now: Now) {
-        for (owned, away) in
-            done.out.iter().map(|owned| (owned, true)).chain(done.into.iter().map(|owned| (owned, false)))
-        {
-            if let Some(held) = self.held_mut(owned) {
-                held.away = away;
+        for (&tenant, member) in &mut self.members {
+            for (&handle, held) in &mut member.handles {
+                held.away = done.away.contains(&Owned { tenant, handle });
             }
         }
         for tenant in &done.froze {
@@ -363,7 +352,6 @@ impl Ledger {
         if let Some(member) = done.thawed.and_then(|tenant| self.members.get_mut(&tenant)) {
             member.thawed = true;
         }
-        self.freed(&done.freed);
         for owned in &done.stuck {
             if let Some(held) = self.held_mut(owned) {
                 held.stuck_until = now + STUCK_FOR;

@@ -127,7 +127,8 @@ impl World {
         let whole = |tenant: &TenantId| !self.away.iter().any(|owned| owned.tenant == *tenant);
         let thawed = shift.thaw.filter(|t| whole(t) && self.turns.describe(*t, self.now).is_some());
         self.thawed.extend(thawed);
-        self.tell(Event::Shifted(Shifted { froze, out: shift.out, into, thawed, ..Shifted::default() }));
+        let away = self.away.clone();
+        self.tell(Event::Shifted(Shifted { froze, thawed, away, ..Shifted::default() }));
         true
     }
 
@@ -357,6 +358,24 @@ fn a_death_in_the_middle_of_a_shift_costs_no_pause() {
 }
 
 #[test]
+fn a_turn_that_is_skipped_stops_nobody() {
+    let mut world = World::new(rules());
+    for tenant in [1, 2] {
+        world.join(tenant);
+        world.settle();
+    }
+    assert_eq!(world.running(), Some(1));
+    world.pass();
+    assert!(world.shifts.pop().is_some());
+    world.tell(Event::Shifted(Shifted { skipped: true, ..Shifted::default() }));
+    assert_eq!(world.running(), Some(1), "it goes on");
+    let before = world.now;
+    assert!(world.shifts.is_empty() && world.pass() && world.now >= before + RETRY_AFTER);
+    world.settle();
+    assert_eq!(world.running(), Some(2));
+}
+
+#[test]
 fn jitter_varies_turns_within_its_bounds_and_repeats_with_its_seed() {
     let lengths = |seed| {
         let mut turns = Turns::new(Rules { turn_jitter: 0.5, seed, ..rules() });
@@ -425,13 +444,15 @@ proptest! {
                 Deed::FailShift(stage) => {
                     if let Some(shift) = world.shifts.pop() {
                         let mut done = Shifted::default();
-                        if stage > 0 {
+                        done.skipped = stage == 3 && shift.thaw.is_some();
+                        if stage > 0 && !done.skipped {
                             done.froze = shift.freeze.iter().copied().filter(|t| world.thawed.remove(t)).collect();
                         }
-                        if stage > 1 && stage < 3 {
-                            done.out = shift.out.into_iter().filter(|o| world.sizes.contains_key(o)).take(1).collect();
-                            world.away.extend(done.out.iter().copied());
+                        if stage == 2 {
+                            let moved = shift.out.into_iter().find(|owned| world.sizes.contains_key(owned));
+                            world.away.extend(moved);
                         }
+                        done.away = world.away.clone();
                         world.tell(Event::Shifted(done));
                     }
                 }

@@ -32,6 +32,8 @@ pub(crate) enum Manners {
     IgnoresUnmap,
     /// It answers an unmap only when [`Tenant::answer`] is called.
     UnmapsLate,
+    /// It answers a create only when [`Tenant::answer`] is called.
+    CreatesLate,
     /// It never answers a create.
     IgnoresCreate,
     /// The program frees the first handle of an unmap just before.

@@ -35,6 +35,9 @@ impl Shared {
                     if manners == Manners::FreesAtCreate {
                         self.free(&mut lock(&self.pieces), handles[0]);
                     }
+                    if manners == Manners::CreatesLate {
+                        self.await_permission();
+                    }
                     if manners != Manners::IgnoresCreate {
                         self.create(handles);
                     }

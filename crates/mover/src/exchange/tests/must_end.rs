@@ -16,7 +16,7 @@ fn memory_that_can_neither_be_filled_nor_unmapped_is_said() {
         if matches!(**why, MoveError::Import(_))));
     assert_eq!(outcome.must_end, [B]);
     let view = setup.mover.handle(plan.into[0]).expect("its bytes are in the arena");
-    assert_eq!(view.whereabouts, Whereabouts::Unsettled);
+    assert_eq!(view.whereabouts, Whereabouts::Returning);
     setup.tenants.world().happen(Event::Dies(B));
     setup.mover.forget_owner(B);
     setup.check_all();
