@@ -443,8 +443,8 @@ proptest! {
                 Deed::Bury => world.bury(),
                 Deed::FailShift(stage) => {
                     if let Some(shift) = world.shifts.pop() {
-                        let mut done = Shifted::default();
-                        done.skipped = stage == 3 && shift.thaw.is_some();
+                        let skipped = stage == 3 && shift.thaw.is_some();
+                        let mut done = Shifted { skipped, ..Shifted::default() };
                         if stage > 0 && !done.skipped {
                             done.froze = shift.freeze.iter().copied().filter(|t| world.thawed.remove(t)).collect();
                         }
