@@ -169,15 +169,17 @@ impl Grip {
 
     /// Lets the tenant go on where it was. Returns how many channels that were.
     ///
-    /// A failure leaves the tenant frozen, unless it is [`GripError::Loose`].
+    /// Does not wait for a report that is behind: a group that froze itself at birth is thawed by its tenant when it looks
+    /// at the page again, or with its report. A failure leaves the tenant frozen, unless it is [`GripError::Loose`].
     pub fn thaw(&self) -> Result<usize, GripError> {
+        let reported = self.lock();
+        if reported.gone {
+            return Err(GripError::Gone);
+        }
         self.page.set_frozen(false);
-        let thawed = self
-            .reported_in_full()
-            .and_then(|reported| self.switch(&reported, &reported.groups, |control, set| control.thaw(set)));
+        let thawed = self.switch(&reported, &reported.groups, |control, set| control.thaw(set));
         let Err(cause) = thawed else { return thawed };
         self.page.set_frozen(true);
-        let reported = self.lock();
         match self.switch(&reported, &reported.groups, |control, set| control.freeze(set)) {
             Ok(_) => Err(cause),
             Err(_) => Err(GripError::Loose(Box::new(cause))),
@@ -244,6 +246,7 @@ impl Grip {
 mod tests {
     use super::*;
     use rustix::fs::MemfdFlags;
+    use std::cell::Cell;
     use std::ffi::{c_int, c_ulong, c_void};
     use std::os::fd::RawFd;
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -310,15 +313,33 @@ mod tests {
     }
 
     #[test]
-    fn a_thaw_that_fails_leaves_the_tenant_frozen() {
+    fn a_thaw_waits_for_no_report_and_a_late_one_thaws_what_it_brings() {
         let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
         grip.report(0, vec![FileId(1)], vec![group(1, vec![5])], vec![file()]).unwrap();
         grip.freeze().unwrap();
         grip.page().raise_channel_generation();
-        assert!(matches!(grip.thaw(), Err(GripError::NotReported { .. })));
+        assert_eq!(grip.thaw().unwrap(), 1);
+        let before = CALLS.load(Ordering::Relaxed);
+        grip.report(1, vec![], vec![group(1, vec![5]), group(1, vec![6])], vec![]).unwrap();
+        assert!(CALLS.load(Ordering::Relaxed) > before, "the group that froze itself stays frozen");
+    }
+
+    #[test]
+    fn a_thaw_that_fails_leaves_the_tenant_frozen_or_says_that_it_could_not() {
+        thread_local!(static REFUSALS: Cell<u32> = const { Cell::new(0) });
+        /// Refuses as often as it was told to.
+        fn moody(file: RawFd, request: c_ulong, argument: *mut c_void) -> c_int {
+            let left = REFUSALS.get();
+            REFUSALS.set(left.saturating_sub(1));
+            if left > 0 { unwilling(file, request, argument) } else { willing(file, request, argument) }
+        }
+        let grip = Grip::new(SharedPage::create(1).unwrap(), with(moody));
+        grip.report(0, vec![FileId(1)], vec![group(1, vec![5])], vec![file()]).unwrap();
+        grip.freeze().unwrap();
+        REFUSALS.set(1);
+        assert!(matches!(grip.thaw(), Err(GripError::Control(_))));
         assert!(grip.page().frozen(), "its memory may be moved");
-        let grip = Grip::new(SharedPage::create(1).unwrap(), with(unwilling));
-        let _ = grip.report(0, vec![FileId(1)], vec![group(1, vec![5])], vec![file()]);
+        REFUSALS.set(100);
         assert!(matches!(grip.thaw(), Err(GripError::Loose(_))));
     }
 

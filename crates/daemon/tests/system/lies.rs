@@ -55,7 +55,7 @@ fn a_handle_named_twice_ends_its_tenant_and_nothing_else() {
 }
 
 #[test]
-fn channels_that_are_not_reported_keep_a_frozen_tenant_frozen() {
+fn a_tenant_with_channels_that_are_not_reported_is_never_moved() {
     let world = World::begin(RULES);
     let (a, b) = (Tenant::with_memory(&world, LARGE_BYTES), Tenant::with_memory(&world, LARGE_BYTES));
     await_that("both have turns", || a.turns() > 1 && b.turns() > 1);
@@ -64,6 +64,8 @@ fn channels_that_are_not_reported_keep_a_frozen_tenant_frozen() {
     let errors = || world.events_named("error").iter().filter(|error| error["tenant"] == a.id().0).count();
     await_that("people are told, more than once", || errors() > 2);
     assert!(a.wrong().is_empty(), "its memory was moved while it could run: {:?}", a.wrong());
+    let steps = a.steps();
+    await_that("it runs on", || a.steps() > steps);
 }
 
 #[test]
