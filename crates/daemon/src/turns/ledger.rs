@@ -1,5 +1,6 @@
 //! The ledger: who holds, has been granted and asks for which bytes. Part of the pure core.
 
+use super::member::{Held, Member};
 use super::{Members, Now, Owned, Rules, STUCK_FOR, Shifted};
 use std::collections::BTreeMap;
 use wire::{BLOCK_BYTES, GrantId, HandleId, SizedHandle, TenantId};
@@ -7,82 +8,11 @@ use wire::{BLOCK_BYTES, GrantId, HandleId, SizedHandle, TenantId};
 /// Requests of one tenant at a time: one for each of its threads that allocates.
 const REQUESTS_MAX: usize = 4096;
 
-#[derive(Clone, Copy, Debug)]
-struct Held {
-    bytes: u64,
-    away: bool,
-    movable: bool,
-    /// Not moved out before this: the last try failed.
-    stuck_until: Now,
-}
-
 #[derive(Debug)]
 struct Departed {
     bytes: u64,
     /// It hung up and lives: nobody knows for how long.
     lingers: bool,
-}
-
-/// What is known of one tenant.
-#[derive(Debug, Default)]
-pub(super) struct Member {
-    context: bool,
-    thawed: bool,
-    handles: BTreeMap<HandleId, Held>,
-    granted: BTreeMap<GrantId, u64>,
-    asked: BTreeMap<GrantId, u64>,
-    pub(super) turns: u64,
-    /// Since when it waits for a turn.
-    pub(super) since: Now,
-    /// No turn before this: the last try failed.
-    pub(super) not_before: Now,
-    /// It was let in.
-    welcomed: bool,
-}
-
-impl Member {
-    /// It has something to run, or wants memory for it.
-    pub(super) fn takes_turns(&self) -> bool {
-        self.context || !self.asked.is_empty()
-    }
-
-    pub(super) fn resident_bytes(&self) -> u64 {
-        self.handles.values().filter(|held| !held.away).map(|held| held.bytes).sum()
-    }
-
-    pub(super) fn away_bytes(&self) -> u64 {
-        self.handles.values().filter(|held| held.away).map(|held| held.bytes).sum()
-    }
-
-    pub(super) fn asked_bytes(&self) -> u64 {
-        self.asked.values().sum()
-    }
-
-    pub(super) fn away(&self) -> impl Iterator<Item = HandleId> {
-        self.handles.iter().filter(|(_, held)| held.away).map(|(&handle, _)| handle)
-    }
-
-    /// What could be moved out, with its size.
-    pub(super) fn movable(&self, now: Now) -> impl Iterator<Item = (HandleId, u64)> {
-        self.handles
-            .iter()
-            .filter(move |(_, held)| held.movable && !held.away && held.stuck_until <= now)
-            .map(|(&handle, held)| (handle, held.bytes))
-    }
-
-    /// The largest piece that would move at once.
-    fn largest_bytes(&self) -> u64 {
-        let handles = self.handles.values().map(|held| held.bytes);
-        handles.chain(self.granted.values().copied()).chain(self.asked.values().copied()).max().unwrap_or(0)
-    }
-
-    fn granted_bytes(&self) -> u64 {
-        self.granted.values().sum()
-    }
-
-    fn all_bytes(&self) -> u64 {
-        self.granted_bytes() + self.handles.values().map(|held| held.bytes).sum::<u64>()
-    }
 }
 
 /// All members, and the sizes they share.

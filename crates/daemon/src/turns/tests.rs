@@ -3,6 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use wire::HandleId;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
