@@ -11,7 +11,7 @@ use rustix::net::sockopt;
 use rustix::process::{Pid, PidfdFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use wire::{BLOCK_BYTES, Connection, FromDaemon, HANDLES_MAX, TenantId, ToDaemon, VERSION, WireError};
@@ -21,6 +21,9 @@ const NAME_BYTES_MAX: usize = 128;
 
 /// How long somebody may take to say who it is.
 const FIRST_WORD_WITHIN: Duration = Duration::from_secs(5);
+
+/// How often to look whether somebody at the door is still there.
+const DOOR_LOOK: Duration = Duration::from_millis(100);
 
 /// How long a program that hung up may take to end before it counts as one that goes on without rota.
 const LINGER_AFTER: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
@@ -112,8 +115,8 @@ fn hold_tenant(connection: &Arc<Connection>, ears: &Ears, job: String, program: 
     let (answer, welcome) = mpsc::channel();
     let newcomer = Newcomer { pid: number, job, program, connection: connection.clone(), answer };
     ears.inputs.send(Input::Hello(newcomer)).map_err(|_| Ended::Stopping)?;
-    let Ok((tenant, grip)) = welcome.recv() else {
-        // Refused by the main loop, which has told the tenant why.
+    let Some((tenant, grip)) = await_welcome(connection, &watch, ears, &welcome) else {
+        // Refused by the main loop, which has told the tenant why; or it went away.
         return Ok(());
     };
     let ended = match listen(connection, &watch, ears, tenant, &grip) {
@@ -142,6 +145,33 @@ fn hold_tenant(connection: &Arc<Connection>, ears: &Ears, job: String, program: 
     }
     let _ = ears.inputs.send(Input::Closed(tenant));
     Ok(())
+}
+
+/// Waits at the door together with the tenant, and notices if that goes away.
+fn await_welcome(
+    connection: &Arc<Connection>,
+    watch: &OwnedFd,
+    ears: &Ears,
+    welcome: &Receiver<(TenantId, Arc<Grip>)>,
+) -> Option<(TenantId, Arc<Grip>)> {
+    let mut deserted = false;
+    loop {
+        match welcome.recv_timeout(DOOR_LOOK) {
+            Ok(welcomed) => return Some(welcomed),
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        let mut both = [
+            PollFd::new(&**connection, PollFlags::RDHUP),
+            PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN),
+        ];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if !deserted && rustix::event::poll(&mut both, Some(&now)).is_ok_and(|count| count > 0) {
+            // Either it is let in all the same, and found gone by the next look, or it is struck off.
+            deserted = true;
+            ears.inputs.send(Input::Deserted(connection.clone())).ok()?;
+        }
+    }
 }
 
 /// Waits for the process to end, at most so long.

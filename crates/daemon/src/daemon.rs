@@ -43,6 +43,8 @@ pub struct Newcomer {
 pub enum Input {
     /// A tenant wants in.
     Hello(Newcomer),
+    /// Someone at the door went away.
+    Deserted(Arc<Connection>),
     /// A tenant has this many channels now.
     Channels(TenantId, usize),
     /// A tenant asks for bytes.
@@ -190,6 +192,7 @@ impl Daemon {
     fn take_in(&mut self, input: Input) {
         match input {
             Input::Hello(newcomer) => self.hello(newcomer),
+            Input::Deserted(connection) => self.desert(&connection),
             Input::Channels(tenant, channels) => {
                 self.note("channels", tenant, json!({ "channels": channels }));
                 self.step(Event::Context { tenant, present: channels > 0 });
@@ -346,7 +349,7 @@ impl Daemon {
             name: self.setup.name.clone(),
             capacity_bytes: self.setup.rules.capacity_bytes,
             used_bytes: self.turns.used_bytes(),
-            arena_bytes: self.setup.rules.arena_bytes,
+            arena_bytes: self.turns.arena_bytes(),
             arena_used_bytes: tenants.iter().map(|tenant| tenant.away_bytes).sum(),
         };
         Listing { schema_version: SCHEMA_VERSION, gpus: vec![gpu], tenants }

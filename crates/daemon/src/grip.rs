@@ -4,7 +4,7 @@
 //! the executor uses them. The shared page says which generation of channels the tenant has made: as long as the
 //! report is behind, freezing waits for it (see `wire::Page` on why nothing slips through).
 
-use channels::control::{IoctlFn, SYSTEM_IOCTL};
+use channels::control::{IoctlFn, SYSTEM_IOCTL, Status};
 use channels::{ChannelSet, Control, ControlError, RmControl};
 use rustix::fs::FileType;
 use std::collections::BTreeMap;
@@ -16,6 +16,10 @@ use wire::{ChannelGroup, FileId, SharedPage};
 
 /// How long a tenant may take to report channels that it has made.
 const REPORT_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long a report may be behind a program that frees its channels.
+const STALE_WAIT: Duration = Duration::from_millis(20);
+const STALE_TRIES: usize = 5;
 
 /// The most groups and files one tenant may report: far above what any program was seen to have (4 a context).
 const GROUPS_MAX: usize = 1024;
@@ -142,8 +146,16 @@ impl Grip {
         self.changed.notify_all();
         if !self.page.frozen() {
             // A group that its tenant froze at birth, in a freeze that then failed here, is thawed by nobody else.
-            let new = reported.groups.iter().filter(|group| !before.contains(group));
-            self.switch(&reported, new, |control, set| control.thaw(set))?;
+            let known = |group: &ChannelGroup, channel: &u32| {
+                before
+                    .iter()
+                    .any(|b| (b.file, b.group) == (group.file, group.group) && b.channels.contains(channel))
+            };
+            let new = |group: &&ChannelGroup| !group.channels.iter().all(|channel| known(group, channel));
+            if let Err(cause) = self.switch(&reported, reported.groups.iter().filter(new), thaw) {
+                // The program may have freed it again already. If not, its next turn thaws it.
+                tracing::debug!("a new group cannot be thawed: {cause}");
+            }
         }
         Ok(reported.channels())
     }
@@ -153,16 +165,17 @@ impl Grip {
     /// A failure leaves the tenant thawed.
     pub fn freeze(&self) -> Result<usize, GripError> {
         self.page.set_frozen(true);
-        let frozen = self.reported_in_full().and_then(|reported| {
+        let frozen = self.while_stale(|| {
+            let reported = self.reported_in_full()?;
             if reported.channels() == 0 && self.page.channel_generation() == 0 {
                 return Err(GripError::NoChannels);
             }
-            self.switch(&reported, &reported.groups, |control, set| control.freeze(set))
+            self.switch(&reported, &reported.groups, freeze)
         });
         if frozen.is_err() {
             self.page.set_frozen(false);
             let reported = self.lock();
-            let _ = self.switch(&reported, &reported.groups, |control, set| control.thaw(set));
+            let _ = self.switch(&reported, &reported.groups, thaw);
         }
         frozen
     }
@@ -172,18 +185,41 @@ impl Grip {
     /// Does not wait for a report that is behind: a group that froze itself at birth is thawed by its tenant when it looks
     /// at the page again, or with its report. A failure leaves the tenant frozen, unless it is [`GripError::Loose`].
     pub fn thaw(&self) -> Result<usize, GripError> {
-        let reported = self.lock();
-        if reported.gone {
-            return Err(GripError::Gone);
-        }
         self.page.set_frozen(false);
-        let thawed = self.switch(&reported, &reported.groups, |control, set| control.thaw(set));
+        let thawed = self.while_stale(|| {
+            let reported = self.lock();
+            if reported.gone {
+                return Err(GripError::Gone);
+            }
+            self.switch(&reported, &reported.groups, thaw)
+        });
         let Err(cause) = thawed else { return thawed };
         self.page.set_frozen(true);
-        match self.switch(&reported, &reported.groups, |control, set| control.freeze(set)) {
+        // By a complete report: a channel may have been born while the page said that it may run.
+        let held = self.while_stale(|| {
+            let reported = self.reported_in_full()?;
+            self.switch(&reported, &reported.groups, freeze)
+        });
+        match held {
             Ok(_) => Err(cause),
+            Err(GripError::Gone) => Err(GripError::Gone),
             Err(_) => Err(GripError::Loose(Box::new(cause))),
         }
+    }
+
+    /// Tries again for a moment while channels are not found: their program has just freed them, and a report without them
+    /// is on its way.
+    fn while_stale(&self, act: impl Fn() -> Result<usize, GripError>) -> Result<usize, GripError> {
+        for _ in 0..STALE_TRIES {
+            match act() {
+                Err(GripError::Control(cause)) if cause.status() == Some(Status::ObjectNotFound) => {
+                    let reported = self.lock();
+                    drop(self.changed.wait_timeout(reported, STALE_WAIT));
+                }
+                done => return done,
+            }
+        }
+        act()
     }
 
     /// The tenant is gone: closes its files, which may take the driver 100 ms and frees its memory.
@@ -221,7 +257,7 @@ impl Grip {
         &self,
         reported: &Reported,
         groups: impl IntoIterator<Item = &'a ChannelGroup>,
-        act: impl Fn(&RmControl<'_>, &ChannelSet) -> Result<(), ControlError>,
+        act: fn(&dyn Control, &ChannelSet) -> Result<(), ControlError>,
     ) -> Result<usize, GripError> {
         let mut sets: BTreeMap<(FileId, u32, u32), Vec<u32>> = BTreeMap::new();
         for group in groups {
@@ -240,6 +276,14 @@ impl Grip {
     fn lock(&self) -> MutexGuard<'_, Reported> {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn freeze(control: &dyn Control, set: &ChannelSet) -> Result<(), ControlError> {
+    control.freeze(set)
+}
+
+fn thaw(control: &dyn Control, set: &ChannelSet) -> Result<(), ControlError> {
+    control.thaw(set)
 }
 
 #[cfg(test)]
@@ -341,6 +385,29 @@ mod tests {
         assert!(grip.page().frozen(), "its memory may be moved");
         REFUSALS.set(100);
         assert!(matches!(grip.thaw(), Err(GripError::Loose(_))));
+    }
+
+    #[test]
+    fn a_context_that_is_being_destroyed_is_neither_put_out_nor_left_loose() {
+        thread_local!(static GONE: Cell<bool> = const { Cell::new(false) });
+        /// Finds no channel while there are more than one: the others are freed already.
+        fn partly_gone(file: RawFd, request: c_ulong, argument: *mut c_void) -> c_int {
+            if !GONE.get() {
+                return willing(file, request, argument);
+            }
+            // SAFETY: as above: not found.
+            unsafe { argument.cast::<u32>().add(7).write(0x57) };
+            0
+        }
+        let grip = Grip::new(SharedPage::create(1).unwrap(), with(partly_gone));
+        grip.report(0, vec![FileId(1)], vec![group(1, vec![5, 6])], vec![file()]).unwrap();
+        GONE.set(true);
+        grip.report(0, vec![], vec![group(1, vec![5])], vec![]).expect("a report of what is left");
+        grip.freeze().expect_err("nothing is found");
+        grip.report(0, vec![], vec![], vec![]).unwrap();
+        grip.page().raise_channel_generation();
+        grip.report(1, vec![], vec![], vec![]).unwrap();
+        assert_eq!(grip.freeze().unwrap(), 0, "and with the last report nothing is left to freeze");
     }
 
     #[test]

@@ -85,15 +85,14 @@ impl Turns {
             Event::Returned { tenant, grant } => self.ledger.returned(tenant, grant),
             Event::Freed(handles) => self.ledger.freed(&handles),
             Event::Shifted(shifted) => self.shifted(now, shifted),
-            Event::Left(tenant) => {
-                self.ledger.leave(tenant);
-                if self.running.is_some_and(|running| running.tenant == tenant) {
-                    self.running = None;
-                }
-            }
+            Event::Left(tenant) => self.ledger.leave(tenant),
             Event::Lingers(tenant) => self.ledger.linger(tenant),
             Event::Buried(tenant) => self.ledger.bury(tenant),
             Event::Tick => {}
+        }
+        if self.running.is_some_and(|running| !self.ledger.ring().contains(&running.tenant)) {
+            // It left, or gave up its context: there is nothing to run.
+            self.running = None;
         }
         // What a shift under way brings in has its room already.
         let spoken_for = self.shift.as_ref().map_or(0, |shift| self.ledger.bytes_of(&shift.into));
@@ -130,10 +129,13 @@ impl Turns {
         let others = self.ledger.ring().into_iter().filter(|&tenant| Some(tenant) != runner);
         let someone_at = others.filter_map(|tenant| Some(self.ledger.member(tenant)?.not_before)).min();
         let turn_at = someone_at.map(|at| at.max(self.running.map_or(Now::ZERO, |running| running.until)));
+        let due = [
+            turn_at.map(|at| at.max(self.retry_at)),
+            Some(self.retry_at),
+            self.ledger.unstuck_at(self.stepped_at),
+        ];
         // What was due at the last step has been looked at there, and waits for something to happen.
-        let later = |at: &Now| *at > self.stepped_at;
-        let turn_at = turn_at.map(|at| at.max(self.retry_at)).filter(later);
-        turn_at.or(Some(self.retry_at).filter(later))
+        due.into_iter().flatten().filter(|&at| at > self.stepped_at).min()
     }
 
     /// May one more tenant come, or would its context leave no room for somebody who is there?
@@ -165,6 +167,11 @@ impl Turns {
             turns: member.turns,
             waiting,
         })
+    }
+
+    /// Host memory for what is away, as large as it turned out.
+    pub fn arena_bytes(&self) -> u64 {
+        self.ledger.arena_bytes()
     }
 
     /// Bytes that tenants hold on the device, contexts included.
@@ -202,7 +209,13 @@ impl Turns {
             }
             return;
         }
-        let Some(tenant) = asked.thaw else { return };
+        let Some(tenant) = asked.thaw else {
+            if !asked.out.is_empty() && asked.out.iter().all(|owned| !done.away.contains(owned)) {
+                // Room was wanted in the middle of a turn, and none was made.
+                self.retry_at = now + RETRY_AFTER;
+            }
+            return;
+        };
         match done.thawed {
             Some(thawed) if still_there(&thawed) => {
                 self.last = thawed;
@@ -222,30 +235,35 @@ impl Turns {
     }
 
     fn next_shift(&self, now: Now) -> Option<Shift> {
-        let ring = self.ledger.ring();
-        let turn_is_over = match self.running {
-            Some(running) => now >= running.until && ring.len() > 1,
-            None => true,
-        };
-        let runner = self.running.map(|running| running.tenant);
-        let ready = |tenant: &TenantId| self.ledger.member(*tenant).is_some_and(|m| m.not_before <= now);
-        let following =
-            behind(ring.iter().copied().filter(ready), self.last, runner).filter(|_| turn_is_over);
-        let next = following.or(runner)?;
-        let freeze: Vec<_> = self.ledger.thawed().filter(|&tenant| tenant != next).collect();
-        let begins = Some(next) != runner;
-
-        let member = self.ledger.member(next)?;
-        let wanted = member.away_bytes() + member.asked_bytes() + self.ledger.over_bytes();
-        let room_bytes = self.ledger.room_bytes();
-        let out = self.make_room(now, &ring, next, wanted.saturating_sub(room_bytes));
-        let into: Vec<_> = member.away().map(|handle| Owned { tenant: next, handle }).collect();
-        let nothing_to_do = !begins && freeze.is_empty() && out.is_empty();
-        if nothing_to_do || now < self.retry_at {
+        if now < self.retry_at {
             return None;
         }
+        let ring = self.ledger.ring();
+        let runner = self.running.map(|running| running.tenant);
+        let turn_is_over = self.running.is_none_or(|running| now >= running.until);
+        let ready = |tenant: &TenantId| self.ledger.member(*tenant).is_some_and(|m| m.not_before <= now);
+        let others = behind(&ring, self.last).filter(|&tenant| Some(tenant) != runner);
+        let following = others.filter(ready).filter(|_| turn_is_over);
+        // The first who could have its turn; if nobody could, whoever runs goes on.
+        following.chain(runner).find_map(|next| self.shift_to(now, &ring, next, Some(next) != runner))
+    }
+
+    /// The shift that puts `next` on, or keeps it there with the room it asks for. None if there is nothing to do, or if
+    /// it could not succeed now.
+    fn shift_to(&self, now: Now, ring: &[TenantId], next: TenantId, begins: bool) -> Option<Shift> {
+        let freeze: Vec<_> = self.ledger.thawed().filter(|&tenant| tenant != next).collect();
+        let member = self.ledger.member(next)?;
+        let needed = member.away_bytes() + self.ledger.over_bytes();
+        let wanted = needed + member.asked_bytes();
+        let room_bytes = self.ledger.room_bytes();
+        let out = self.make_room(now, ring, next, wanted.saturating_sub(room_bytes));
+        let into: Vec<_> = member.away().map(|handle| Owned { tenant: next, handle }).collect();
+        let nothing_to_do = !begins && freeze.is_empty() && out.is_empty();
+        // Moving in vain would cost everybody: somebody's memory is stuck, or not adopted yet.
+        let in_vain = begins && room_bytes + self.ledger.bytes_of(&out) < needed;
         // What the dead held is free in a moment: better than moving more than would be needed then.
-        if self.ledger.burials_pending() && wanted > room_bytes {
+        let too_soon = self.ledger.burials_pending() && wanted > room_bytes;
+        if nothing_to_do || in_vain || too_soon {
             return None;
         }
         Some(Shift { freeze, out, into, room_bytes, thaw: begins.then_some(next) })
@@ -283,16 +301,10 @@ impl Turns {
     }
 }
 
-/// The first in the ring behind `last`, other than the one who runs: its turn is over even when the ones behind it
-/// could not have theirs.
-fn behind(
-    ring: impl Iterator<Item = TenantId> + Clone,
-    last: TenantId,
-    runner: Option<TenantId>,
-) -> Option<TenantId> {
-    let mut others = ring.filter(|&tenant| Some(tenant) != runner);
-    let first = others.clone().next();
-    others.find(|&tenant| tenant > last).or(first)
+/// The ring from the first one behind `last` round to it.
+fn behind(ring: &[TenantId], last: TenantId) -> impl Iterator<Item = TenantId> {
+    let (before, after): (Vec<_>, Vec<_>) = ring.iter().partition(|&&tenant| tenant <= last);
+    after.into_iter().chain(before)
 }
 
 /// Members in the order of their numbers, which is the order in which they came.

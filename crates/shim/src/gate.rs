@@ -7,8 +7,8 @@
 //!
 //! The agent closes the gate before it unmaps anything and opens it when memory lies under every address again. It
 //! cannot wait for every call inside, because some sit in the driver until the program is thawed; those have looked
-//! up their addresses long ago. So each call notes when it came in, closing waits until none inside is younger than
-//! [`SETTLE`], and a call that was caught in between all the same and failed is made again.
+//! up their addresses long ago. So each call notes when it came in, closing waits a moment for everybody and until none
+//! inside is younger than [`SETTLE`], and a call that was caught in between all the same and failed is made again.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -24,6 +24,13 @@ use crate::session;
 /// system takes its thread off the processor just there; what stays longer waits for the GPU.
 const SETTLE: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_micros(20);
+
+/// How long any call inside is waited for, however old: a program that was stopped in the middle of its look-up and now
+/// goes on has not had the time that has passed.
+const GRACE: Duration = Duration::from_millis(5);
+
+/// The most that one look counts as time spent waiting, for the same reason.
+const STEP_NS_MAX: u64 = 1_000_000;
 
 /// How often a call is made again that failed because memory was moved in its middle.
 const AGAIN_MAX: usize = 100;
@@ -53,8 +60,9 @@ impl Gate {
     /// Makes a call while the gate is open.
     pub(crate) fn pass(&self, call: impl Fn() -> CUresult) -> CUresult {
         for _ in 0..AGAIN_MAX {
-            let inside = self.enter();
+            // Before the gate is seen open: a closing that comes in between counts as one during the call.
             let before = self.closings.load(SeqCst);
+            let inside = self.enter();
             let result = call();
             drop(inside);
             let address_unknown = matches!(result, CUresult::INVALID_VALUE | CUresult::NOT_FOUND);
@@ -72,21 +80,27 @@ impl Gate {
             return;
         }
         self.closings.fetch_add(1, SeqCst);
-        let begin = now_ns();
-        while self.is_anyone_busy(begin, now_ns()) {
+        let (mut spent, mut last) = (0, now_ns());
+        while self.is_anyone_busy(spent, last) {
             std::thread::sleep(LOOK_AGAIN);
+            let now = now_ns();
+            spent += (now - last).min(STEP_NS_MAX);
+            last = now;
         }
     }
 
-    /// Whether a call inside may still look at its addresses, for a closing that began some time before now.
-    fn is_anyone_busy(&self, begin: u64, now: u64) -> bool {
-        let is_young = |since: u64| now.saturating_sub(since) < SETTLE.as_nanos() as u64;
-        // Whoever comes in after the gate was closed goes straight out again.
-        if !is_young(begin) {
-            return false;
+    /// Whether a call inside may still look at its addresses, for a closing that has spent so long waiting.
+    fn is_anyone_busy(&self, spent: u64, now: u64) -> bool {
+        let settle = SETTLE.as_nanos() as u64;
+        let is_young = |since: u64| now.saturating_sub(since) < settle;
+        let mut since =
+            self.inside.iter().map(|slot| slot.0.load(SeqCst)).filter(|since| *since != 0).peekable();
+        let is_anyone_inside = self.crowd.load(SeqCst) != 0 || since.peek().is_some();
+        if spent < GRACE.as_nanos() as u64 {
+            return is_anyone_inside;
         }
-        let since = self.inside.iter().map(|slot| slot.0.load(SeqCst));
-        self.crowd.load(SeqCst) != 0 || since.filter(|since| *since != 0).any(is_young)
+        // Whoever comes in after the gate was closed goes straight out again.
+        spent < settle && (self.crowd.load(SeqCst) != 0 || since.any(is_young))
     }
 
     /// Calls may begin again.

@@ -11,7 +11,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
-use wire::{FromDaemon, Listener, SharedPage, TenantId};
+use wire::{Connection, FromDaemon, Listener, SharedPage, TenantId};
 
 /// Tenants at a time: as many as fit into one `Listing` with the longest names. Contexts fill a GPU before that.
 const TENANTS_MAX: usize = 128;
@@ -74,6 +74,15 @@ impl Daemon {
             let reason = "room is being made for its context".into();
             let _ = newcomer.connection.send(&FromDaemon::Waiting { reason }, &[]);
         }
+    }
+
+    /// Strikes off someone who went away before it was let in.
+    pub(super) fn desert(&mut self, connection: &Arc<Connection>) {
+        let gone = self.arriving.iter().find(|(_, newcomer)| Arc::ptr_eq(&newcomer.connection, connection));
+        let Some((&tenant, _)) = gone else { return };
+        self.arriving.remove(&tenant);
+        self.step(Event::Left(tenant));
+        self.step(Event::Buried(tenant));
     }
 
     pub(super) fn welcome(&mut self, tenant: TenantId) {

@@ -55,7 +55,9 @@ impl Ledger {
 
     /// Device bytes in use: handles, grants and contexts. The daemon's own reserve is not among them.
     pub(super) fn used_bytes(&self) -> u64 {
-        self.residues() + self.held_bytes() + self.departed_bytes(true)
+        let contexts =
+            self.members.values().filter(|member| member.welcomed).count() as u64 * self.residue_bytes;
+        contexts + self.held_bytes() + self.departed_bytes(true)
     }
 
     /// Device bytes that could be granted now.
@@ -63,18 +65,52 @@ impl Ledger {
         self.usable_bytes().saturating_sub(self.held_bytes())
     }
 
-    /// Would everybody still fit, one at a time, beside one more context?
+    /// Would everybody still fit beside one more context: one at a time on the device, and all together in device and
+    /// arena?
     pub(super) fn admits(&self) -> Result<(), String> {
         let usable = self.usable_bytes().saturating_sub(self.residue_bytes);
-        match self.members.iter().max_by_key(|(_, member)| member.all_bytes() + member.asked_bytes()) {
-            Some((tenant, member)) if member.all_bytes() + member.asked_bytes() > usable => Err(format!(
+        let whole = |member: &Member| member.all_bytes() + member.asked_bytes();
+        if usable == 0 {
+            return Err("there is no room on the GPU for one more context".into());
+        }
+        if let Some((tenant, member)) = self.members.iter().find(|(_, member)| whole(member) > usable) {
+            return Err(format!(
                 "one more context would leave {} MiB of the GPU, but tenant {tenant} has {} MiB",
                 usable >> 20,
-                (member.all_bytes() + member.asked_bytes()) >> 20
-            )),
-            None if usable == 0 => Err("the GPU as it is treated is too small for one context".into()),
-            _ => Ok(()),
+                whole(member) >> 20
+            ));
         }
+        self.takes_turns_within(usable, 0)
+    }
+
+    /// Could what everybody has, and so much more in one piece, take turns with so much of the device? With device and
+    /// arena both full nothing could move any more: two of the largest pieces must always find a place.
+    fn takes_turns_within(&self, usable: u64, more: u64) -> Result<(), String> {
+        let everybody: u64 =
+            self.members.values().map(|member| member.all_bytes() + member.asked_bytes()).sum();
+        let together = everybody.saturating_add(more);
+        let largest = self.members.values().map(Member::largest_bytes).max().unwrap_or(0).max(more);
+        let slack = largest.saturating_mul(2);
+        if together > usable && together.saturating_add(slack) > usable + self.arena_bytes {
+            return Err(format!(
+                "all programs together would have {:.2} GiB, too much to take turns with {:.2} GiB of GPU and {:.2} GiB \
+                 of arena",
+                gib(together),
+                gib(usable),
+                gib(self.arena_bytes)
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn arena_bytes(&self) -> u64 {
+        self.arena_bytes
+    }
+
+    /// When the next handle that could not go out may be tried again.
+    pub(super) fn unstuck_at(&self, after: Now) -> Option<Now> {
+        let handles = self.members.values().flat_map(|member| member.handles.values());
+        handles.map(|held| held.stuck_until).filter(|&at| at > after).min()
     }
 
     /// Lets those in who wait at the door, if there is room for their contexts besides what is spoken for.
@@ -146,18 +182,11 @@ impl Ledger {
 
     /// Notes a request, or says why it can never be granted.
     pub(super) fn ask(&mut self, tenant: TenantId, grant: GrantId, bytes: u64) -> Result<(), String> {
-        let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
         if bytes == 0 || !bytes.is_multiple_of(BLOCK_BYTES) {
             return Err(format!("{bytes} bytes were asked for, which is not a multiple of {BLOCK_BYTES}"));
         }
         let usable = self.usable_bytes();
-        let everybody: u64 =
-            self.members.values().map(|member| member.all_bytes() + member.asked_bytes()).sum();
-        let together = everybody.saturating_add(bytes);
-        // With GPU and arena both full nothing could move any more: two of the largest handles must always find a place.
-        let largest = self.members.values().map(Member::largest_bytes).max().unwrap_or(0).max(bytes);
-        let slack = largest.saturating_mul(2);
-        let Some(member) = self.members.get_mut(&tenant) else {
+        let Some(member) = self.members.get(&tenant) else {
             return Err("the tenant is not known".into());
         };
         if member.asked.contains_key(&grant) || member.granted.contains_key(&grant) {
@@ -175,16 +204,10 @@ impl Ledger {
                 gib(usable)
             ));
         }
-        if together > usable && together.saturating_add(slack) > usable + self.arena_bytes {
-            return Err(format!(
-                "all programs together would have {:.2} GiB, too much to take turns with {:.2} GiB of GPU and {:.2} GiB \
-                 of arena",
-                gib(together),
-                gib(usable),
-                gib(self.arena_bytes)
-            ));
+        self.takes_turns_within(usable, bytes)?;
+        if let Some(member) = self.members.get_mut(&tenant) {
+            member.asked.insert(grant, bytes);
         }
-        member.asked.insert(grant, bytes);
         Ok(())
     }
 
@@ -335,4 +358,8 @@ impl Ledger {
             .map(|departed| departed.bytes)
             .sum()
     }
+}
+
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / (1u64 << 30) as f64
 }

@@ -377,6 +377,69 @@ fn a_turn_that_is_skipped_stops_nobody() {
 }
 
 #[test]
+fn a_runner_that_gives_up_its_context_gives_up_its_turn() {
+    let mut world = World::new(rules());
+    for tenant in [1, 2] {
+        world.join(tenant);
+        world.settle();
+    }
+    assert_eq!(world.running(), Some(1));
+    world.tell(Event::Context { tenant: TenantId(1), present: false });
+    world.settle();
+    assert_eq!(world.running(), Some(2));
+}
+
+#[test]
+fn room_that_cannot_be_made_is_not_asked_for_again_at_once() {
+    let mut world = World::new(rules());
+    for tenant in [1, 2] {
+        world.join(tenant);
+        world.settle();
+        world.grow(tenant, 6 * GIB);
+        world.settle();
+    }
+    assert_eq!(world.running(), Some(1));
+    world.grow(1, 6 * GIB);
+    let shift = world.shifts.pop().unwrap();
+    assert!(shift.thaw.is_none() && !shift.out.is_empty());
+    // The arena is full, say.
+    world.tell(Event::Shifted(Shifted::default()));
+    assert!(world.shifts.is_empty(), "it would spin");
+    let before = world.now;
+    assert!(world.pass() && world.now == before + RETRY_AFTER && !world.shifts.is_empty());
+}
+
+#[test]
+fn a_newcomer_is_not_admitted_where_nobody_could_move_any_more() {
+    let mut world = World::new(Rules { arena_bytes: 7 * GIB, ..rules() });
+    for tenant in [1, 2] {
+        world.join(tenant);
+        world.settle();
+        for _ in 0..9 {
+            world.grow(tenant, GIB);
+            world.settle();
+            while !world.asked.is_empty() && world.pass() {
+                world.settle();
+            }
+        }
+    }
+    let mut newcomers = 2;
+    while world.turns.admits().is_ok() {
+        newcomers += 1;
+        world.join(newcomers);
+        world.settle();
+        assert!(newcomers < 10);
+    }
+    let turns = |world: &World| [1, 2].map(|t| world.turns.describe(TenantId(t), world.now).unwrap().turns);
+    let before = turns(&world);
+    for _ in 0..20 {
+        world.pass();
+        world.settle();
+    }
+    assert!(turns(&world).iter().zip(before).all(|(now, before)| *now > before), "somebody never runs");
+}
+
+#[test]
 fn jitter_varies_turns_within_its_bounds_and_repeats_with_its_seed() {
     let lengths = |seed| {
         let mut turns = Turns::new(Rules { turn_jitter: 0.5, seed, ..rules() });

@@ -13,6 +13,7 @@ mod tenant;
 mod world;
 
 mod deaths;
+mod door;
 mod frees;
 mod growth;
 mod lateness;

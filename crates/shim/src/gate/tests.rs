@@ -37,7 +37,7 @@ fn closing_waits_for_a_call_but_not_for_ever() {
         }
         let begin = Instant::now();
         gate.close();
-        assert!(begin.elapsed() >= SETTLE, "closed over a call that had only begun");
+        assert!(begin.elapsed() >= SETTLE / 2, "closed over a call that had only begun");
         done.store(true, SeqCst);
     });
     gate.open();
@@ -69,29 +69,31 @@ fn a_call_that_was_caught_in_between_is_made_again_and_no_other() {
     assert_eq!((wrong, calls.get()), (CUresult::INVALID_VALUE, 1), "a mistake of the program's own");
 }
 
+const GRACE_NS: u64 = GRACE.as_nanos() as u64;
+
 #[test]
-fn only_calls_that_have_just_come_in_are_waited_for() {
+fn only_calls_that_have_just_come_in_are_waited_for_long() {
     let gate = Gate::default();
-    assert!(!gate.is_anyone_busy(now_ns(), now_ns()), "nobody is inside");
+    assert!(!gate.is_anyone_busy(0, now_ns()), "nobody is inside");
     let result = gate.pass(|| {
         let entered = now_ns();
-        assert!(gate.is_anyone_busy(entered, entered));
+        assert!(gate.is_anyone_busy(GRACE_NS, entered));
         // A closing that begins when the call has been inside for long, as one does that waits for a frozen GPU.
         let later = entered + SETTLE_NS;
-        assert!(!gate.is_anyone_busy(later, later), "it has looked up its addresses long ago");
+        assert!(!gate.is_anyone_busy(GRACE_NS, later), "it has looked up its addresses long ago");
+        assert!(gate.is_anyone_busy(0, later), "or it was stopped before it could, and needs a moment");
         CUresult::SUCCESS
     });
     assert_eq!(result, CUresult::SUCCESS);
-    assert!(!gate.is_anyone_busy(now_ns(), now_ns()), "it went out");
+    assert!(!gate.is_anyone_busy(0, now_ns()), "it went out");
 }
 
 #[test]
 fn closing_never_waits_for_longer_than_a_call_may_take() {
     let gate = Gate::default();
-    let begin = now_ns();
     let _inside = gate.enter();
-    assert!(gate.is_anyone_busy(begin, begin + SETTLE_NS - 1));
-    assert!(!gate.is_anyone_busy(begin, begin + SETTLE_NS));
+    assert!(gate.is_anyone_busy(SETTLE_NS - 1, now_ns()));
+    assert!(!gate.is_anyone_busy(SETTLE_NS, now_ns()));
 }
 
 #[test]
@@ -100,8 +102,8 @@ fn calls_beyond_the_slots_are_counted_all_the_same() {
     let inside: Vec<_> = (0..SLOTS + 2).map(|_| gate.enter()).collect();
     assert_eq!(gate.crowd.load(SeqCst), 2);
     let later = now_ns() + SETTLE_NS;
-    assert!(gate.is_anyone_busy(later, later), "how old they are is not known");
+    assert!(gate.is_anyone_busy(GRACE_NS, later), "how old they are is not known");
     drop(inside);
-    assert!(!gate.is_anyone_busy(later, later));
+    assert!(!gate.is_anyone_busy(GRACE_NS, later));
     assert!(gate.inside.iter().all(|slot| slot.0.load(SeqCst) == 0));
 }

@@ -1,0 +1,58 @@
+//! Newcomers who wait at the door while room is made for their contexts.
+
+use crate::tenant::{Manners, Tenant};
+use crate::world::{RULES, World, await_that};
+use rota_daemon::turns::Rules;
+use std::time::Duration;
+use wire::{BLOCK_BYTES, Connection, FromDaemon, ToDaemon, VERSION};
+
+fn knock(world: &World) -> Connection {
+    let connection = Connection::connect(&world.socket()).unwrap();
+    let hello = ToDaemon::Hello { version: VERSION, job: "test".into(), program: "newcomer".into() };
+    connection.send(&hello, &[]).unwrap();
+    connection
+}
+
+#[test]
+fn many_newcomers_cost_nobody_its_turn_and_leave_nothing_behind() {
+    let rules = Rules { arena_bytes: 7 * BLOCK_BYTES, turn: Duration::from_millis(200), ..RULES };
+    let world = World::begin(rules);
+    let (a, b) = (Tenant::join(&world), Tenant::join(&world));
+    for tenant in [&a, &b] {
+        for _ in 0..9 {
+            tenant.allocate(BLOCK_BYTES);
+        }
+    }
+    let newcomers: Vec<Connection> = (0..6).map(|_| knock(&world)).collect();
+    let answered = newcomers.iter().filter(|newcomer| newcomer.receive::<FromDaemon>().is_ok()).count();
+    assert_eq!(answered, newcomers.len(), "each is refused, let in, or told to wait");
+    let (moves, goals) = (world.events_named("move_begin").len(), [a.turns() + 5, b.turns() + 5]);
+    await_that("both have turns", || a.turns() >= goals[0] && b.turns() >= goals[1]);
+    let turns = a.turns() + b.turns() + 10 - goals[0] - goals[1] + 10;
+    let moved = world.events_named("move_begin").len() - moves;
+    assert!(moved as u64 <= 4 * turns, "{moved} moves in about {turns} turns");
+}
+
+#[test]
+fn one_that_dies_at_the_door_is_struck_off() {
+    // Two that never unmap keep the room that a newcomer's context needs.
+    let world = World::begin(RULES);
+    let stubborn = [7, 6].map(|blocks| {
+        let tenant = Tenant::join_with(&world, Manners::IgnoresUnmap);
+        (tenant, blocks)
+    });
+    for (tenant, blocks) in &stubborn {
+        tenant.allocate(blocks * BLOCK_BYTES);
+    }
+    for _ in 0..3 {
+        let newcomer = knock(&world);
+        let (answer, _) = newcomer.receive::<FromDaemon>().unwrap();
+        assert!(matches!(answer, FromDaemon::Waiting { .. }), "{answer:?}");
+    }
+    // With their contexts still counted, nobody more would be admitted, nor anything granted.
+    await_that("they are struck off, and another is told to wait like them", || {
+        let newcomer = knock(&world);
+        matches!(newcomer.receive::<FromDaemon>(), Ok((FromDaemon::Waiting { .. }, _)))
+    });
+    assert_eq!(world.listing().tenants.len(), 2);
+}
