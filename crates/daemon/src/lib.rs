@@ -18,5 +18,6 @@ pub mod executor;
 pub mod grip;
 pub mod outgoing;
 pub mod quantity;
+pub mod resource_manager;
 pub mod self_test;
 pub mod turns;

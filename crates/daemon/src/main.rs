@@ -9,12 +9,13 @@ use rota_daemon::arbiter::Arbiter;
 use rota_daemon::config::{Config, Settings};
 use rota_daemon::daemon::{Input, Setup, serve};
 use rota_daemon::events::Events;
-use rota_daemon::grip::ResourceManager;
 use rota_daemon::quantity::Bytes;
+use rota_daemon::resource_manager::ResourceManager;
 use rota_daemon::self_test;
 use rota_daemon::turns::Rules;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::io::IsTerminal as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -55,7 +56,15 @@ enum Verb {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let filter = EnvFilter::try_from_env("ROTAD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    // Colours are for people at a terminal who want them.
+    let colours =
+        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .with_ansi(colours)
+        .init();
     let done = match arguments.command {
         None => run(arguments.settings, arguments.config.as_deref()),
         Some(Verb::SelfTest { gpu }) => test(gpu),

@@ -4,7 +4,8 @@
 //! that counts in memory shared with the daemon ([`tenant`]); the daemon freezes it by what its shim reports and
 //! watches the counter ([`run`]). So the test covers the shim, the ioctls, the passing of files and the control itself.
 
-use crate::grip::{Grip, GripError, ResourceManager};
+use crate::grip::{Grip, GripError};
+use crate::resource_manager::ResourceManager;
 use channels::selftest::{Plan, SystemClock, Verdict};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;

@@ -5,7 +5,7 @@ use mover::fake_device::{FakeDevice, Imports};
 use mover::{Arena, Device, Mover};
 use rota_daemon::daemon::{Input, Setup, serve};
 use rota_daemon::events::Events;
-use rota_daemon::grip::ResourceManager;
+use rota_daemon::resource_manager::ResourceManager;
 use rota_daemon::turns::Rules;
 use serde_json::Value;
 use std::os::fd::OwnedFd;

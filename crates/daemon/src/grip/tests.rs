@@ -1,0 +1,161 @@
+use super::*;
+use channels::control::IoctlFn;
+use rustix::fs::MemfdFlags;
+use std::cell::Cell;
+use std::ffi::{c_int, c_ulong, c_void};
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+static CALLS: AtomicU32 = AtomicU32::new(0);
+
+/// Succeeds at everything: writes status 0 where the driver would.
+fn willing(_: RawFd, _: c_ulong, argument: *mut c_void) -> c_int {
+    CALLS.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: the status of a control is the 32-bit word at byte 28.
+    unsafe { argument.cast::<u32>().add(7).write(0) };
+    0
+}
+
+/// Refuses everything.
+fn unwilling(_: RawFd, _: c_ulong, argument: *mut c_void) -> c_int {
+    // SAFETY: as above.
+    unsafe { argument.cast::<u32>().add(7).write(0x56) };
+    0
+}
+
+fn with(ioctl: IoctlFn) -> ResourceManager {
+    ResourceManager { ioctl, owns: |_| true }
+}
+
+fn group(file: u32, channels: Vec<u32>) -> ChannelGroup {
+    ChannelGroup { file: FileId(file), client: 1, subdevice: 2, group: 3, engine: 1, channels }
+}
+
+fn file() -> OwnedFd {
+    rustix::fs::memfd_create("control", MemfdFlags::CLOEXEC).unwrap()
+}
+
+#[test]
+fn freezing_waits_for_channels_that_are_not_reported_yet() {
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
+    grip.page().raise_channel_generation();
+    std::thread::scope(|scope| {
+        let frozen = scope.spawn(|| grip.freeze());
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!frozen.is_finished(), "froze without knowing the channels");
+        assert!(grip.page().frozen(), "a channel born now must freeze itself");
+        grip.report(1, vec![FileId(1)], vec![group(1, vec![5, 6, 7])], vec![file()]).unwrap();
+        assert_eq!(frozen.join().unwrap().unwrap(), 3);
+    });
+}
+
+#[test]
+fn a_report_that_never_comes_leaves_the_tenant_thawed() {
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
+    grip.page().raise_channel_generation();
+    grip.report(1, vec![], vec![], vec![]).unwrap();
+    grip.page().raise_channel_generation();
+    assert!(matches!(grip.freeze(), Err(GripError::NotReported { made: 2, reported: 1 })));
+    assert!(!grip.page().frozen());
+}
+
+#[test]
+fn a_refused_freeze_leaves_the_tenant_thawed() {
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(unwilling));
+    let _ = grip.report(0, vec![FileId(1)], vec![group(1, vec![5])], vec![file()]);
+    assert!(matches!(grip.freeze(), Err(GripError::Control(_))));
+    assert!(!grip.page().frozen());
+}
+
+#[test]
+fn a_thaw_waits_for_no_report_and_a_late_one_thaws_what_it_brings() {
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
+    grip.report(0, vec![FileId(1)], vec![group(1, vec![5])], vec![file()]).unwrap();
+    grip.freeze().unwrap();
+    grip.page().raise_channel_generation();
+    assert_eq!(grip.thaw().unwrap(), 1);
+    let before = CALLS.load(Ordering::Relaxed);
+    grip.report(1, vec![], vec![group(1, vec![5]), group(1, vec![6])], vec![]).unwrap();
+    assert!(CALLS.load(Ordering::Relaxed) > before, "the group that froze itself stays frozen");
+}
+
+#[test]
+fn a_thaw_that_fails_leaves_the_tenant_frozen_or_says_that_it_could_not() {
+    thread_local!(static REFUSALS: Cell<u32> = const { Cell::new(0) });
+    /// Refuses as often as it was told to.
+    fn moody(file: RawFd, request: c_ulong, argument: *mut c_void) -> c_int {
+        let left = REFUSALS.get();
+        REFUSALS.set(left.saturating_sub(1));
+        if left > 0 { unwilling(file, request, argument) } else { willing(file, request, argument) }
+    }
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(moody));
+    grip.report(0, vec![FileId(1)], vec![group(1, vec![5])], vec![file()]).unwrap();
+    grip.freeze().unwrap();
+    REFUSALS.set(1);
+    assert!(matches!(grip.thaw(), Err(GripError::Control(_))));
+    assert!(grip.page().frozen(), "its memory may be moved");
+    REFUSALS.set(100);
+    assert!(matches!(grip.thaw(), Err(GripError::Loose(_))));
+}
+
+#[test]
+fn a_context_that_is_being_destroyed_is_neither_put_out_nor_left_loose() {
+    thread_local!(static GONE: Cell<bool> = const { Cell::new(false) });
+    /// Finds no channel while there are more than one: the others are freed already.
+    fn partly_gone(file: RawFd, request: c_ulong, argument: *mut c_void) -> c_int {
+        if !GONE.get() {
+            return willing(file, request, argument);
+        }
+        // SAFETY: as above: not found.
+        unsafe { argument.cast::<u32>().add(7).write(0x57) };
+        0
+    }
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(partly_gone));
+    grip.report(0, vec![FileId(1)], vec![group(1, vec![5, 6])], vec![file()]).unwrap();
+    GONE.set(true);
+    grip.report(0, vec![], vec![group(1, vec![5])], vec![]).expect("a report of what is left");
+    grip.freeze().expect_err("nothing is found");
+    grip.report(0, vec![], vec![], vec![]).unwrap();
+    grip.page().raise_channel_generation();
+    grip.report(1, vec![], vec![], vec![]).unwrap();
+    assert_eq!(grip.freeze().unwrap(), 0, "and with the last report nothing is left to freeze");
+}
+
+#[test]
+fn a_program_whose_channels_nobody_saw_is_not_called_frozen() {
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
+    assert!(matches!(grip.freeze(), Err(GripError::NoChannels)));
+    assert!(!grip.page().frozen());
+}
+
+#[test]
+fn a_group_that_froze_itself_in_a_freeze_that_failed_is_thawed_with_its_report() {
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
+    let before = CALLS.load(Ordering::Relaxed);
+    grip.report(0, vec![FileId(1)], vec![group(1, vec![5])], vec![file()]).unwrap();
+    assert!(CALLS.load(Ordering::Relaxed) > before);
+}
+
+#[test]
+fn reports_that_cannot_be_true_are_refused() {
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
+    assert!(matches!(grip.report(1, vec![FileId(1)], vec![], vec![]), Err(GripError::Malformed(_))));
+    let strict = ResourceManager { ioctl: willing, ..ResourceManager::SYSTEM };
+    let strange = Grip::new(SharedPage::create(1).unwrap(), strict);
+    let other = strange.report(1, vec![FileId(1)], vec![group(1, vec![1])], vec![file()]);
+    assert!(matches!(other, Err(GripError::Malformed(_))), "a file that is not the driver's");
+    let unknown = grip.report(1, vec![], vec![group(9, vec![1])], vec![]);
+    assert!(matches!(unknown, Err(GripError::UnknownFile(FileId(9)))));
+}
+
+#[test]
+fn a_tenant_that_is_gone_cannot_be_frozen_and_holds_nobody_up() {
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
+    grip.page().raise_channel_generation();
+    std::thread::scope(|scope| {
+        let frozen = scope.spawn(|| grip.freeze());
+        std::thread::sleep(Duration::from_millis(5));
+        grip.close();
+        assert!(matches!(frozen.join().unwrap(), Err(GripError::Gone)));
+    });
+}
