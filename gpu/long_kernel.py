@@ -15,7 +15,7 @@ FREEZES_MIN = 3
 
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("--gib", type=float, default=2.0)
-parser.add_argument("--kernel-s", type=float, default=10.0, help="about how long the kernel takes alone")
+parser.add_argument("--kernel-s", type=float, default=11.5, help="about how long the kernel takes alone")
 parser.add_argument("--turn", default="500ms")
 parser.add_argument("--jitter", type=float, default=0.3)
 parser.add_argument("--arena", default="6GiB")
