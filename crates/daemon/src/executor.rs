@@ -130,7 +130,7 @@ impl<D: Device> Executor<D> {
                     }
                     Done::Forgotten(handles.into_iter().map(|handle| Owned { tenant, handle }).collect())
                 }
-                Work::Shift(shift) => Done::Shifted(self.shift(shift)),
+                Work::Shift(shift) => Done::Shifted(self.shift(&shift)),
                 Work::Reap(tenant, seen) => {
                     self.mover.forget_owner(Owner(tenant.0));
                     self.links.remove(&tenant);
@@ -167,27 +167,32 @@ impl<D: Device> Executor<D> {
         }
     }
 
-    fn shift(&mut self, shift: Shift) -> Shifted {
+    fn shift(&mut self, shift: &Shift) -> Shifted {
+        let mut done = self.carry_out(shift);
+        done.away = self.links.keys().flat_map(|&tenant| self.away_of(tenant)).collect();
+        done
+    }
+
+    /// The steps of a shift. One that fails is the last.
+    fn carry_out(&mut self, shift: &Shift) -> Shifted {
         let mut done = Shifted::default();
         if let Some(tenant) = shift.thaw.filter(|&tenant| self.is_unsettled(tenant)) {
             // Nobody has to stop or make room for a tenant that could not run anyway.
             tracing::debug!("tenant {tenant} has not answered yet; its turn is skipped");
-            done.away = self.links.keys().flat_map(|&tenant| self.away_of(tenant)).collect();
             done.skipped = true;
             return done;
         }
-        // Nothing moves beside a tenant that still runs; those frozen so far stay so until their turn.
-        if shift.freeze.iter().all(|&tenant| {
-            let frozen = self.freeze(tenant);
-            done.froze.extend(frozen.then_some(tenant));
-            frozen
-        }) {
-            if !shift.out.is_empty() || !shift.into.is_empty() {
-                done.stuck = self.exchange(&shift);
+        for &tenant in &shift.freeze {
+            if !self.freeze(tenant) {
+                // Nothing moves beside a tenant that still runs; those frozen so far stay so until their turn.
+                return done;
             }
-            done.thawed = shift.thaw.filter(|&tenant| self.thaw(tenant));
+            done.froze.push(tenant);
         }
-        done.away = self.links.keys().flat_map(|&tenant| self.away_of(tenant)).collect();
+        if !shift.out.is_empty() || !shift.into.is_empty() {
+            done.stuck = self.exchange(shift);
+        }
+        done.thawed = shift.thaw.filter(|&tenant| self.thaw(tenant));
         done
     }
 

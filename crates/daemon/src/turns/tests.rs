@@ -55,6 +55,22 @@ impl World {
         self.tell(Event::Joined(tenant));
     }
 
+    /// These join one after the other, each with so many handles of a GiB.
+    fn join_with(&mut self, numbers: &[u32], handles: usize) {
+        for &number in numbers {
+            self.join(number);
+            self.settle();
+            for _ in 0..handles {
+                self.grow(number, GIB);
+                self.settle();
+            }
+            while !self.asked.is_empty() {
+                assert!(self.pass(), "nothing is due, and a request waits");
+                self.settle();
+            }
+        }
+    }
+
     fn grow(&mut self, number: u32, bytes: u64) {
         let (tenant, grant) = (TenantId(number), GrantId(self.next));
         self.next += 1;
@@ -185,17 +201,7 @@ fn one_alone_runs_on() {
 #[test]
 fn two_that_do_not_fit_take_turns_and_move_just_enough() {
     let mut world = World::new(rules());
-    for tenant in [1, 2] {
-        world.join(tenant);
-        for _ in 0..12 {
-            world.grow(tenant, GIB);
-            world.settle();
-        }
-        while world.asked.keys().any(|(owner, _)| owner.0 == tenant) {
-            assert!(world.pass());
-            world.settle();
-        }
-    }
+    world.join_with(&[1, 2], 12);
     assert!(world.denied.is_empty());
     for _ in 0..6 {
         let before = world.running().unwrap();
@@ -282,10 +288,7 @@ fn whoever_cannot_be_frozen_keeps_its_turn_and_others_are_tried_again_later() {
 #[test]
 fn a_turn_that_fails_goes_to_the_next() {
     let mut world = World::new(rules());
-    for tenant in [1, 2, 3] {
-        world.join(tenant);
-        world.settle();
-    }
+    world.join_with(&[1, 2, 3], 0);
     assert_eq!(world.running(), Some(1));
     world.pass();
     let shift = world.shifts.pop().unwrap();
@@ -301,18 +304,7 @@ fn a_turn_that_fails_goes_to_the_next() {
 #[test]
 fn what_the_dead_held_is_waited_for_and_not_counted_twice() {
     let mut world = World::new(rules());
-    for tenant in [1, 2] {
-        world.join(tenant);
-        world.settle();
-        for _ in 0..12 {
-            world.grow(tenant, GIB);
-            world.settle();
-        }
-        while world.asked.keys().any(|(owner, _)| owner.0 == tenant) {
-            assert!(world.pass());
-            world.settle();
-        }
-    }
+    world.join_with(&[1, 2], 12);
     assert_eq!(world.running(), Some(2));
     world.leave(2);
     assert!(world.shifts.is_empty(), "its memory is not free yet");
@@ -345,10 +337,7 @@ fn one_that_hangs_up_and_lives_is_made_room_around() {
 #[test]
 fn a_death_in_the_middle_of_a_shift_costs_no_pause() {
     let mut world = World::new(rules());
-    for tenant in [1, 2] {
-        world.join(tenant);
-        world.settle();
-    }
+    world.join_with(&[1, 2], 0);
     world.pass();
     let shift = world.shifts.pop().unwrap();
     assert_eq!(shift.thaw, Some(TenantId(2)));
@@ -361,10 +350,7 @@ fn a_death_in_the_middle_of_a_shift_costs_no_pause() {
 #[test]
 fn a_turn_that_is_skipped_stops_nobody() {
     let mut world = World::new(rules());
-    for tenant in [1, 2] {
-        world.join(tenant);
-        world.settle();
-    }
+    world.join_with(&[1, 2], 0);
     assert_eq!(world.running(), Some(1));
     world.pass();
     assert!(world.shifts.pop().is_some());
@@ -379,10 +365,7 @@ fn a_turn_that_is_skipped_stops_nobody() {
 #[test]
 fn a_runner_that_gives_up_its_context_gives_up_its_turn() {
     let mut world = World::new(rules());
-    for tenant in [1, 2] {
-        world.join(tenant);
-        world.settle();
-    }
+    world.join_with(&[1, 2], 0);
     assert_eq!(world.running(), Some(1));
     world.tell(Event::Context { tenant: TenantId(1), present: false });
     world.settle();
@@ -412,17 +395,7 @@ fn room_that_cannot_be_made_is_not_asked_for_again_at_once() {
 #[test]
 fn a_newcomer_is_not_admitted_where_nobody_could_move_any_more() {
     let mut world = World::new(Rules { arena_bytes: 7 * GIB, ..rules() });
-    for tenant in [1, 2] {
-        world.join(tenant);
-        world.settle();
-        for _ in 0..9 {
-            world.grow(tenant, GIB);
-            world.settle();
-            while !world.asked.is_empty() && world.pass() {
-                world.settle();
-            }
-        }
-    }
+    world.join_with(&[1, 2], 9);
     let mut newcomers = 2;
     while world.turns.admits().is_ok() {
         newcomers += 1;
