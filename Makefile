@@ -4,7 +4,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BUNDLE := gpu/bundle
 
-.PHONY: build test lint style deny advisories bench gpu-bundle clean
+.PHONY: build test lint style deny advisories bench demo gpu-bundle clean
 
 build:
 	$(CARGO) build --release --locked --workspace
@@ -35,6 +35,14 @@ bench: gpu-bundle
 	@echo "The benchmarks need a GPU. On a machine with one, from the root of this repository:"
 	@echo "  gpu/run-all.sh"
 	@echo "See gpu/README.md."
+
+# What turns are worth, without a GPU: four programs of 12 GiB on 16 GiB under rota and under what it is compared with.
+demo:
+	@$(CARGO) run --release --locked --quiet --package rota-cli --bin rota -- \
+		sim compare seed-4x12 --timeline $(TARGET)/demo/seed-4x12.svg
+	@echo
+	@echo "The timeline is a picture: open $(TARGET)/demo/seed-4x12.svg in a browser."
+	@echo "More: $(TARGET)/release/rota sim list"
 
 # What a GPU machine needs, built here: it may have no toolchain.
 gpu-bundle: build

@@ -1,7 +1,8 @@
 """Turns: two programs of 12 GiB that rewrite all their bytes, on a GPU treated as one of 16 GiB.
 
-Native, one after the other, against both together under rota. PASS if the GPU phase of both together is at most 1.12
-times the native sum, and every result is the native one, bit for bit.
+Native, one after the other, against both together under rota, which chooses how long turns are unless --turn says it.
+PASS if the GPU phase of both together is at most 1.12 times the native sum, every result is the native one, bit for bit,
+and no more memory moved than had to.
 """
 
 import argparse
@@ -23,7 +24,7 @@ parser.add_argument(
 )
 parser.add_argument("--capacity", default="16GiB")
 parser.add_argument("--arena", default="32GiB")
-parser.add_argument("--turn", default="5s")
+parser.add_argument("--turn", help="all turns are this long, as in 5s")
 parser.add_argument("--jitter", type=float, default=0.0)
 given = parser.parse_args()
 
@@ -108,6 +109,15 @@ def body(run):
         )
     moves = len(daemon.events.of("move_end"))
     run.check("memory moved", moves >= 3, f"{moves} moves")
+    switches = [e for e in daemon.events.of("move_end") if e["bytes_out"] and e["bytes_in"]]
+    largest = max((max(e["bytes_out"], e["bytes_in"]) for e in switches), default=0) / GIB
+    whole = sum(given.gib * 2 for _ in switches)
+    moved = sum(e["bytes_out"] + e["bytes_in"] for e in switches) / GIB
+    run.check(
+        "no more moved than had to",
+        switches and largest < given.gib,
+        f"{moved:.0f} GiB in {len(switches)} switches, at most {largest:.2f} GiB each way; all of both would be {whole:.0f} GiB",
+    )
     run.check(f"together / native sum at most {RATIO_MAX}", ratio <= RATIO_MAX, f"{ratio:.4f}")
     daemon.check_no_errors()
 

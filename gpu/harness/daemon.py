@@ -22,7 +22,7 @@ class Daemon:
         run,
         label: str,
         capacity: str,
-        turn: str,
+        turn: str | None = None,
         jitter: float = 0.0,
         arena: str = "32GiB",
         ready_s: float = 60.0,
@@ -41,15 +41,15 @@ class Daemon:
             capacity,
             "--arena",
             arena,
-            "--turn",
-            turn,
+            *(["--turn", turn] if turn else []),
             "--turn-jitter",
             f"{jitter:g}",
             "--events",
             events,
         ]
         run.bundled("rota"), run.bundled("librota_shim.so")
-        run.say(f"   rotad --capacity {capacity} --arena {arena} --turn {turn} --turn-jitter {jitter:g}")
+        turns = f"--turn {turn} --turn-jitter {jitter:g}" if turn else "(turns as rota chooses)"
+        run.say(f"   rotad --capacity {capacity} --arena {arena} {turns}")
         self.child = spawn(argv, stdout=open(self.log, "wb"), stderr=subprocess.STDOUT)
         self.events = Events(events)
 

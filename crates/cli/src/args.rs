@@ -1,5 +1,9 @@
 //! What can be typed. No behaviour lives here beyond checking a value's form.
 
+mod sim;
+
+pub(crate) use sim::{CalibrateArgs, CompareArgs, ListArgs, Scenario, SimArgs, SimVerb, SweepArgs};
+
 use clap::{Args as ArgsOf, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,7 +17,8 @@ Examples:
   rota run -- python train.py        run a program; start as many as you like
   rota run --name nightly -- ./sim   the same, under a name of its own
   rota ps                            see who has the GPU and who waits
-  rota ps -o json                    the same, for scripts";
+  rota ps -o json                    the same, for scripts
+  rota sim compare seed-4x12         see what turns are worth, without a GPU";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -75,6 +80,9 @@ pub(crate) enum Verb {
     /// Show the GPU and who shares it.
     #[command(before_long_help = PS_EXAMPLES, after_long_help = PS_AFTER)]
     Ps(PsArgs),
+    /// Simulate: run scenarios without a GPU, under rota and under what it is compared with.
+    #[command(subcommand, before_long_help = sim::EXAMPLES, after_long_help = sim::AFTER)]
+    Sim(SimVerb),
 }
 
 #[derive(Debug, ArgsOf)]

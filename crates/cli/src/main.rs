@@ -1,4 +1,4 @@
-//! `rota`: runs programs under the daemon and shows who is there.
+//! `rota`: runs programs under the daemon, shows who is there, and simulates both.
 //!
 //! The command line decides nothing about turns: it asks the daemon and prints, or becomes the program that it was
 //! told to run. `args` holds what can be typed, one file per verb what it does, and the rest what verbs share.
@@ -6,11 +6,14 @@
 //! stdout is data, stderr is for people. Exit codes: 0 done, 1 failed, 2 wrong usage; `run` has its own, in `run`.
 
 mod args;
+mod columns;
 mod daemon;
 mod ps;
 mod quantity;
 mod run;
+mod sim;
 
+use anyhow::Context as _;
 use args::{Args, Verb};
 use clap::Parser as _;
 use std::process::ExitCode;
@@ -31,6 +34,23 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
+        Verb::Sim(verb) => match sim::sim(&verb) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                complain(&error);
+                sim::exit_code(&error)
+            }
+        },
+    }
+}
+
+/// Puts data on stdout.
+fn print(text: &str) -> anyhow::Result<()> {
+    use std::io::{ErrorKind, Write as _};
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        // Whoever reads has seen enough, as `head` does.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot write to stdout"),
     }
 }
 

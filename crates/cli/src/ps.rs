@@ -1,11 +1,11 @@
 //! `rota ps`: one line per GPU, then one per tenant.
 
 use crate::args::{Output, PsArgs};
+use crate::columns::{Side, columns};
 use crate::daemon;
+use crate::print;
 use crate::quantity::{gib, printable, span};
 use anyhow::Context as _;
-use std::fmt::Write as _;
-use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 use std::time::Duration;
 use wire::{Gpu, Listing, Tenant};
@@ -19,11 +19,7 @@ pub(crate) fn ps(args: &PsArgs, socket: &Path) -> anyhow::Result<()> {
             serde_json::to_string_pretty(&listing).context("cannot write the listing as JSON")? + "\n"
         }
     };
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        // Whoever reads has seen enough, as `head` does.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("cannot write to stdout"),
-    }
+    print(&text)
 }
 
 const COLUMNS: [(&str, Side); 8] = [
@@ -36,13 +32,6 @@ const COLUMNS: [(&str, Side); 8] = [
     ("TURNS", Side::Right),
     ("WAITING", Side::Right),
 ];
-
-/// The side that a column's text stands at.
-#[derive(Clone, Copy)]
-enum Side {
-    Left,
-    Right,
-}
 
 fn table(listing: &Listing) -> String {
     let mut text = String::new();
@@ -60,19 +49,7 @@ fn table(listing: &Listing) -> String {
     }
     let header = COLUMNS.map(|(name, _)| name.to_owned());
     let rows: Vec<_> = std::iter::once(header).chain(listing.tenants.iter().map(cells)).collect();
-    let widths: [usize; COLUMNS.len()] =
-        std::array::from_fn(|i| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0));
-    for row in &rows {
-        let mut line = String::new();
-        for ((cell, width), (_, side)) in row.iter().zip(widths).zip(COLUMNS) {
-            let _ = match side {
-                Side::Left => write!(line, "{cell:<width$}  "),
-                Side::Right => write!(line, "{cell:>width$}  "),
-            };
-        }
-        text += line.trim_end();
-        text.push('\n');
-    }
+    text += &columns(&COLUMNS.map(|(_, side)| side), &rows);
     text
 }
 

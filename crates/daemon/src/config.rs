@@ -1,11 +1,18 @@
 //! What the daemon is told: a TOML file, and flags that override it.
+//!
+//! [`sharing`] turns what concerns the core into its settings.
 
-use crate::quantity::{Bytes, Span};
-use clap::Args;
+mod sharing;
+#[cfg(test)]
+mod tests;
+
+use crate::quantity::{Bytes, Share, Span};
+use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use thiserror::Error;
+
+pub use sharing::TENANTS_MAX;
 
 /// Why the configuration cannot be used.
 #[derive(Debug, Error)]
@@ -27,8 +34,25 @@ pub enum ConfigError {
         cause: Box<toml::de::Error>,
     },
     /// A value that cannot be meant.
-    #[error("turn_jitter is {0}, but must be between 0 and 1")]
-    Jitter(f64),
+    #[error("{key} is {value}, but must be {allowed}")]
+    OutOfRange {
+        /// Which setting.
+        key: &'static str,
+        /// As it was given.
+        value: String,
+        /// What it may be.
+        allowed: String,
+    },
+    /// A length that is fixed and has bounds.
+    #[error(
+        "{place} sets turn, which fixes the length of turns, and {key} as well\nhint: leave out one of the two"
+    )]
+    TurnTwice {
+        /// Where.
+        place: String,
+        /// What else it sets.
+        key: &'static str,
+    },
 }
 
 /// Settings that may be left open. The same names in the file and as flags.
@@ -50,16 +74,57 @@ pub struct Settings {
     /// Device memory kept for the daemon's own context [default: 600MiB].
     #[arg(long, value_name = "BYTES")]
     pub reserve: Option<Bytes>,
-    /// How long a turn is [default: 5s].
+    /// A file that gets one JSON line per freeze, move, thaw and turn.
+    #[arg(long, value_name = "FILE")]
+    pub events: Option<PathBuf>,
+    /// How the next one is chosen [default: fair].
+    #[arg(long, value_name = "POLICY")]
+    pub policy: Option<Policy>,
+    /// All turns are this long [default: as long as moving makes worthwhile, from turn_min to turn_max].
     #[arg(long, value_name = "TIME")]
     pub turn: Option<Span>,
+    /// The shortest turn [default: 100ms].
+    #[arg(long, value_name = "TIME")]
+    pub turn_min: Option<Span>,
+    /// The longest turn [default: 60s].
+    #[arg(long, value_name = "TIME")]
+    pub turn_max: Option<Span>,
     /// By which share of its length a turn varies at random, 0 to 1, so that turns do not fall into step with a
     /// program's own rhythm [default: 0].
     #[arg(long, value_name = "RATIO")]
     pub turn_jitter: Option<f64>,
-    /// A file that gets one JSON line per freeze, move, thaw and turn.
-    #[arg(long, value_name = "FILE")]
-    pub events: Option<PathBuf>,
+    /// How much of the time may go into moving memory [default: 5%].
+    #[arg(long, value_name = "SHARE")]
+    pub moving_share: Option<Share>,
+    /// How long a program may wait between two turns, if moving leaves the choice [default: 60s].
+    #[arg(long, value_name = "TIME")]
+    pub gap_max: Option<Span>,
+    /// Device memory that is never given out [default: none].
+    #[arg(long, value_name = "BYTES")]
+    pub headroom: Option<Bytes>,
+    /// What all programs together may have, as a share of the GPU's memory [default: 1600%].
+    #[arg(long, value_name = "SHARE")]
+    pub overcommit_max: Option<Share>,
+    /// How many programs share the GPU; more of them wait until one ends [default: 128].
+    #[arg(long, value_name = "COUNT")]
+    pub tenants_max: Option<u32>,
+    /// What best-effort programs get of the time beside latency-critical ones [default: 10%].
+    #[arg(long, value_name = "SHARE")]
+    pub be_guarantee: Option<Share>,
+}
+
+/// How the next one is chosen.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// Weighted shares of GPU time, user first, then job.
+    Fair,
+    /// By five levels; whoever waits long rises.
+    Priority,
+    /// Whoever has the least time left.
+    Deadline,
+    /// One after the other, each to its end.
+    Serial,
 }
 
 /// Settings with every gap filled that can be filled without looking at the machine.
@@ -75,38 +140,74 @@ pub struct Config {
     pub arena: Option<Bytes>,
     /// See [`Settings::reserve`].
     pub reserve: Bytes,
-    /// See [`Settings::turn`].
-    pub turn: Duration,
-    /// See [`Settings::turn_jitter`].
-    pub turn_jitter: f64,
     /// See [`Settings::events`].
     pub events: Option<PathBuf>,
+    /// See [`Settings::turn_jitter`].
+    pub turn_jitter: f64,
+    /// All that concerns the core.
+    pub sharing: sched::Settings,
 }
 
 impl Config {
     /// Flags, over the file that was named, over the user's or the system's file if there is one, over defaults.
     pub fn load(flags: Settings, named: Option<&Path>) -> Result<Self, ConfigError> {
-        let file = match named {
+        let path = match named {
+            Some(path) => Some(path.to_owned()),
+            None => usual_files().into_iter().find(|path| path.exists()),
+        };
+        let file = match &path {
             Some(path) => read(path)?,
-            None => match usual_files().into_iter().find(|path| path.exists()) {
-                Some(path) => read(&path)?,
-                None => Settings::default(),
+            None => Settings::default(),
+        };
+        flags.check_turn("the command line")?;
+        file.check_turn(&path.map(|path| path.display().to_string()).unwrap_or_default())?;
+        let settings = flags.over(file);
+        Ok(Self {
+            sharing: settings.sharing()?,
+            turn_jitter: settings.jitter()?,
+            socket: settings.socket.unwrap_or_else(wire::default_socket),
+            gpu: settings.gpu.unwrap_or(0),
+            capacity: settings.capacity,
+            arena: settings.arena,
+            reserve: settings.reserve.unwrap_or(Bytes(600 << 20)),
+            events: settings.events,
+        })
+    }
+}
+
+impl Settings {
+    /// These, and where they are open, those.
+    fn over(self, other: Self) -> Self {
+        // A fixed length and bounds on it are one choice: who makes it makes all of it.
+        let chooses_turn = self.turn.is_some() || self.turn_min.is_some() || self.turn_max.is_some();
+        let turns = match chooses_turn && (self.turn.is_some() != other.turn.is_some()) {
+            true => Self::default(),
+            false => Self {
+                turn: other.turn,
+                turn_min: other.turn_min,
+                turn_max: other.turn_max,
+                ..Self::default()
             },
         };
-        let turn_jitter = flags.turn_jitter.or(file.turn_jitter).unwrap_or(0.0);
-        if !(0.0..=1.0).contains(&turn_jitter) {
-            return Err(ConfigError::Jitter(turn_jitter));
+        Self {
+            socket: self.socket.or(other.socket),
+            gpu: self.gpu.or(other.gpu),
+            capacity: self.capacity.or(other.capacity),
+            arena: self.arena.or(other.arena),
+            reserve: self.reserve.or(other.reserve),
+            events: self.events.or(other.events),
+            policy: self.policy.or(other.policy),
+            turn: self.turn.or(turns.turn),
+            turn_min: self.turn_min.or(turns.turn_min),
+            turn_max: self.turn_max.or(turns.turn_max),
+            turn_jitter: self.turn_jitter.or(other.turn_jitter),
+            moving_share: self.moving_share.or(other.moving_share),
+            gap_max: self.gap_max.or(other.gap_max),
+            headroom: self.headroom.or(other.headroom),
+            overcommit_max: self.overcommit_max.or(other.overcommit_max),
+            tenants_max: self.tenants_max.or(other.tenants_max),
+            be_guarantee: self.be_guarantee.or(other.be_guarantee),
         }
-        Ok(Self {
-            socket: flags.socket.or(file.socket).unwrap_or_else(wire::default_socket),
-            gpu: flags.gpu.or(file.gpu).unwrap_or(0),
-            capacity: flags.capacity.or(file.capacity),
-            arena: flags.arena.or(file.arena),
-            reserve: flags.reserve.or(file.reserve).unwrap_or(Bytes(600 << 20)),
-            turn: flags.turn.or(file.turn).map_or(Duration::from_secs(5), |turn| turn.0),
-            turn_jitter,
-            events: flags.events.or(file.events),
-        })
     }
 }
 
@@ -123,37 +224,4 @@ fn usual_files() -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = user.map(|folder| folder.join("rota/rotad.toml")).into_iter().collect();
     files.push("/etc/rota/rotad.toml".into());
     files
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn config(text: &str, flags: Settings) -> Result<Config, ConfigError> {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), text).unwrap();
-        Config::load(flags, Some(file.path()))
-    }
-
-    #[test]
-    fn a_flag_beats_the_file_and_the_file_beats_the_default() {
-        let text = "capacity = '16GiB'\nturn = '5s'\nturn_jitter = 0.5\n";
-        let flags = Settings { turn: Some("100ms".parse().unwrap()), ..Settings::default() };
-        let config = config(text, flags).unwrap();
-        assert_eq!(config.turn, Duration::from_millis(100));
-        assert_eq!(config.capacity, Some(Bytes(16 << 30)));
-        assert_eq!(config.turn_jitter, 0.5);
-        assert_eq!(config.reserve, Bytes(600 << 20));
-    }
-
-    #[test]
-    fn errors_name_file_line_and_reason() {
-        let text = config("gpu = 0\nturns = '5s'\n", Settings::default()).unwrap_err().to_string();
-        assert!(text.contains("line 2") && text.contains("turns"), "{text}");
-        let text = config("capacity = '16'\n", Settings::default()).unwrap_err().to_string();
-        assert!(text.contains("no unit"), "{text}");
-        assert!(matches!(config("turn_jitter = 2.0", Settings::default()), Err(ConfigError::Jitter(_))));
-        let missing = Config::load(Settings::default(), Some(Path::new("/no/such/file")));
-        assert!(missing.unwrap_err().to_string().contains("/no/such/file"));
-    }
 }

@@ -5,16 +5,18 @@
 
 use crate::daemon::{Input, Newcomer};
 use crate::grip::{Grip, GripError};
-use mover::{Owner, Reply};
+use crate::names::{handles as in_core, owner};
+use mover::Reply;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::sockopt;
 use rustix::process::{Pid, PidfdFlags};
+use sched::{Bytes, HandleId, Owned, RequestId, TenantId};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use wire::{BLOCK_BYTES, Connection, FromDaemon, HANDLES_MAX, TenantId, ToDaemon, VERSION, WireError};
+use wire::{BLOCK_BYTES, Connection, FromDaemon, HANDLES_MAX, ToDaemon, VERSION, WireError};
 
 /// The most bytes of a name that a program may give.
 const NAME_BYTES_MAX: usize = 128;
@@ -109,11 +111,12 @@ fn refuse(connection: &Connection, reason: &str) {
 }
 
 fn hold_tenant(connection: &Arc<Connection>, ears: &Ears, job: String, program: String) -> Result<(), Ended> {
-    let pid = connection.peer()?.pid;
+    let peer = connection.peer()?;
+    let (pid, uid) = (peer.pid, peer.uid.as_raw());
     let number = pid.as_raw_nonzero().get().unsigned_abs();
     let watch = watch(pid).map_err(|cause| Ended::Unwatchable(number, cause))?;
     let (answer, welcome) = mpsc::channel();
-    let newcomer = Newcomer { pid: number, job, program, connection: connection.clone(), answer };
+    let newcomer = Newcomer { pid: number, uid, job, program, connection: connection.clone(), answer };
     ears.inputs.send(Input::Hello(newcomer)).map_err(|_| Ended::Stopping)?;
     let Some((tenant, grip)) = await_welcome(connection, &watch, ears, &welcome) else {
         // Refused by the main loop, which has told the tenant why; or it went away.
@@ -134,7 +137,7 @@ fn hold_tenant(connection: &Arc<Connection>, ears: &Ears, job: String, program: 
         }
     }
     // A move under way must not wait for it.
-    let _ = ears.replies.send(Reply::Gone { owner: Owner(tenant.0) });
+    let _ = ears.replies.send(Reply::Gone { owner: owner(tenant) });
     let _ = ears.inputs.send(Input::Left(tenant, seen));
     connection.shut_down();
     // The last close of a dead program's control file is what frees its memory, and may take the driver 100 ms.
@@ -221,7 +224,7 @@ fn hear(
     tenant: TenantId,
     grip: &Grip,
 ) -> Result<(), Ended> {
-    let owner = Owner(tenant.0);
+    let owner = owner(tenant);
     let files_expected = match &message {
         ToDaemon::Channels { new_files, .. } => new_files.len(),
         ToDaemon::Allocated { .. } => 1,
@@ -242,14 +245,15 @@ fn hear(
                 return Err(Ended::OutOfOrder("a handle's size is not a multiple of 2 MiB"));
             }
             let file = files.into_iter().next().expect("counted above");
-            tell(ears, Input::Allocated(tenant, grant, handle, file))
+            let owned = Owned { tenant, handle: HandleId(handle.handle.0) };
+            tell(ears, Input::Allocated(RequestId(grant.0), owned, Bytes(handle.bytes), file))
         }
-        ToDaemon::Grow { grant, bytes } => tell(ears, Input::Grow(tenant, grant, bytes)),
-        ToDaemon::Returned { grant } => tell(ears, Input::Returned(tenant, grant)),
+        ToDaemon::Grow { grant, bytes } => tell(ears, Input::Grow(tenant, RequestId(grant.0), Bytes(bytes))),
+        ToDaemon::Returned { grant } => tell(ears, Input::Returned(tenant, RequestId(grant.0))),
         ToDaemon::Freed { handles } => {
             // Both ways: a move under way must know at once, and the books follow in order.
             answer(ears, Reply::Freed { owner, handles: numbers(&handles) })?;
-            tell(ears, Input::Freed(tenant, handles))
+            tell(ears, Input::Freed(tenant, in_core(&handles)))
         }
         ToDaemon::Unmapped { handles } => answer(ears, Reply::Unmapped { owner, handles: numbers(&handles) }),
         ToDaemon::Created { handles } if handles.len() <= HANDLES_MAX => {

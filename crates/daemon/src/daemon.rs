@@ -1,34 +1,50 @@
 //! The main loop: what is heard becomes events for the pure core, its actions become work and messages.
 //!
-//! It owns the core ([`Turns`]) and the list of tenants, and never blocks on a tenant or on the GPU: connections have
-//! threads of their own, and so has the executor.
+//! It owns the core ([`sched::Core`]) and the list of tenants, and never blocks on a tenant or on the GPU: connections
+//! have threads of their own, and so has the executor.
+//!
+//! - `arrivals`: how tenants come, `departures`: how they go, `demands`: what they want meanwhile. `jobs`: which tenants
+//!   belong together.
+//! - `actions`: what is done with what the core wants. `lengths`: turns that vary. `listing`: `rota ps`.
 
+mod actions;
 mod arrivals;
+mod demands;
+mod departures;
+mod jobs;
+mod lengths;
+mod listing;
 
 use crate::conversation::Ears;
-use crate::events::{Events, Who, nanos};
-use crate::executor::{Done, Executor, Work};
+use crate::events::{Events, nanos};
+use crate::executor::memory::Memory;
+use crate::executor::{self, Done, Link, Switch, Work, switching};
 use crate::grip::Grip;
-use crate::outgoing::Outgoing;
 use crate::resource_manager::ResourceManager;
-use crate::turns::{Action, Event, Now, Rules, Turns};
+use arrivals::Arriving;
+use demands::Demands;
+use departures::Dying;
+use jobs::Jobs;
+use lengths::Lengths;
 use mover::{Device, Mover};
-use serde_json::json;
-use std::collections::BTreeMap;
+use sched::{Bytes, Core, Event, GpuId, GpuSpec, HandleId, Owned, RequestId, TenantId, Time};
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
-use wire::{
-    Connection, FromDaemon, Gpu, GrantId, HandleId, Listener, Listing, SCHEMA_VERSION, SizedHandle, Tenant,
-    TenantId,
-};
+use wire::{Connection, FromDaemon, Listener, Listing};
+
+/// The one GPU.
+const GPU: GpuId = GpuId(0);
 
 /// Someone who said hello.
 #[derive(Debug)]
 pub struct Newcomer {
     /// Its process.
     pub pid: u32,
+    /// Whose process.
+    pub uid: u32,
     /// Its job.
     pub job: String,
     /// The program's name.
@@ -49,11 +65,11 @@ pub enum Input {
     /// A tenant has this many channels now.
     Channels(TenantId, usize),
     /// A tenant asks for bytes.
-    Grow(TenantId, GrantId, u64),
-    /// A grant became a handle.
-    Allocated(TenantId, GrantId, SizedHandle, OwnedFd),
+    Grow(TenantId, RequestId, Bytes),
+    /// A grant became a handle of so many bytes.
+    Allocated(RequestId, Owned, Bytes, OwnedFd),
     /// A grant is not used.
-    Returned(TenantId, GrantId),
+    Returned(TenantId, RequestId),
     /// Handles were freed.
     Freed(TenantId, Vec<HandleId>),
     /// A tenant is gone, seen at this instant.
@@ -70,6 +86,25 @@ pub enum Input {
     Stop,
 }
 
+/// The sizes that stay as they are while the daemon runs, and the settings it begins with.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// The GPU's size as it is treated.
+    pub capacity_bytes: u64,
+    /// What the daemon's own context takes.
+    pub reserve_bytes: u64,
+    /// What each tenant's context takes while it exists.
+    pub residue_bytes: u64,
+    /// Host memory for what is away.
+    pub arena_bytes: u64,
+    /// The core's. Its deadlines are the daemon's own, see [`executor::deadlines`].
+    pub settings: sched::Settings,
+    /// By which share of its length a turn varies.
+    pub turn_jitter: f64,
+    /// Where the variation begins.
+    pub seed: u64,
+}
+
 /// What the daemon is and how it shares.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -77,7 +112,7 @@ pub struct Setup {
     pub uuid: String,
     /// The GPU's name.
     pub name: String,
-    /// Sizes and turns.
+    /// Sizes and settings.
     pub rules: Rules,
     /// How to freeze.
     pub manager: ResourceManager,
@@ -85,16 +120,11 @@ pub struct Setup {
 
 #[derive(Debug)]
 struct Known {
-    who: Who,
+    link: Link,
     program: String,
-    outgoing: Outgoing,
-}
-
-/// Deaths of which a part is still to be cleaned up.
-#[derive(Debug, Default)]
-struct Dying {
-    closed: bool,
-    reaped: Option<Instant>,
+    /// It has channels.
+    context: bool,
+    demands: Demands,
 }
 
 /// See the module.
@@ -102,15 +132,19 @@ struct Dying {
 pub struct Daemon {
     setup: Setup,
     events: Events,
-    turns: Turns,
-    /// At the door, until there is room.
-    arriving: BTreeMap<TenantId, Newcomer>,
+    core: Core,
+    /// What the core is still to be told: an action may cause an event.
+    untold: VecDeque<Event>,
+    acting: bool,
+    lengths: Lengths,
+    jobs: Jobs,
+    /// At the door.
+    arriving: BTreeMap<TenantId, Arriving>,
     known: BTreeMap<TenantId, Known>,
     dying: BTreeMap<TenantId, Dying>,
-    /// Whose turn ends with the shift under way, and how long it was.
-    ending: Vec<(TenantId, Duration)>,
     work: Sender<Work>,
-    next_tenant: u32,
+    switches: Sender<Switch>,
+    next_tenant: u64,
     epoch: u64,
     stopping: bool,
 }
@@ -124,13 +158,16 @@ pub fn serve<D: Device<Memory: Send> + Send + 'static>(
     ready: impl FnOnce(Sender<Input>),
 ) {
     let (inputs, heard) = mpsc::channel();
-    let (replies, for_executor) = mpsc::channel();
+    let (replies, for_moves) = mpsc::channel();
     let (work, todo) = mpsc::channel();
+    let (switches, to_switch) = mpsc::channel();
     let (report, done) = mpsc::channel();
-    let executor = Executor::new(mover, for_executor, events.clone());
+    let memory = Memory::new(mover, for_moves, events.clone());
     let ears = Ears { inputs: inputs.clone(), replies };
 
-    let working = spawn("executor", move || executor.run(&todo, &report));
+    let (switched, notes) = (report.clone(), events.clone());
+    let switching = spawn("switching", move || switching::run(&to_switch, &switched, &notes));
+    let moving = spawn("memory", move || memory.run(&todo, &report));
     let done_inputs = inputs.clone();
     spawn("reports", move || {
         for done in done {
@@ -141,9 +178,11 @@ pub fn serve<D: Device<Memory: Send> + Send + 'static>(
     });
     spawn("acceptor", move || arrivals::accept(&listener, &ears));
     ready(inputs);
-    Daemon::new(setup, events, work.clone()).run(&heard);
+    Daemon::new(setup, events, work.clone(), switches).run(&heard);
+    // Nobody is switched any more, and then nothing moves any more.
+    let _ = switching.join();
     let _ = work.send(Work::Stop);
-    let _ = working.join();
+    let _ = moving.join();
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
@@ -154,28 +193,43 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::thread::JoinHa
 }
 
 impl Daemon {
-    fn new(setup: Setup, events: Events, work: Sender<Work>) -> Self {
+    fn new(mut setup: Setup, events: Events, work: Sender<Work>, switches: Sender<Switch>) -> Self {
         let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        Self {
-            turns: Turns::new(setup.rules),
+        let rules = &mut setup.rules;
+        rules.settings.deadlines = executor::deadlines();
+        let spec = GpuSpec {
+            capacity: Bytes(rules.capacity_bytes),
+            reserve: Bytes(rules.reserve_bytes),
+            numa: 0,
+            links: Vec::new(),
+        };
+        let arena = Bytes(rules.arena_bytes);
+        let mut daemon = Self {
+            core: Core::new(rules.settings.clone()),
+            lengths: Lengths::new(rules.settings.clone(), rules.turn_jitter, rules.seed),
             setup,
             events,
+            untold: VecDeque::new(),
+            acting: false,
+            jobs: Jobs::default(),
             arriving: BTreeMap::new(),
             known: BTreeMap::new(),
             dying: BTreeMap::new(),
-            ending: Vec::new(),
             work,
+            switches,
             next_tenant: 1,
             epoch: nanos(since_epoch.unwrap_or_default()),
             stopping: false,
-        }
+        };
+        daemon.step(Event::Gpu { gpu: GPU, spec });
+        daemon.step(Event::Arena(arena));
+        daemon
     }
 
-    fn run(&mut self, heard: &Receiver<Input>) {
+    fn run(mut self, heard: &Receiver<Input>) {
         loop {
-            let now = self.events.now();
-            let input = match self.turns.wake_at() {
-                Some(at) => heard.recv_timeout(at.saturating_sub(now)),
+            let input = match self.core.wake_at() {
+                Some(at) => heard.recv_timeout(Duration::from_nanos(at.since(self.now()).0)),
                 None => heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match input {
@@ -190,38 +244,27 @@ impl Daemon {
         }
     }
 
+    fn now(&self) -> Time {
+        Time(nanos(self.events.now()))
+    }
+
     fn take_in(&mut self, input: Input) {
         match input {
             Input::Hello(newcomer) => self.hello(newcomer),
             Input::Deserted(connection) => self.desert(&connection),
-            Input::Channels(tenant, channels) => {
-                self.note("channels", tenant, json!({ "channels": channels }));
-                self.step(Event::Context { tenant, present: channels > 0 });
-            }
-            Input::Grow(tenant, grant, bytes) => self.step(Event::Grow { tenant, grant, bytes }),
-            Input::Allocated(tenant, grant, handle, file) => match self.turns.claim(tenant, grant, handle) {
-                Ok(()) => self.order(Work::Adopt(tenant, handle, file)),
-                Err(reason) => self.put_out(tenant, reason),
-            },
-            Input::Returned(tenant, grant) => self.step(Event::Returned { tenant, grant }),
-            Input::Freed(tenant, handles) => self.order(Work::Forget(tenant, handles)),
-            Input::Left(tenant, seen) => {
-                self.note("left", tenant, json!({}));
-                self.known.remove(&tenant);
-                self.dying.entry(tenant).or_default();
-                self.order(Work::Reap(tenant, seen));
-                self.step(Event::Left(tenant));
-            }
+            Input::Channels(tenant, channels) => self.has_channels(tenant, channels > 0),
+            Input::Grow(tenant, request, bytes) => self.ask(tenant, request, bytes),
+            Input::Allocated(request, owned, bytes, file) => self.claim(request, owned, bytes, file),
+            Input::Returned(tenant, request) => self.step(Event::Returned { tenant, request }),
+            Input::Freed(tenant, handles) => self.free(tenant, handles),
+            Input::Left(tenant, seen) => self.leave(tenant, seen),
             Input::Lingers(tenant) => {
                 tracing::warn!(
                     "tenant {tenant} hung up and goes on without rota; what it holds stays counted"
                 );
                 self.step(Event::Lingers(tenant));
             }
-            Input::Closed(tenant) => {
-                self.dying.entry(tenant).or_default().closed = true;
-                self.bury(tenant);
-            }
+            Input::Closed(tenant) => self.closed(tenant),
             Input::List(answer) => {
                 let _ = answer.send(self.listing());
             }
@@ -240,63 +283,28 @@ impl Daemon {
 
     fn done(&mut self, done: Done) {
         match done {
-            Done::Adopted { tenant, handle, movable } => {
-                self.step(Event::Adopted { tenant, handle, movable });
-            }
+            Done::Action(op, outcome) => self.step(Event::Done { op, outcome }),
+            Done::Adopted(owned, movable) => self.step(Event::Adopted { owned, movable }),
             Done::Arena(bytes) => self.step(Event::Arena(bytes)),
-            Done::Forgotten(handles) => self.step(Event::Freed(handles)),
-            Done::Shifted(shifted) => self.step(Event::Shifted(shifted)),
-            Done::Reaped(tenant, seen) => {
-                self.dying.entry(tenant).or_default().reaped = Some(seen);
-                self.bury(tenant);
-            }
+            Done::Forgotten(tenant, handles) => self.forgotten(tenant, handles),
+            Done::Answers(tenant) => self.step(Event::Answers(tenant)),
+            Done::Reaped(tenant, seen) => self.reaped(tenant, seen),
         }
     }
 
-    /// A death is over when the executor has dropped the imports and the files are closed.
-    fn bury(&mut self, tenant: TenantId) {
-        if let Some(Dying { closed: true, reaped: Some(seen) }) = self.dying.get(&tenant) {
-            self.events.note("reaped", json!({ "tenant": tenant.0, "took_ns": nanos(seen.elapsed()) }));
-            self.dying.remove(&tenant);
-            self.step(Event::Buried(tenant));
-        }
-    }
-
+    /// Tells the core what happened, and does what it wants. What happens meanwhile is told after that.
     fn step(&mut self, event: Event) {
-        let now = self.events.now();
-        let mut begun = None;
-        if let Event::Shifted(shifted) = &event {
-            for (tenant, ran) in std::mem::take(&mut self.ending) {
-                if shifted.froze.contains(&tenant) {
-                    self.note("turn_end", tenant, json!({ "ran_ns": nanos(ran) }));
-                }
-            }
-            begun = shifted.thawed;
-        }
-        let actions = self.turns.step(now, event);
-        if let Some(tenant) = begun
-            && let Some(described) = self.turns.describe(tenant, now)
+        self.untold.push_back(event);
+        while !self.acting
+            && let Some(event) = self.untold.pop_front()
         {
-            self.note("turn_begin", tenant, json!({ "turn": described.turns }));
-        }
-        for action in actions {
-            self.act(action, now);
-        }
-    }
-
-    fn act(&mut self, action: Action, now: Now) {
-        match action {
-            Action::Welcome(tenant) => self.welcome(tenant),
-            Action::Grant { tenant, grant } => self.say(tenant, FromDaemon::Granted { grant }),
-            Action::Deny { tenant, grant, reason } => {
-                self.note("denied", tenant, json!({ "why": reason }));
-                self.say(tenant, FromDaemon::Denied { grant, reason });
+            let now = self.now();
+            let actions = self.core.step(now, event);
+            self.acting = true;
+            for action in actions {
+                self.act(action);
             }
-            Action::Shift(shift) => {
-                let ran = |&tenant: &TenantId| Some((tenant, self.turns.running_for(tenant, now)?));
-                self.ending = shift.freeze.iter().filter_map(ran).collect();
-                self.order(Work::Shift(shift));
-            }
+            self.acting = false;
         }
     }
 
@@ -304,14 +312,14 @@ impl Daemon {
     fn put_out(&self, tenant: TenantId, reason: &str) {
         if let Some(known) = self.known.get(&tenant) {
             tracing::warn!("tenant {tenant} is put out: {reason}");
-            known.outgoing.hang_up();
+            known.link.outgoing.hang_up();
         }
     }
 
     fn say(&self, tenant: TenantId, message: FromDaemon) {
         if let Some(known) = self.known.get(&tenant) {
             // One that cannot be reached is about to be noticed by its own thread.
-            let _ = known.outgoing.send(message);
+            let _ = known.link.outgoing.send(message);
         }
     }
 
@@ -321,38 +329,7 @@ impl Daemon {
 
     fn note(&self, event: &str, tenant: TenantId, fields: serde_json::Value) {
         if let Some(known) = self.known.get(&tenant) {
-            self.events.note_of(&known.who, event, fields);
+            self.events.note_of(&known.link.who, event, fields);
         }
-    }
-
-    fn listing(&self) -> Listing {
-        let now = self.events.now();
-        let tenants: Vec<Tenant> = self
-            .known
-            .iter()
-            .filter_map(|(&tenant, known)| {
-                let described = self.turns.describe(tenant, now)?;
-                Some(Tenant {
-                    tenant,
-                    pid: known.who.pid,
-                    job: known.who.job.clone(),
-                    program: known.program.clone(),
-                    state: described.state,
-                    resident_bytes: described.resident_bytes,
-                    away_bytes: described.away_bytes,
-                    turns: described.turns,
-                    waiting_ns: nanos(described.waiting),
-                })
-            })
-            .collect();
-        let gpu = Gpu {
-            uuid: self.setup.uuid.clone(),
-            name: self.setup.name.clone(),
-            capacity_bytes: self.setup.rules.capacity_bytes,
-            used_bytes: self.turns.used_bytes(),
-            arena_bytes: self.turns.arena_bytes(),
-            arena_used_bytes: tenants.iter().map(|tenant| tenant.away_bytes).sum(),
-        };
-        Listing { schema_version: SCHEMA_VERSION, gpus: vec![gpu], tenants }
     }
 }

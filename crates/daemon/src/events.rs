@@ -1,12 +1,12 @@
 //! The timeline: one JSON line per thing that happened, for people and scripts.
 
+use sched::TenantId;
 use serde_json::{Map, Value, json};
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use wire::TenantId;
 
 /// Whom an event is about.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ impl Events {
     /// Notes that `event` happened to someone, with `fields`, a JSON object.
     pub fn note_of(&self, who: &Who, event: &str, fields: Value) {
         let mut line = Map::new();
-        line.insert("tenant".into(), json!(who.tenant));
+        line.insert("tenant".into(), json!(who.tenant.0));
         line.insert("pid".into(), json!(who.pid));
         line.insert("job".into(), json!(who.job));
         if let Value::Object(fields) = fields {

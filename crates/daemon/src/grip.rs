@@ -1,15 +1,17 @@
-//! The daemon's grip on one tenant: what it needs to freeze and thaw it.
+//! The daemon's grip on one tenant: what it needs to freeze and thaw it, and to set its time slices.
 //!
 //! The tenant reports its channel groups with copies of its control files; the connection's thread puts them here,
 //! the executor uses them. The shared page says which generation of channels the tenant has made: as long as the
 //! report is behind, freezing waits for it (see `wire::Page` on why nothing slips through).
 
+mod slices;
 #[cfg(test)]
 mod tests;
 
 use crate::resource_manager::ResourceManager;
 use channels::control::Status;
 use channels::{ChannelSet, Control, ControlError, RmControl};
+use sched::{Scope, Slice};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -27,6 +29,9 @@ const STALE_TRIES: usize = 5;
 /// The most groups and files one tenant may report: far above what any program was seen to have (4 a context).
 const GROUPS_MAX: usize = 1024;
 const FILES_MAX: usize = 256;
+
+/// The engine type of compute groups.
+const COMPUTE: u32 = 1;
 
 /// Why a tenant cannot be frozen or thawed.
 #[derive(Debug, Error)]
@@ -55,8 +60,8 @@ pub enum GripError {
         "none of the program's channels was seen: is MPS in use, or a driver that was loaded past the shim?"
     )]
     NoChannels,
-    /// A thaw failed half way, and so did the way back: nobody knows what runs.
-    #[error("a thaw failed, and the program could not be frozen again: {0}")]
+    /// It failed half way, and so did the way back: nobody knows what runs.
+    #[error("that failed, and the program could not be frozen again: {0}")]
     Loose(Box<GripError>),
     /// A report that cannot be true.
     #[error("a report of channels with {0}")]
@@ -68,6 +73,10 @@ struct Reported {
     generation: u64,
     files: BTreeMap<FileId, OwnedFd>,
     groups: Vec<ChannelGroup>,
+    /// How much of it is frozen.
+    frozen: Option<Scope>,
+    /// As it was set last.
+    slice: Slice,
     gone: bool,
 }
 
@@ -124,14 +133,17 @@ impl Grip {
         reported.generation = reported.generation.max(generation);
         let before = std::mem::replace(&mut reported.groups, groups);
         self.changed.notify_all();
+        let known = |group: &ChannelGroup, channel: &u32| {
+            before
+                .iter()
+                .any(|b| (b.file, b.group) == (group.file, group.group) && b.channels.contains(channel))
+        };
+        let new = |group: &&ChannelGroup| !group.channels.iter().all(|channel| known(group, channel));
+        if let Err(cause) = self.give_slice(&reported, reported.groups.iter().filter(new), reported.slice) {
+            tracing::debug!("a new group cannot be given its slice: {cause}");
+        }
         if !self.page.frozen() {
             // A group that its tenant froze at birth, in a freeze that then failed here, is thawed by nobody else.
-            let known = |group: &ChannelGroup, channel: &u32| {
-                before
-                    .iter()
-                    .any(|b| (b.file, b.group) == (group.file, group.group) && b.channels.contains(channel))
-            };
-            let new = |group: &&ChannelGroup| !group.channels.iter().all(|channel| known(group, channel));
             if let Err(cause) = self.switch(&reported, reported.groups.iter().filter(new), thaw) {
                 // The program may have freed it again already. If not, its next turn thaws it.
                 tracing::debug!("a new group cannot be thawed: {cause}");
@@ -142,22 +154,30 @@ impl Grip {
 
     /// Takes the tenant off the GPU, wherever its kernels are. Returns how many channels that were.
     ///
-    /// A failure leaves the tenant thawed.
-    pub fn freeze(&self) -> Result<usize, GripError> {
+    /// A failure leaves the tenant as it was, unless it is [`GripError::Loose`].
+    pub fn freeze(&self, scope: Scope) -> Result<usize, GripError> {
+        let before = self.lock().frozen;
         self.page.set_frozen(true);
         let frozen = self.while_stale(|| {
-            let reported = self.reported_in_full()?;
+            let mut reported = self.reported_in_full()?;
             if reported.channels() == 0 && self.page.channel_generation() == 0 {
                 return Err(GripError::NoChannels);
             }
-            self.switch(&reported, &reported.groups, freeze)
+            let count = self.switch(&reported, within(scope, &reported.groups), freeze)?;
+            reported.frozen = reported.frozen.max(Some(scope));
+            Ok(count)
         });
-        if frozen.is_err() {
-            self.page.set_frozen(false);
-            let reported = self.lock();
-            let _ = self.switch(&reported, &reported.groups, thaw);
+        let Err(cause) = frozen else { return frozen };
+        match before {
+            None => {
+                self.page.set_frozen(false);
+                let reported = self.lock();
+                let _ = self.switch(&reported, &reported.groups, thaw);
+                Err(cause)
+            }
+            // A freeze that fails is undone, and with it what was frozen before.
+            Some(scope) => Err(self.hold(scope, cause)),
         }
-        frozen
     }
 
     /// Lets the tenant go on where it was. Returns how many channels that were.
@@ -167,23 +187,32 @@ impl Grip {
     pub fn thaw(&self) -> Result<usize, GripError> {
         self.page.set_frozen(false);
         let thawed = self.while_stale(|| {
-            let reported = self.lock();
+            let mut reported = self.lock();
             if reported.gone {
                 return Err(GripError::Gone);
             }
-            self.switch(&reported, &reported.groups, thaw)
+            let count = self.switch(&reported, &reported.groups, thaw)?;
+            reported.frozen = None;
+            Ok(count)
         });
         let Err(cause) = thawed else { return thawed };
         self.page.set_frozen(true);
+        Err(self.hold(Scope::All, cause))
+    }
+
+    /// What is left to say of a failure after which the tenant is to be frozen: this, if it is.
+    fn hold(&self, scope: Scope, cause: GripError) -> GripError {
         // By a complete report: a channel may have been born while the page said that it may run.
         let held = self.while_stale(|| {
-            let reported = self.reported_in_full()?;
-            self.switch(&reported, &reported.groups, freeze)
+            let mut reported = self.reported_in_full()?;
+            let count = self.switch(&reported, within(scope, &reported.groups), freeze)?;
+            reported.frozen = Some(scope);
+            Ok(count)
         });
         match held {
-            Ok(_) => Err(cause),
-            Err(GripError::Gone) => Err(GripError::Gone),
-            Err(_) => Err(GripError::Loose(Box::new(cause))),
+            Ok(_) => cause,
+            Err(GripError::Gone) => GripError::Gone,
+            Err(_) => GripError::Loose(Box::new(cause)),
         }
     }
 
@@ -256,6 +285,10 @@ impl Grip {
     fn lock(&self) -> MutexGuard<'_, Reported> {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn within(scope: Scope, groups: &[ChannelGroup]) -> impl Iterator<Item = &ChannelGroup> {
+    groups.iter().filter(move |group| scope == Scope::All || group.engine == COMPUTE)
 }
 
 fn freeze(control: &dyn Control, set: &ChannelSet) -> Result<(), ControlError> {

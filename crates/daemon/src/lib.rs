@@ -1,13 +1,14 @@
 //! `rotad`: shares one GPU among the programs that come to its socket.
 //!
 //! ```text
-//!  conversation (a thread per program) ──> daemon (main loop) ── Event ──> turns (pure core)
+//!  conversation (a thread per program) ──> daemon (main loop) ── Event ──> sched (pure core)
 //!        │ channels, files                      │    ▲                         │
-//!        ▼                                      ▼    └────────── Action ───────┘
-//!      grip (freeze, thaw) <────────────── executor (a thread: freeze, move, thaw) ──> mover
+//!        │                                      │    └────────── Action ───────┘
+//!        │                                      ├──> executor: switching (a thread: freeze, thaw, slices)
+//!        └────────── grip <─────────────────────┴──> executor: memory (a thread: move, adopt, forget) ──> mover
 //! ```
 //!
-//! Only [`turns`] decides, only [`executor`] touches the GPU, only [`conversation`] listens to programs.
+//! Only the core decides, only [`executor`] touches the GPU, only [`conversation`] listens to programs.
 
 pub mod arbiter;
 pub mod config;
@@ -16,8 +17,9 @@ pub mod daemon;
 pub mod events;
 pub mod executor;
 pub mod grip;
+pub mod names;
 pub mod outgoing;
 pub mod quantity;
+pub mod reasons;
 pub mod resource_manager;
 pub mod self_test;
-pub mod turns;

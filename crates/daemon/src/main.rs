@@ -7,12 +7,11 @@ use mover::cuda_device::Which;
 use mover::{Arena, CudaDevice, Device as _, Mover};
 use rota_daemon::arbiter::Arbiter;
 use rota_daemon::config::{Config, Settings};
-use rota_daemon::daemon::{Input, Setup, serve};
+use rota_daemon::daemon::{Input, Rules, Setup, serve};
 use rota_daemon::events::Events;
 use rota_daemon::quantity::Bytes;
 use rota_daemon::resource_manager::ResourceManager;
 use rota_daemon::self_test;
-use rota_daemon::turns::Rules;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::IsTerminal as _;
@@ -104,12 +103,13 @@ fn run(flags: Settings, file: Option<&Path>) -> anyhow::Result<()> {
         None => Arena::usual_bytes()?,
     };
     let arena = Arena::prepare(arena_bytes, device.registrar())?;
+    let turns = turns(&config.sharing);
     let rules = Rules {
         capacity_bytes,
         reserve_bytes: config.reserve.0,
         residue_bytes: RESIDUE_BYTES,
         arena_bytes: arena.size_bytes(),
-        turn: config.turn,
+        settings: config.sharing,
         turn_jitter: config.turn_jitter,
         seed: u64::from(std::process::id()),
     };
@@ -122,17 +122,26 @@ fn run(flags: Settings, file: Option<&Path>) -> anyhow::Result<()> {
     let listener = wire::Listener::bind(&config.socket)
         .context("is another rotad running there? `rota ps` shows what it shares")?;
     eprintln!(
-        "rotad: ready at {}: {} ({}) as {}, arena {}, turns of {:?}",
+        "rotad: ready at {}: {} ({}) as {}, arena {}, {}",
         config.socket.display(),
         setup.name,
         setup.uuid,
         Bytes(capacity_bytes),
         Bytes(arena_bytes),
-        config.turn
+        turns
     );
     serve(setup, Mover::new(device, arena), listener, events, |inputs| pass_on(stop, inputs));
     let _ = std::fs::remove_file(&config.socket);
     Ok(())
+}
+
+/// How turns are given, for people.
+fn turns(sharing: &sched::Settings) -> String {
+    let policy = format!("{:?}", sharing.policy).to_lowercase();
+    match (sharing.turn_min, sharing.turn_max) {
+        (min, max) if min == max => format!("{policy} turns of {min}"),
+        (min, max) => format!("{policy} turns of {min} to {max}"),
+    }
 }
 
 /// A first SIGTERM or SIGINT asks to end when the programs have, a second one to end at once.

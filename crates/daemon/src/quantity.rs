@@ -1,6 +1,7 @@
-//! Quantities with units, as people write them: `16GiB`, `5s`. A bare number is an error with a hint.
+//! Quantities with units, as people write them: `16GiB`, `5s`, `5%`. A bare number is an error with a hint.
 
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -92,6 +93,56 @@ impl FromStr for Span {
     }
 }
 
+impl Span {
+    /// As the core counts it.
+    pub fn in_core(self) -> sched::Span {
+        sched::Span(u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // As `Duration` writes it: 5s, 100ms, 1.5s.
+        write!(f, "{:?}", self.0)
+    }
+}
+
+/// A share of a whole. More than all of it where that makes sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Share {
+    millionths: u32,
+}
+
+impl Share {
+    /// As the core counts it.
+    pub fn in_core(self) -> sched::Ratio {
+        sched::Ratio(self.millionths)
+    }
+}
+
+impl FromStr for Share {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        const EXAMPLE: &str = "5%";
+        let (number, unit) = split(text, EXAMPLE)?;
+        if unit != "%" {
+            return Err(QuantityError::UnknownUnit(text.into(), unit.into(), "%"));
+        }
+        let millionths = number * 1e4;
+        if !(1.0..f64::from(u32::MAX)).contains(&millionths) {
+            return Err(QuantityError::OutOfRange(text.into()));
+        }
+        Ok(Self { millionths: millionths.round() as u32 })
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", f64::from(self.millionths) / 1e4)
+    }
+}
+
 fn split<'a>(text: &'a str, example: &'static str) -> Result<(f64, &'a str), QuantityError> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let number = text[..end].parse().map_err(|_| QuantityError::NoNumber(text.into(), example))?;
@@ -102,15 +153,34 @@ fn split<'a>(text: &'a str, example: &'static str) -> Result<(f64, &'a str), Qua
 }
 
 macro_rules! deserialize_from_text {
-    ($($name:ty),*) => {$(
+    ($($name:ty, $example:literal;)*) => {$(
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                String::deserialize(from)?.parse().map_err(D::Error::custom)
+                from.deserialize_str(AsText($example, std::marker::PhantomData))
             }
         }
     )*};
 }
-deserialize_from_text!(Bytes, Span);
+deserialize_from_text! {
+    Bytes, "text with a unit, as \"16GiB\"";
+    Span, "text with a unit, as \"5s\"";
+    Share, "text with a unit, as \"5%\"";
+}
+
+/// Takes text, and says what is expected where something else stands.
+struct AsText<T>(&'static str, std::marker::PhantomData<T>);
+
+impl<T: FromStr<Err = QuantityError>> Visitor<'_> for AsText<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -129,6 +199,16 @@ mod tests {
     fn times_with_units() {
         assert_eq!("5s".parse(), Ok(Span(Duration::from_secs(5))));
         assert_eq!("100ms".parse(), Ok(Span(Duration::from_millis(100))));
+    }
+
+    #[test]
+    fn shares_with_their_sign() {
+        assert_eq!("5%".parse::<Share>().unwrap().in_core(), sched::Ratio::from_percent(5));
+        assert_eq!("0.5 %".parse::<Share>().unwrap().in_core(), sched::Ratio(5_000));
+        assert_eq!("1600%".parse::<Share>().unwrap().to_string(), "1600%");
+        assert!("0.05".parse::<Share>().unwrap_err().to_string().contains("no unit"));
+        assert!("0%".parse::<Share>().unwrap_err().to_string().contains("out of range"));
+        assert!("5s".parse::<Share>().unwrap_err().to_string().contains("unknown unit `s`"));
     }
 
     #[test]

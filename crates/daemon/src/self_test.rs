@@ -10,6 +10,7 @@ use channels::selftest::{Plan, SystemClock, Verdict};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
+use sched::Scope;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -97,7 +98,7 @@ pub fn run(shim: &Path, gpu: &str, socket: &Path) -> Result<Report, SelfTestErro
                 &Plan::default(),
                 &SystemClock::new(),
                 || child.1.counter().load(SeqCst),
-                || grip.freeze().map(drop),
+                || grip.freeze(Scope::All).map(drop),
                 || grip.thaw().map(drop),
             )
         });

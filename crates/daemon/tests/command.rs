@@ -58,3 +58,18 @@ fn a_socket_in_a_folder_of_everybodys_is_refused() {
     assert_eq!(output.status.code(), Some(1));
     assert!(complaint(&output).contains("writable by others"));
 }
+
+#[test]
+fn settings_of_the_core_are_checked_as_all_others_are() {
+    let output = rotad(&["--policy", "random"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = complaint(&output);
+    assert!(said.contains("fair") && said.contains("serial"), "{said}");
+    let output = rotad(&["--moving-share", "0.05"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(complaint(&output).contains("no unit"));
+    let output = rotad(&["--turn-min", "2s", "--turn-max", "1s"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = complaint(&output);
+    assert!(said.contains("turn_min is 2s") && said.contains("turn_max"), "{said}");
+}

@@ -1,23 +1,30 @@
-//! How tenants come: connections are accepted, and whoever says hello is refused, or let in when there is room.
+//! How tenants come: connections are accepted, and whoever says hello is refused, let in, or waits at the door.
 
-use super::{Daemon, Known, Newcomer};
+use super::demands::Demands;
+use super::{Daemon, GPU, Known, Newcomer};
 use crate::conversation::{self, Ears};
 use crate::events::Who;
 use crate::executor::{Link, Work};
 use crate::grip::Grip;
+use crate::names::{TENANT_NUMBER_MAX, on_wire};
 use crate::outgoing::Outgoing;
-use crate::turns::Event;
+use sched::{Bytes, Event, TenantId, Terms, UserId, WhenFull};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
-use wire::{Connection, FromDaemon, Listener, SharedPage, TenantId};
-
-/// Tenants at a time: as many as fit into one `Listing` with the longest names. Contexts fill a GPU before that.
-const TENANTS_MAX: usize = 128;
+use wire::{Connection, FromDaemon, Listener, SharedPage};
 
 /// Connections at a time: tenants, those that linger, and people who ask. Each is a thread and a few files.
 const CONNECTIONS_MAX: usize = 1024;
+
+/// Someone at the door.
+#[derive(Debug)]
+pub(super) struct Arriving {
+    newcomer: Newcomer,
+    /// It was told to wait, which is said once.
+    told: bool,
+}
 
 /// Accepts whoever comes, for ever.
 pub(super) fn accept(listener: &Listener, ears: &Ears) {
@@ -51,45 +58,61 @@ pub(super) fn accept(listener: &Listener, ears: &Ears) {
 }
 
 impl Daemon {
-    /// Someone is at the door: refused, or let in as soon as there is room for its context.
+    /// Someone is at the door. The core says what becomes of it.
     pub(super) fn hello(&mut self, newcomer: Newcomer) {
-        let refusal = match self.turns.admits() {
-            _ if self.stopping => Some("the daemon is stopping".to_owned()),
-            _ if self.known.len() + self.arriving.len() >= TENANTS_MAX => {
-                Some(format!("{TENANTS_MAX} programs are here already"))
-            }
-            Err(reason) => Some(reason),
-            Ok(()) => None,
-        };
-        if let Some(reason) = refusal {
-            tracing::warn!("process {} ({}) is refused: {reason}", newcomer.pid, newcomer.program);
-            let _ = newcomer.connection.send(&FromDaemon::Refused { reason }, &[]);
-            return;
+        if self.stopping {
+            return turn_away(&newcomer, "the daemon is stopping");
+        }
+        if self.next_tenant > TENANT_NUMBER_MAX {
+            return turn_away(&newcomer, "the daemon has no numbers left: it has to be started anew");
         }
         let tenant = TenantId(self.next_tenant);
         self.next_tenant += 1;
-        self.arriving.insert(tenant, newcomer);
-        self.step(Event::Joined(tenant));
-        if let Some(newcomer) = self.arriving.get(&tenant) {
-            let reason = "room is being made for its context".into();
-            let _ = newcomer.connection.send(&FromDaemon::Waiting { reason }, &[]);
+        let (job, begins) = self.jobs.join(newcomer.uid, &newcomer.job, tenant);
+        if begins {
+            // A request waits for its turn; what could not even take turns is out of memory.
+            let terms = Terms { user: UserId(newcomer.uid), when_full: WhenFull::Fail, ..Terms::default() };
+            self.step(Event::Job { job, terms });
+        }
+        self.arriving.insert(tenant, Arriving { newcomer, told: false });
+        let residue = Bytes(self.setup.rules.residue_bytes);
+        self.step(Event::Arrived { tenant, job, gpu: GPU, residue });
+        self.keep_waiting(tenant, "room is being made for its context".into());
+    }
+
+    /// Tells someone at the door to wait, if it is still there and does not know.
+    pub(super) fn keep_waiting(&mut self, tenant: TenantId, reason: String) {
+        if let Some(arriving) = self.arriving.get_mut(&tenant).filter(|arriving| !arriving.told) {
+            arriving.told = true;
+            tracing::info!("process {} waits at the door: {reason}", arriving.newcomer.pid);
+            let _ = arriving.newcomer.connection.send(&FromDaemon::Waiting { reason }, &[]);
+        }
+    }
+
+    /// Someone at the door can never come in.
+    pub(super) fn refuse(&mut self, tenant: TenantId, reason: &str) {
+        if let Some(arriving) = self.arriving.remove(&tenant) {
+            turn_away(&arriving.newcomer, reason);
+            self.end_job_of(tenant);
         }
     }
 
     /// Strikes off someone who went away before it was let in.
     pub(super) fn desert(&mut self, connection: &Arc<Connection>) {
-        let gone = self.arriving.iter().find(|(_, newcomer)| Arc::ptr_eq(&newcomer.connection, connection));
-        let Some((&tenant, _)) = gone else { return };
-        self.arriving.remove(&tenant);
-        self.step(Event::Left(tenant));
-        self.step(Event::Buried(tenant));
+        let mine = |arriving: &Arriving| Arc::ptr_eq(&arriving.newcomer.connection, connection);
+        let gone = self.arriving.iter().find(|(_, arriving)| mine(arriving)).map(|(&tenant, _)| tenant);
+        if let Some(tenant) = gone {
+            self.arriving.remove(&tenant);
+            self.leave_with_nothing(tenant);
+        }
     }
 
+    /// Someone at the door is let in.
     pub(super) fn welcome(&mut self, tenant: TenantId) {
-        let Some(newcomer) = self.arriving.remove(&tenant) else { return };
-        let Newcomer { pid, job, program, connection, answer } = newcomer;
+        let Some(Arriving { newcomer, .. }) = self.arriving.remove(&tenant) else { return };
+        let Newcomer { pid, job, program, connection, answer, .. } = newcomer;
         let welcome = FromDaemon::Welcome {
-            tenant,
+            tenant: on_wire(tenant),
             gpu: self.setup.uuid.clone(),
             capacity_bytes: self.setup.rules.capacity_bytes,
         };
@@ -104,16 +127,19 @@ impl Daemon {
             Err(cause) => {
                 tracing::error!("process {pid} ({program}) cannot be let in: {cause:#}");
                 connection.shut_down();
-                self.step(Event::Left(tenant));
-                self.step(Event::Buried(tenant));
+                self.leave_with_nothing(tenant);
                 return;
             }
         };
-        let who = Who { tenant, pid, job };
-        let link = Link { who: who.clone(), grip: grip.clone(), outgoing: outgoing.clone() };
-        self.order(Work::Join(tenant, link));
-        self.known.insert(tenant, Known { who, program, outgoing });
+        let link = Link { who: Who { tenant, pid, job }, grip: grip.clone(), outgoing };
+        self.order(Work::Join(tenant, link.clone()));
+        self.known.insert(tenant, Known { link, program, context: false, demands: Demands::default() });
         self.note("joined", tenant, json!({}));
         let _ = answer.send((tenant, grip));
     }
+}
+
+fn turn_away(newcomer: &Newcomer, reason: &str) {
+    tracing::warn!("process {} ({}) is refused: {reason}", newcomer.pid, newcomer.program);
+    let _ = newcomer.connection.send(&FromDaemon::Refused { reason: reason.into() }, &[]);
 }

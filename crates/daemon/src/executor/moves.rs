@@ -1,50 +1,55 @@
 //! One move: what the mover is asked, what tenants are asked, and what is told of it.
 
-use super::{Executor, Link, key, owned};
+use super::memory::Memory;
+use super::{Link, span};
 use crate::events::nanos;
-use crate::turns::{Owned, Shift};
-use mover::{Device, MoveError, Outcome, Owner, Plan};
+use crate::names::{key, owned, owner, tenant};
+use mover::{Device, MoveError, Owner, Plan};
+use sched::{Bytes, Outcome, Owned, TenantId};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use wire::{FromDaemon, HANDLES_MAX, HandleId, TenantId};
+use wire::{FromDaemon, HANDLES_MAX, HandleId};
 
 /// How long a move may go without any progress before it is given up. Agents answer in milliseconds; one that does not
 /// is stopped, most likely, and everybody waits for it meanwhile.
-const STEP_WITHIN: Duration = Duration::from_secs(3);
+pub(super) const STEP_WITHIN: Duration = Duration::from_secs(3);
 
 /// How long a move waits for the arena to be pinned: at its start it grows by a gigabyte or more a second.
-const ARENA_WITHIN: Duration = Duration::from_secs(60);
+pub(super) const ARENA_WITHIN: Duration = Duration::from_secs(60);
 
-impl<D: Device> Executor<D> {
-    /// Moves what is to be moved. Returns what was to go out and could not.
-    pub(super) fn exchange(&mut self, shift: &Shift) -> Vec<Owned> {
-        let bytes_out = self.bytes_by_tenant(&shift.out);
-        let bytes_in = self.bytes_by_tenant(&shift.into);
-        self.wait_for_arena(bytes_out.values().map(|(bytes, _)| bytes).sum());
-        self.events.note("move_begin", json!({ "out": summary(&bytes_out), "into": summary(&bytes_in) }));
-        for (&tenant, &(bytes, _)) in &bytes_out {
+/// Handles and their bytes of each tenant in a move.
+type Sums = BTreeMap<TenantId, (u64, usize)>;
+
+impl<D: Device> Memory<D> {
+    /// Moves what is to be moved, as far as it goes.
+    pub(super) fn exchange(&mut self, out: &[Owned], into: &[Owned], room: Bytes) -> Outcome {
+        let begin = Instant::now();
+        let (sums_out, sums_in) = (self.sums(out), self.sums(into));
+        self.wait_for_arena(sums_out.values().map(|(bytes, _)| bytes).sum());
+        self.events.note("move_begin", json!({ "out": summary(&sums_out), "into": summary(&sums_in) }));
+        for (&tenant, &(bytes, _)) in &sums_out {
             if let Some(link) = self.links.get(&tenant) {
                 // Before the first unmap: a tenant that loses the daemon now must not go on.
                 link.grip.page().revoke_residency();
             }
             self.note("moving_out", tenant, json!({ "bytes": bytes }));
         }
-        for (&tenant, &(bytes, _)) in &bytes_in {
+        for (&tenant, &(bytes, _)) in &sums_in {
             self.note("moving_in", tenant, json!({ "bytes": bytes }));
         }
         let plan = Plan {
-            out: shift.out.iter().map(|&owned| key(owned)).collect(),
-            into: shift.into.iter().map(|&owned| key(owned)).collect(),
-            room_bytes: shift.room_bytes,
+            out: out.iter().map(|&owned| key(owned)).collect(),
+            into: into.iter().map(|&owned| key(owned)).collect(),
+            room_bytes: room.0,
             deadline: STEP_WITHIN,
         };
-        let begin = Instant::now();
+        let moved = Instant::now();
         let outcome = self.mover.exchange(plan, &mut Requests(&self.links), &self.replies);
         self.events.note(
             "move_end",
             json!({
-                "took_ns": nanos(begin.elapsed()),
+                "took_ns": nanos(moved.elapsed()),
                 "bytes_out": outcome.bytes_out,
                 "bytes_in": outcome.bytes_in,
                 "out_ns": nanos(outcome.out.length()),
@@ -52,37 +57,49 @@ impl<D: Device> Executor<D> {
                 "failed": outcome.failed.len(),
             }),
         );
-        self.complain(&outcome);
+        self.complain_of(&outcome);
         for &owner in &outcome.must_end {
             self.end(owner);
         }
-        for &tenant in bytes_out.keys() {
-            let owner = Owner(tenant.0);
-            let whole = self.is_whole(tenant);
-            if let Some(link) = self.links.get(&tenant).filter(|_| whole) {
-                // Nothing of it went, so it may go on alone again should the daemon die.
-                link.grip.page().commit_residency(self.moves);
-            }
-            self.note(
-                "away",
-                tenant,
-                json!({
-                    "away_bytes": self.mover.away_bytes(owner),
-                    "resident_bytes": self.mover.resident_bytes(owner),
-                }),
-            );
+        let concerned: BTreeSet<TenantId> = sums_out.keys().chain(sums_in.keys()).copied().collect();
+        for &tenant in &concerned {
+            self.commit_if_whole(tenant);
         }
-        for &tenant in bytes_in.keys() {
-            if self.mover.away_bytes(Owner(tenant.0)) == 0 {
+        self.note_whereabouts(&sums_out, &sums_in);
+        let planned = out.iter().chain(into).copied().collect();
+        Outcome::Moved {
+            out: outcome.moved_out.iter().map(|&key| owned(key)).collect(),
+            into: outcome.moved_in.iter().map(|&key| owned(key)).collect(),
+            unsettled: concerned.iter().flat_map(|&tenant| self.left_unsettled(tenant, &planned)).collect(),
+            took: span(begin.elapsed()),
+        }
+    }
+
+    /// What this move leaves unsettled of a tenant. What earlier ones did may have settled meanwhile, which is told apart.
+    fn left_unsettled(&mut self, tenant: TenantId, planned: &BTreeSet<Owned>) -> Vec<Owned> {
+        let left: BTreeSet<Owned> = self.unsettled_of(tenant).intersection(planned).copied().collect();
+        let before = self.unsettled.get(&tenant).cloned().unwrap_or_default();
+        let known = before.difference(planned).chain(&left).copied().collect();
+        self.remember_unsettled(tenant, known);
+        left.into_iter().collect()
+    }
+
+    fn note_whereabouts(&self, out: &Sums, into: &Sums) {
+        for &tenant in out.keys() {
+            let owner = owner(tenant);
+            let away_bytes = self.mover.away_bytes(owner);
+            let resident_bytes = self.mover.resident_bytes(owner);
+            self.note("away", tenant, json!({ "away_bytes": away_bytes, "resident_bytes": resident_bytes }));
+        }
+        for &tenant in into.keys() {
+            if self.mover.away_bytes(owner(tenant)) == 0 {
                 self.note("resident", tenant, json!({}));
             }
         }
-        let faults = outcome.failed.iter().filter(|(_, why)| is_fault(why)).map(|(key, _)| owned(*key));
-        faults.filter(|owned| shift.out.contains(owned)).collect()
     }
 
     /// What went wrong in a move, in a line for each tenant it concerns. A death explains itself elsewhere.
-    fn complain(&self, outcome: &Outcome) {
+    fn complain_of(&self, outcome: &mover::Outcome) {
         let mut failures: BTreeMap<Owner, (usize, String)> = BTreeMap::new();
         for (handle, cause) in outcome.failed.iter().filter(|(_, why)| !matches!(why, MoveError::Unknown)) {
             failures.entry(handle.owner).or_insert_with(|| (0, cause.to_string())).0 += 1;
@@ -92,21 +109,10 @@ impl<D: Device> Executor<D> {
             return;
         }
         for (owner, (count, cause)) in failures {
-            let tenant = TenantId(owner.0);
-            self.error(Some(tenant), &format!("{count} handles were not moved: {cause}"));
+            self.error(Some(tenant(owner)), &format!("{count} handles were not moved: {cause}"));
         }
         if let Some(stuck) = &outcome.stuck {
             self.error(None, &format!("a move stopped early: {stuck}"));
-        }
-    }
-
-    /// A tenant has memory under its addresses that is not its own, and could not be made to drop it: its program must
-    /// not go on. Hung up on with its residency revoked, it ends itself and says why.
-    pub(super) fn end(&self, owner: Owner) {
-        let tenant = TenantId(owner.0);
-        self.error(Some(tenant), "its memory cannot be brought back or put right: the program is ended");
-        if let Some(link) = self.links.get(&tenant) {
-            link.outgoing.hang_up();
         }
     }
 
@@ -119,10 +125,10 @@ impl<D: Device> Executor<D> {
         }
     }
 
-    fn bytes_by_tenant(&self, handles: &[Owned]) -> BTreeMap<TenantId, (u64, usize)> {
-        let mut sums = BTreeMap::new();
+    fn sums(&self, handles: &[Owned]) -> Sums {
+        let mut sums = Sums::new();
         for &handle in handles {
-            let sum: &mut (u64, usize) = sums.entry(handle.tenant).or_default();
+            let sum = sums.entry(handle.tenant).or_default();
             sum.0 += self.mover.handle(key(handle)).map_or(0, |held| held.bytes);
             sum.1 += 1;
         }
@@ -140,7 +146,7 @@ impl Requests<'_> {
         handles: &[u64],
         message: impl Fn(Vec<HandleId>) -> FromDaemon,
     ) -> Result<(), mover::Gone> {
-        let link = self.0.get(&TenantId(owner.0)).ok_or(mover::Gone)?;
+        let link = self.0.get(&tenant(owner)).ok_or(mover::Gone)?;
         for batch in handles.chunks(HANDLES_MAX) {
             let message = message(batch.iter().map(|&handle| HandleId(handle)).collect());
             link.outgoing.send(message).map_err(|_| mover::Gone)?;
@@ -159,12 +165,7 @@ impl mover::Tenants for Requests<'_> {
     }
 }
 
-/// Did something go wrong with this handle itself?
-fn is_fault(why: &MoveError) -> bool {
-    !matches!(why, MoveError::NotStarted | MoveError::Unknown | MoveError::NotResident | MoveError::NotAway)
-}
-
-fn summary(sums: &BTreeMap<TenantId, (u64, usize)>) -> serde_json::Value {
+fn summary(sums: &Sums) -> serde_json::Value {
     sums.iter()
         .map(|(tenant, (bytes, handles))| json!({ "tenant": tenant.0, "bytes": bytes, "handles": handles }))
         .collect()

@@ -40,7 +40,7 @@ fn freezing_waits_for_channels_that_are_not_reported_yet() {
     let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
     grip.page().raise_channel_generation();
     std::thread::scope(|scope| {
-        let frozen = scope.spawn(|| grip.freeze());
+        let frozen = scope.spawn(|| grip.freeze(Scope::All));
         std::thread::sleep(Duration::from_millis(20));
         assert!(!frozen.is_finished(), "froze without knowing the channels");
         assert!(grip.page().frozen(), "a channel born now must freeze itself");
@@ -55,7 +55,7 @@ fn a_report_that_never_comes_leaves_the_tenant_thawed() {
     grip.page().raise_channel_generation();
     grip.report(1, vec![], vec![], vec![]).unwrap();
     grip.page().raise_channel_generation();
-    assert!(matches!(grip.freeze(), Err(GripError::NotReported { made: 2, reported: 1 })));
+    assert!(matches!(grip.freeze(Scope::All), Err(GripError::NotReported { made: 2, reported: 1 })));
     assert!(!grip.page().frozen());
 }
 
@@ -63,7 +63,7 @@ fn a_report_that_never_comes_leaves_the_tenant_thawed() {
 fn a_refused_freeze_leaves_the_tenant_thawed() {
     let grip = Grip::new(SharedPage::create(1).unwrap(), with(unwilling));
     let _ = grip.report(0, vec![FileId(1)], vec![group(1, vec![5])], vec![file()]);
-    assert!(matches!(grip.freeze(), Err(GripError::Control(_))));
+    assert!(matches!(grip.freeze(Scope::All), Err(GripError::Control(_))));
     assert!(!grip.page().frozen());
 }
 
@@ -71,7 +71,7 @@ fn a_refused_freeze_leaves_the_tenant_thawed() {
 fn a_thaw_waits_for_no_report_and_a_late_one_thaws_what_it_brings() {
     let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
     grip.report(0, vec![FileId(1)], vec![group(1, vec![5])], vec![file()]).unwrap();
-    grip.freeze().unwrap();
+    grip.freeze(Scope::All).unwrap();
     grip.page().raise_channel_generation();
     assert_eq!(grip.thaw().unwrap(), 1);
     let before = CALLS.load(Ordering::Relaxed);
@@ -90,7 +90,7 @@ fn a_thaw_that_fails_leaves_the_tenant_frozen_or_says_that_it_could_not() {
     }
     let grip = Grip::new(SharedPage::create(1).unwrap(), with(moody));
     grip.report(0, vec![FileId(1)], vec![group(1, vec![5])], vec![file()]).unwrap();
-    grip.freeze().unwrap();
+    grip.freeze(Scope::All).unwrap();
     REFUSALS.set(1);
     assert!(matches!(grip.thaw(), Err(GripError::Control(_))));
     assert!(grip.page().frozen(), "its memory may be moved");
@@ -114,17 +114,17 @@ fn a_context_that_is_being_destroyed_is_neither_put_out_nor_left_loose() {
     grip.report(0, vec![FileId(1)], vec![group(1, vec![5, 6])], vec![file()]).unwrap();
     GONE.set(true);
     grip.report(0, vec![], vec![group(1, vec![5])], vec![]).expect("a report of what is left");
-    grip.freeze().expect_err("nothing is found");
+    grip.freeze(Scope::All).expect_err("nothing is found");
     grip.report(0, vec![], vec![], vec![]).unwrap();
     grip.page().raise_channel_generation();
     grip.report(1, vec![], vec![], vec![]).unwrap();
-    assert_eq!(grip.freeze().unwrap(), 0, "and with the last report nothing is left to freeze");
+    assert_eq!(grip.freeze(Scope::All).unwrap(), 0, "and with the last report nothing is left to freeze");
 }
 
 #[test]
 fn a_program_whose_channels_nobody_saw_is_not_called_frozen() {
     let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
-    assert!(matches!(grip.freeze(), Err(GripError::NoChannels)));
+    assert!(matches!(grip.freeze(Scope::All), Err(GripError::NoChannels)));
     assert!(!grip.page().frozen());
 }
 
@@ -153,9 +153,98 @@ fn a_tenant_that_is_gone_cannot_be_frozen_and_holds_nobody_up() {
     let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
     grip.page().raise_channel_generation();
     std::thread::scope(|scope| {
-        let frozen = scope.spawn(|| grip.freeze());
+        let frozen = scope.spawn(|| grip.freeze(Scope::All));
         std::thread::sleep(Duration::from_millis(5));
         grip.close();
         assert!(matches!(frozen.join().unwrap(), Err(GripError::Gone)));
     });
+}
+
+/// What was sent: the control, the object, and the first word of its parameters.
+type Sent = (u32, u32, u64);
+
+thread_local!(static SENT: Cell<Vec<Sent>> = const { Cell::new(Vec::new()) });
+
+/// Succeeds at everything and keeps what was sent; a time slice reads as 2000.
+fn recording(file: RawFd, request: c_ulong, argument: *mut c_void) -> c_int {
+    let words = argument.cast::<u32>();
+    // SAFETY: of a control, the second word is the object and the third the command; the address of its parameters is at
+    // byte 16. They begin with the word that says whether to freeze, or with the slice.
+    let sent = unsafe {
+        let parameters = argument.cast::<*mut u64>().add(2).read();
+        if words.add(2).read() == channels::rm::GROUP_GET_TIMESLICE {
+            parameters.write(2000);
+        }
+        (words.add(2).read(), words.add(1).read(), parameters.read())
+    };
+    let mut all = SENT.take();
+    all.push(sent);
+    SENT.set(all);
+    willing(file, request, argument)
+}
+
+fn slices_sent() -> Vec<(u32, u64)> {
+    let set = |(command, ..): &Sent| *command == channels::rm::GROUP_SET_TIMESLICE;
+    SENT.take().into_iter().filter(set).map(|(_, group, slice)| (group, slice)).collect()
+}
+
+fn copy_group(file: u32, group: u32, channels: Vec<u32>) -> ChannelGroup {
+    ChannelGroup { file: FileId(file), client: 1, subdevice: 2, group, engine: 9, channels }
+}
+
+#[test]
+fn slices_are_set_for_compute_and_the_first_one_is_kept_to_go_back_to() {
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(recording));
+    let groups = vec![group(1, vec![5]), copy_group(1, 4, vec![6])];
+    grip.report(0, vec![FileId(1)], groups.clone(), vec![file()]).unwrap();
+    grip.set_slice(Slice::Own).unwrap();
+    assert_eq!(slices_sent(), [], "it always had its own");
+    assert_eq!(grip.set_slice(Slice::Shortest).unwrap(), 1);
+    assert_eq!(grip.page().slice_us(), Some(2000));
+    assert_eq!(grip.set_slice(Slice::Shortest).unwrap(), 0, "as it is");
+    grip.set_slice(Slice::Long).unwrap();
+    assert_eq!(slices_sent(), [(3, 1), (3, 20_000)]);
+    // A group that is born later gets it, too.
+    let mut more = groups;
+    more.push(ChannelGroup { group: 7, ..group(1, vec![8]) });
+    grip.report(0, vec![], more, vec![]).unwrap();
+    assert_eq!(slices_sent(), [(7, 20_000)]);
+    grip.set_slice(Slice::Own).unwrap();
+    assert_eq!(slices_sent(), [(3, 2000), (7, 2000)]);
+    assert_eq!(grip.page().slice_us(), Some(2000), "a tenant that is left alone knows where to go back to");
+}
+
+#[test]
+fn a_freeze_of_compute_leaves_copies_running_until_all_is_frozen() {
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
+    let groups = vec![group(1, vec![5, 6]), copy_group(1, 4, vec![7, 8, 9])];
+    grip.report(0, vec![FileId(1)], groups, vec![file()]).unwrap();
+    assert_eq!(grip.freeze(Scope::Compute).unwrap(), 2);
+    assert!(grip.page().frozen());
+    assert_eq!(grip.freeze(Scope::All).unwrap(), 5);
+    assert_eq!(grip.thaw().unwrap(), 5);
+    assert!(!grip.page().frozen());
+}
+
+#[test]
+fn what_was_frozen_stays_so_when_more_cannot_be() {
+    thread_local!(static REFUSALS: Cell<u32> = const { Cell::new(0) });
+    /// Refuses as often as it was told to.
+    fn moody(file: RawFd, request: c_ulong, argument: *mut c_void) -> c_int {
+        let left = REFUSALS.get();
+        REFUSALS.set(left.saturating_sub(1));
+        if left > 0 { unwilling(file, request, argument) } else { recording(file, request, argument) }
+    }
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(moody));
+    let groups = vec![group(1, vec![5]), copy_group(1, 4, vec![7])];
+    grip.report(0, vec![FileId(1)], groups, vec![file()]).unwrap();
+    grip.freeze(Scope::Compute).unwrap();
+    SENT.take();
+    REFUSALS.set(1);
+    assert!(matches!(grip.freeze(Scope::All), Err(GripError::Control(_))));
+    assert!(grip.page().frozen(), "its compute channels are frozen still");
+    let freezes = SENT.take().iter().filter(|(_, _, first)| first & 1 == 1).count();
+    assert_eq!(freezes, 1, "what the failure undid is frozen again");
+    REFUSALS.set(100);
+    assert!(matches!(grip.freeze(Scope::All), Err(GripError::Loose(_))));
 }

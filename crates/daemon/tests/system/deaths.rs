@@ -2,14 +2,13 @@
 
 use crate::process::Process;
 use crate::tenant::{Manners, Tenant};
-use crate::world::{LARGE_BYTES, RULES, SMALL_BYTES, World, await_that};
-use rota_daemon::turns::Rules;
+use crate::world::{LARGE_BYTES, RESIDUE_BYTES, SMALL_BYTES, World, await_that, rules, turns_of};
 use std::time::Duration;
 use wire::TenantState;
 
 /// Turns so long that a state that was seen is still there when it is acted on, most of the time. Nothing here fails
 /// if it is not.
-const LONG_TURNS: Rules = Rules { turn: Duration::from_millis(200), ..RULES };
+const LONG_TURN: Duration = Duration::from_millis(200);
 
 /// Kills the victim, and checks what is left.
 fn kill_and_check(world: &World, mut victim: Process, survivor: &Tenant, bytes: u64) {
@@ -28,7 +27,7 @@ fn kill_and_check(world: &World, mut victim: Process, survivor: &Tenant, bytes: 
         listing.tenants.len() == 1
             && listing.tenants[0].state == TenantState::Running
             && gpu.arena_used_bytes == 0
-            && gpu.used_bytes == bytes + RULES.residue_bytes
+            && gpu.used_bytes == bytes + RESIDUE_BYTES
             && world.imported_bytes() == bytes
     });
 
@@ -48,7 +47,7 @@ fn await_state(world: &World, process: &Process, state: TenantState) {
 
 #[test]
 fn one_is_killed_while_it_runs() {
-    let world = World::begin(LONG_TURNS);
+    let world = World::begin(turns_of(LONG_TURN));
     let survivor = Tenant::with_memory(&world, LARGE_BYTES);
     let victim = Process::start(&world, Manners::Good, LARGE_BYTES);
     await_state(&world, &victim, TenantState::Running);
@@ -57,7 +56,7 @@ fn one_is_killed_while_it_runs() {
 
 #[test]
 fn one_is_killed_while_it_is_frozen() {
-    let world = World::begin(LONG_TURNS);
+    let world = World::begin(turns_of(LONG_TURN));
     let survivor = Tenant::with_memory(&world, SMALL_BYTES);
     let victim = Process::start(&world, Manners::Good, SMALL_BYTES);
     await_state(&world, &victim, TenantState::Frozen);
@@ -66,7 +65,7 @@ fn one_is_killed_while_it_is_frozen() {
 
 #[test]
 fn one_is_killed_while_it_is_away() {
-    let world = World::begin(LONG_TURNS);
+    let world = World::begin(turns_of(LONG_TURN));
     let survivor = Tenant::with_memory(&world, LARGE_BYTES);
     let victim = Process::start(&world, Manners::Good, LARGE_BYTES);
     await_state(&world, &victim, TenantState::Away);
@@ -75,7 +74,7 @@ fn one_is_killed_while_it_is_away() {
 
 #[test]
 fn one_is_killed_while_it_is_to_unmap() {
-    let world = World::begin(RULES);
+    let world = World::begin(rules());
     let survivor = Tenant::with_memory(&world, LARGE_BYTES);
     let victim = Process::start(&world, Manners::IgnoresUnmap, LARGE_BYTES);
     victim.await_line("unmap");
@@ -85,7 +84,7 @@ fn one_is_killed_while_it_is_to_unmap() {
 
 #[test]
 fn one_is_killed_while_it_is_to_create() {
-    let world = World::begin(RULES);
+    let world = World::begin(rules());
     let survivor = Tenant::with_memory(&world, LARGE_BYTES);
     let victim = Process::start(&world, Manners::IgnoresCreate, LARGE_BYTES);
     victim.await_line("create");
@@ -95,7 +94,7 @@ fn one_is_killed_while_it_is_to_create() {
 
 #[test]
 fn one_that_ends_by_itself_found_nothing_wrong() {
-    let world = World::begin(RULES);
+    let world = World::begin(rules());
     let survivor = Tenant::with_memory(&world, LARGE_BYTES);
     let process = Process::start(&world, Manners::Good, LARGE_BYTES);
     await_that("the process has turns", || world.listed(process.id()).expect("it lives").turns >= 5);

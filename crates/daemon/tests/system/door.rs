@@ -1,8 +1,10 @@
 //! Newcomers who wait at the door while room is made for their contexts.
 
+use crate::process::Process;
 use crate::tenant::{Manners, Tenant};
-use crate::world::{RULES, World, await_that};
-use rota_daemon::turns::Rules;
+use crate::world::{SMALL_BYTES, World, await_that, await_welcome, rules, turns_of};
+use rota_daemon::daemon::Rules;
+use sched::Settings;
 use std::time::Duration;
 use wire::{BLOCK_BYTES, Connection, FromDaemon, ToDaemon, VERSION};
 
@@ -15,7 +17,7 @@ fn knock(world: &World) -> Connection {
 
 #[test]
 fn many_newcomers_cost_nobody_its_turn_and_leave_nothing_behind() {
-    let rules = Rules { arena_bytes: 7 * BLOCK_BYTES, turn: Duration::from_millis(200), ..RULES };
+    let rules = Rules { arena_bytes: 7 * BLOCK_BYTES, ..turns_of(Duration::from_millis(200)) };
     let world = World::begin(rules);
     let (a, b) = (Tenant::join(&world), Tenant::join(&world));
     for tenant in [&a, &b] {
@@ -36,7 +38,7 @@ fn many_newcomers_cost_nobody_its_turn_and_leave_nothing_behind() {
 #[test]
 fn one_that_dies_at_the_door_is_struck_off() {
     // Two that never unmap keep the room that a newcomer's context needs.
-    let world = World::begin(RULES);
+    let world = World::begin(rules());
     let stubborn = [7, 6].map(|blocks| {
         let tenant = Tenant::join_with(&world, Manners::IgnoresUnmap);
         (tenant, blocks)
@@ -51,4 +53,29 @@ fn one_that_dies_at_the_door_is_struck_off() {
         });
     }
     assert_eq!(world.listing().tenants.len(), 2);
+}
+
+#[test]
+fn more_than_may_come_wait_for_their_place() {
+    let usual = rules();
+    let settings = Settings { tenants_max: 2, ..usual.settings.clone() };
+    let world = World::begin(Rules { settings, ..usual });
+    let (a, b) = (Process::start(&world, Manners::Good, SMALL_BYTES), Tenant::join(&world));
+    let waiting = [1, 2].map(|place| {
+        let newcomer = knock(&world);
+        match newcomer.receive::<FromDaemon>() {
+            Ok((FromDaemon::Waiting { reason }, _)) => {
+                assert!(reason.contains("tenants_max"), "{reason}");
+                assert!(reason.contains(&format!("number {place} in the queue")), "{reason}");
+            }
+            other => panic!("one too many got {other:?}"),
+        }
+        newcomer
+    });
+    assert_eq!(world.listing().tenants.len(), 2);
+    a.end();
+    await_welcome(&waiting[0]);
+    let steps = b.steps();
+    await_that("the one who stayed runs", || b.steps() > steps);
+    assert_eq!(world.listing().tenants.len(), 2, "the second one waits still");
 }

@@ -17,6 +17,9 @@ use wire::SharedPage;
 /// What the resource manager answers when a control is not supported.
 const NOT_SUPPORTED: u32 = 0x56;
 
+/// The control that freezes and thaws. There are no others here: time slices are the driver's business.
+const DISABLE_CHANNELS: u32 = 0x2080_110b;
+
 /// One freeze or thaw that was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Switch {
@@ -58,7 +61,10 @@ pub(crate) fn ioctl(file: RawFd, _: c_ulong, argument: *mut c_void) -> c_int {
     // SAFETY: the argument of a control has 32 bytes: the client first, the parameters' address at byte 16. The
     // parameters begin with the word that says whether to freeze.
     let (client, frozen) = unsafe { (words.read(), *argument.cast::<*const u32>().add(2).read() != 0) };
-    let status = if frozen && lock(&REFUSED).contains(&client) { NOT_SUPPORTED } else { 0 };
+    // SAFETY: the command is the third word.
+    let known = unsafe { words.add(2).read() } == DISABLE_CHANNELS;
+    let refused = !known || frozen && lock(&REFUSED).contains(&client);
+    let status = if refused { NOT_SUPPORTED } else { 0 };
     if status == 0 {
         // SAFETY: the daemon holds the file open during the call.
         let file = unsafe { BorrowedFd::borrow_raw(file) };

@@ -1,7 +1,7 @@
 //! Programs free memory at any time, wherever it is: that is work for the CPU, which nobody freezes.
 
 use crate::tenant::{Manners, Tenant};
-use crate::world::{LARGE_BYTES, RULES, World, await_that};
+use crate::world::{CAPACITY_BYTES, LARGE_BYTES, RESERVE_BYTES, RESIDUE_BYTES, World, await_that, rules};
 use wire::{BLOCK_BYTES, TenantState};
 
 fn await_turns(a: &Tenant, b: &Tenant) {
@@ -18,14 +18,14 @@ fn free_all_and_check(world: &World, tenants: &[&Tenant]) {
     }
     await_that("nothing is left", || {
         let gpu = &world.listing().gpus[0];
-        let contexts = RULES.residue_bytes * tenants.len() as u64;
+        let contexts = RESIDUE_BYTES * tenants.len() as u64;
         gpu.used_bytes == contexts && gpu.arena_used_bytes == 0 && world.imported_bytes() == 0
     });
 }
 
 #[test]
 fn handles_are_freed_while_away() {
-    let world = World::begin(RULES);
+    let world = World::begin(rules());
     let a = Tenant::with_memory(&world, LARGE_BYTES);
     // Nearly all there is: no handle of the first fits beside it.
     let b = Tenant::with_memory(&world, 13 * BLOCK_BYTES);
@@ -50,7 +50,7 @@ fn handles_are_freed_while_they_come_in() {
 }
 
 fn freed_in_a_move(manners: Manners) {
-    let world = World::begin(RULES);
+    let world = World::begin(rules());
     let a = Tenant::with_memory(&world, LARGE_BYTES);
     let b = Tenant::join_with(&world, manners);
     b.allocate_in_three(LARGE_BYTES);
@@ -61,7 +61,7 @@ fn freed_in_a_move(manners: Manners) {
 
 #[test]
 fn memory_comes_and_goes_all_the_time() {
-    let world = World::begin(RULES);
+    let world = World::begin(rules());
     let a = Tenant::with_memory(&world, LARGE_BYTES);
     let b = Tenant::with_memory(&world, LARGE_BYTES);
     std::thread::scope(|scope| {
@@ -77,6 +77,22 @@ fn memory_comes_and_goes_all_the_time() {
     });
     await_turns(&a, &b);
     let peak = world.meter.peak();
-    assert!(peak + RULES.reserve_bytes <= RULES.capacity_bytes, "{peak} bytes were in use");
+    assert!(peak + RESERVE_BYTES <= CAPACITY_BYTES, "{peak} bytes were in use");
     free_all_and_check(&world, &[&a, &b]);
+}
+
+#[test]
+fn what_was_just_freed_can_be_had_again_at_once() {
+    let world = World::begin(rules());
+    let a = Tenant::join(&world);
+    // More than half of all there is for one.
+    let bytes = 12 * BLOCK_BYTES;
+    let mut handle = a.allocate(bytes);
+    for _ in 0..20 {
+        a.free(handle);
+        handle = a.allocate(bytes);
+    }
+    assert_eq!(world.events_named("denied"), Vec::<serde_json::Value>::new());
+    let peak = world.meter.peak();
+    assert!(peak + RESERVE_BYTES <= CAPACITY_BYTES, "{peak} bytes were in use");
 }

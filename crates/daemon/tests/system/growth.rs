@@ -1,8 +1,8 @@
 //! Requests for bytes.
 
 use crate::tenant::{Manners, Order, Tenant, Verdict};
-use crate::world::{LARGE_BYTES, RULES, SMALL_BYTES, World, await_that};
-use rota_daemon::turns::Rules;
+use crate::world::{CAPACITY_BYTES, LARGE_BYTES, SMALL_BYTES, World, await_that, rules, turns_of};
+use rota_daemon::daemon::Rules;
 use std::time::Duration;
 use wire::{BLOCK_BYTES, TenantState};
 
@@ -15,9 +15,9 @@ fn denied(tenant: &Tenant, bytes: u64) -> String {
 
 #[test]
 fn what_can_never_fit_is_denied_with_a_reason() {
-    let world = World::begin(RULES);
+    let world = World::begin(rules());
     let a = Tenant::with_memory(&world, SMALL_BYTES);
-    let too_much = denied(&a, RULES.capacity_bytes);
+    let too_much = denied(&a, CAPACITY_BYTES);
     assert!(too_much.contains("would not fit on the GPU"), "{too_much}");
     for bytes in [0, 1, BLOCK_BYTES + 1] {
         let odd = denied(&a, bytes);
@@ -33,7 +33,7 @@ fn what_can_never_fit_is_denied_with_a_reason() {
 
 #[test]
 fn what_device_and_arena_cannot_hold_together_is_denied() {
-    let world = World::begin(Rules { arena_bytes: BLOCK_BYTES, ..RULES });
+    let world = World::begin(Rules { arena_bytes: BLOCK_BYTES, ..rules() });
     let _a = Tenant::with_memory(&world, LARGE_BYTES);
     let b = Tenant::with_memory(&world, SMALL_BYTES);
     let reason = denied(&b, SMALL_BYTES);
@@ -43,7 +43,7 @@ fn what_device_and_arena_cannot_hold_together_is_denied() {
 #[test]
 fn room_is_made_in_the_middle_of_a_turn() {
     // So long that the turn is still the same when the request is heard.
-    let world = World::begin(Rules { turn: Duration::from_secs(3), ..RULES });
+    let world = World::begin(turns_of(Duration::from_secs(3)));
     let a = Tenant::with_memory(&world, LARGE_BYTES);
     let b = Tenant::with_memory(&world, SMALL_BYTES);
     await_that("the second has its turn", || {
@@ -63,7 +63,7 @@ fn room_is_made_in_the_middle_of_a_turn() {
 
 #[test]
 fn one_that_waits_for_room_gets_it_with_its_turn() {
-    let world = World::begin(RULES);
+    let world = World::begin(rules());
     let a = Tenant::with_memory(&world, LARGE_BYTES);
     let b = Tenant::join(&world);
     b.allocate(LARGE_BYTES);
@@ -74,7 +74,7 @@ fn one_that_waits_for_room_gets_it_with_its_turn() {
 
 #[test]
 fn a_request_is_granted_when_what_was_to_go_out_is_freed_instead() {
-    let world = World::begin(Rules { turn: Duration::from_secs(3), ..RULES });
+    let world = World::begin(turns_of(Duration::from_secs(3)));
     let a = Tenant::join_with(&world, Manners::FreesAtUnmap);
     a.allocate(LARGE_BYTES);
     let b = Tenant::with_memory(&world, SMALL_BYTES);

@@ -1,11 +1,14 @@
 //! An agent that answers after the daemon has given up waiting: its program was stopped by its user, say.
 
+use crate::process::Process;
 use crate::tenant::{Manners, Order, Tenant, Verdict};
-use crate::world::{LARGE_BYTES, RULES, SMALL_BYTES, World, await_that};
+use crate::world::{LARGE_BYTES, SMALL_BYTES, World, await_that, rules, turns_of};
+use std::time::{Duration, Instant};
+use wire::TenantState;
 
 #[test]
 fn an_unmap_that_comes_late_takes_nothing_from_under_a_kernel() {
-    let world = World::begin(RULES);
+    let world = World::begin(rules());
     let late = Tenant::join_with(&world, Manners::UnmapsLate);
     late.allocate_in_three(LARGE_BYTES);
     let other = Tenant::with_memory(&world, SMALL_BYTES);
@@ -30,7 +33,7 @@ fn an_unmap_that_comes_late_takes_nothing_from_under_a_kernel() {
 
 #[test]
 fn a_create_that_comes_late_is_undone_and_done_again_when_there_is_time() {
-    let world = World::begin(RULES);
+    let world = World::begin(rules());
     let late = Tenant::join_with(&world, Manners::CreatesLate);
     late.allocate_in_three(LARGE_BYTES);
     let other = Tenant::with_memory(&world, LARGE_BYTES);
@@ -46,4 +49,37 @@ fn a_create_that_comes_late_is_undone_and_done_again_when_there_is_time() {
     let goals = [late.turns() + 10, other.turns() + 10];
     await_that("both have more turns", || late.turns() >= goals[0] && other.turns() >= goals[1]);
     assert_eq!(world.events_named("error").len(), errors, "books and memory disagree");
+}
+
+/// A tenant is not looked at again for this long after it failed, unless it says something.
+const LEFT_ALONE_FOR: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_program_that_was_stopped_is_served_as_soon_as_it_goes_on() {
+    // Long enough that one that is seen to be away is so still when it is stopped.
+    let world = World::begin(turns_of(Duration::from_secs(1)));
+    let stopped = Process::start(&world, Manners::Good, LARGE_BYTES);
+    let other = Tenant::with_memory(&world, LARGE_BYTES);
+    await_that("one is away", || world.listed(stopped.id()).expect("it lives").state == TenantState::Away);
+    stopped.stop();
+    let about_it = |name: &str| {
+        let events = world.events_named(name).into_iter();
+        events.filter(|event| event["tenant"] == stopped.id().0).count()
+    };
+    await_that("people are told that it does not answer", || about_it("error") > 0);
+    let steps = other.steps();
+    await_that("the other one runs meanwhile", || other.steps() > steps + 10);
+    let turns = about_it("turn_begin");
+    stopped.go_on();
+    let begin = Instant::now();
+    await_that("it has its turn", || about_it("turn_begin") > turns);
+    let took = begin.elapsed();
+    assert!(took < LEFT_ALONE_FOR / 2, "it waited for {took:?}");
+    let errors = about_it("error");
+    let goals = [about_it("turn_begin") + 3, other.turns() as usize + 3];
+    await_that("both have turns", || {
+        about_it("turn_begin") >= goals[0] && other.turns() as usize >= goals[1]
+    });
+    assert_eq!(about_it("error"), errors, "it does not answer again");
+    stopped.end();
 }

@@ -1,8 +1,8 @@
 //! Tenants that say what cannot be true. They are not believed, and nobody else pays.
 
 use crate::tenant::Tenant;
-use crate::world::{LARGE_BYTES, RULES, World, await_that, await_welcome};
-use rota_daemon::turns::Rules;
+use crate::world::{LARGE_BYTES, World, await_that, await_welcome, rules};
+use rota_daemon::daemon::Rules;
 use std::os::fd::AsFd;
 use wire::{BLOCK_BYTES, Connection, FromDaemon, GrantId, HandleId, SizedHandle, ToDaemon, VERSION};
 
@@ -29,7 +29,7 @@ fn assert_others_go_on(world: &World) {
 
 #[test]
 fn memory_that_was_never_granted_is_not_believed() {
-    let world = World::begin(RULES);
+    let world = World::begin(rules());
     for bytes in [BLOCK_BYTES, 1 << 40, (u64::MAX / 2) / BLOCK_BYTES * BLOCK_BYTES] {
         let liar = tenant(&world);
         for number in 0..4 {
@@ -42,7 +42,7 @@ fn memory_that_was_never_granted_is_not_believed() {
 
 #[test]
 fn a_handle_named_twice_ends_its_tenant_and_nothing_else() {
-    let world = World::begin(RULES);
+    let world = World::begin(rules());
     let a = Tenant::with_memory(&world, LARGE_BYTES);
     let id = a.id();
     claim(a.connection(), 999, a.handles()[0], BLOCK_BYTES);
@@ -56,7 +56,7 @@ fn a_handle_named_twice_ends_its_tenant_and_nothing_else() {
 
 #[test]
 fn a_tenant_with_channels_that_are_not_reported_is_never_moved() {
-    let world = World::begin(RULES);
+    let world = World::begin(rules());
     let (a, b) = (Tenant::with_memory(&world, LARGE_BYTES), Tenant::with_memory(&world, LARGE_BYTES));
     await_that("both have turns", || a.turns() > 1 && b.turns() > 1);
     // A channel is born, and its report does not come.
@@ -70,7 +70,7 @@ fn a_tenant_with_channels_that_are_not_reported_is_never_moved() {
 
 #[test]
 fn what_could_never_take_turns_is_denied() {
-    let world = World::begin(Rules { arena_bytes: 13 * BLOCK_BYTES, ..RULES });
+    let world = World::begin(Rules { arena_bytes: 13 * BLOCK_BYTES, ..rules() });
     let (a, b) = (Tenant::join(&world), Tenant::join(&world));
     a.allocate_in_three(13 * BLOCK_BYTES);
     // GPU and arena would both be full, and nothing could go either way.

@@ -12,6 +12,7 @@ mod process;
 mod tenant;
 mod world;
 
+mod contexts;
 mod deaths;
 mod door;
 mod frees;

@@ -3,6 +3,7 @@
 use crate::engine;
 use crate::tenant::{Manners, Order, Tenant};
 use crate::world::{Meter, World, await_some, await_that};
+use rustix::process::{Pid, Signal};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -72,6 +73,20 @@ impl Process {
     /// Its number at the daemon.
     pub(crate) fn id(&self) -> TenantId {
         self.tenant
+    }
+
+    /// Stops it, as Ctrl-Z does.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub(crate) fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(Pid::from_child(&self.child), signal).expect("it is there");
     }
 
     /// Kills it.

@@ -2,12 +2,12 @@
 
 use crate::engine;
 use crate::tenant::{Order, Tenant};
-use crate::world::{LARGE_BYTES, RULES, World, await_that};
+use crate::world::{LARGE_BYTES, World, await_that, rules};
 use wire::TenantState;
 
 #[test]
 fn one_that_cannot_be_frozen_keeps_running_and_is_not_moved() {
-    let world = World::begin(RULES);
+    let world = World::begin(rules());
     let stubborn = Tenant::with_memory(&world, LARGE_BYTES);
     engine::refuse_freezing(stubborn.client(), true);
     let other = Tenant::join(&world);

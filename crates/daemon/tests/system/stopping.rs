@@ -2,19 +2,19 @@
 
 use crate::process::Process;
 use crate::tenant::{Manners, Tenant};
-use crate::world::{LARGE_BYTES, RULES, World, await_that};
+use crate::world::{LARGE_BYTES, World, await_that, rules};
 use wire::{Connection, FromDaemon, ToDaemon, VERSION};
 
 #[test]
 fn without_tenants_it_ends_at_once() {
-    let world = World::begin(RULES);
+    let world = World::begin(rules());
     world.stop();
     await_that("the daemon ends", || world.ended());
 }
 
 #[test]
 fn it_waits_for_tenants_that_go_on_and_takes_no_new_ones() {
-    let world = World::begin(RULES);
+    let world = World::begin(rules());
     let a = Tenant::with_memory(&world, LARGE_BYTES);
     let b = Process::start(&world, Manners::Good, LARGE_BYTES);
     world.stop();
@@ -39,7 +39,7 @@ fn it_waits_for_tenants_that_go_on_and_takes_no_new_ones() {
 
 #[test]
 fn told_twice_it_ends_with_tenants() {
-    let world = World::begin(RULES);
+    let world = World::begin(rules());
     let a = Tenant::with_memory(&world, LARGE_BYTES);
     let _b = Tenant::with_memory(&world, LARGE_BYTES);
     world.stop();

@@ -1,8 +1,8 @@
 //! Whoever says strange things is put out with a reason, and nobody else notices.
 
 use crate::tenant::Tenant;
-use crate::world::{LARGE_BYTES, RULES, World, await_some, await_that, await_welcome};
-use rota_daemon::turns::Rules;
+use crate::world::{CAPACITY_BYTES, LARGE_BYTES, World, await_some, await_that, await_welcome, rules};
+use rota_daemon::daemon::Rules;
 use rustix::net::SendFlags;
 use std::os::fd::AsFd;
 use wire::{
@@ -51,7 +51,7 @@ impl Bystanders {
 
 #[test]
 fn strange_first_words_are_refused() {
-    let world = World::begin(RULES);
+    let world = World::begin(rules());
     let bystanders = Bystanders::join(&world);
     let refused = |speak: &dyn Fn(&Connection)| {
         let connection = reach(&world);
@@ -88,7 +88,7 @@ fn strange_first_words_are_refused() {
 #[test]
 fn a_tenant_that_says_strange_things_is_put_out() {
     // Room for all: a program that is put out and lives keeps its context, which still counts.
-    let world = World::begin(Rules { capacity_bytes: 2 * RULES.capacity_bytes, ..RULES });
+    let world = World::begin(Rules { capacity_bytes: 2 * CAPACITY_BYTES, ..rules() });
     let bystanders = Bystanders::join(&world);
     let file = std::fs::File::open("/dev/null").expect("Linux");
     let handle = SizedHandle { handle: HandleId(1), bytes: BLOCK_BYTES };
@@ -128,7 +128,7 @@ fn a_tenant_that_says_strange_things_is_put_out() {
 
 #[test]
 fn a_hundred_that_say_nothing_disturb_nobody() {
-    let world = World::begin(RULES);
+    let world = World::begin(rules());
     let silent: Vec<Connection> = (0..100).map(|_| reach(&world)).collect();
     let bystanders = Bystanders::join(&world);
     bystanders.await_turns();
@@ -139,7 +139,7 @@ fn a_hundred_that_say_nothing_disturb_nobody() {
 
 #[test]
 fn one_that_does_not_read_disturbs_nobody() {
-    let world = World::begin(RULES);
+    let world = World::begin(rules());
     let (a, b) = (Tenant::with_memory(&world, LARGE_BYTES), Tenant::with_memory(&world, LARGE_BYTES));
     let deaf = reach(&world);
     deaf.send(&hello(), &[]).unwrap();

@@ -8,7 +8,7 @@ mod kernel;
 mod memory;
 
 use crate::engine::{self, Engine};
-use crate::world::{Meter, RULES, World, await_some, await_welcome};
+use crate::world::{Meter, RESIDUE_BYTES, World, await_some, await_welcome};
 use memory::{device_memory, write};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -132,7 +132,7 @@ impl Tenant {
         connection.send(&hello, &[]).expect("the daemon hears");
         let (tenant, file) = await_welcome(&connection);
         let page = SharedPage::open(file).expect("a page");
-        meter.take(RULES.residue_bytes);
+        meter.take(RESIDUE_BYTES);
         let shared = Arc::new(Shared {
             tenant,
             client,
@@ -231,6 +231,17 @@ impl Tenant {
     /// Lets an agent that is late answer, now and from now on.
     pub(crate) fn answer(&self) {
         self.shared.may_answer.store(true, SeqCst);
+    }
+
+    /// Gives up its context: there are no channels any more.
+    pub(crate) fn drop_context(&self) {
+        let generation = self.shared.page.channel_generation();
+        self.shared.say(&ToDaemon::Channels { generation, new_files: vec![], groups: vec![] }, &[]);
+    }
+
+    /// Makes another context.
+    pub(crate) fn make_context(&self) {
+        self.shared.report_channel();
     }
 
     /// Has the daemon asked for this?

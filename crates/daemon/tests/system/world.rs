@@ -3,10 +3,10 @@
 use crate::engine;
 use mover::fake_device::{FakeDevice, Imports};
 use mover::{Arena, Device, Mover};
-use rota_daemon::daemon::{Input, Setup, serve};
+use rota_daemon::daemon::{Input, Rules, Setup, serve};
 use rota_daemon::events::Events;
 use rota_daemon::resource_manager::ResourceManager;
-use rota_daemon::turns::Rules;
+use sched::{Settings, Span};
 use serde_json::Value;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -26,20 +26,34 @@ const EVENTS_SHOWN: usize = 40;
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// The usual sizes: two tenants of [`LARGE_BYTES`] do not fit together, two of [`SMALL_BYTES`] do.
-pub(crate) const RULES: Rules = Rules {
-    capacity_bytes: 16 * BLOCK_BYTES,
-    reserve_bytes: BLOCK_BYTES,
-    residue_bytes: BLOCK_BYTES,
-    arena_bytes: 32 * BLOCK_BYTES,
-    turn: Duration::from_millis(20),
-    turn_jitter: 0.0,
-    seed: 1,
-};
+pub(crate) const CAPACITY_BYTES: u64 = 16 * BLOCK_BYTES;
+pub(crate) const RESERVE_BYTES: u64 = BLOCK_BYTES;
+pub(crate) const RESIDUE_BYTES: u64 = BLOCK_BYTES;
+pub(crate) const ARENA_BYTES: u64 = 32 * BLOCK_BYTES;
 
 /// More than half of the device.
 pub(crate) const LARGE_BYTES: u64 = 8 * BLOCK_BYTES;
 /// Less than half of it.
 pub(crate) const SMALL_BYTES: u64 = 4 * BLOCK_BYTES;
+
+/// The usual rules: short turns, all of one length.
+pub(crate) fn rules() -> Rules {
+    turns_of(Duration::from_millis(20))
+}
+
+/// The usual rules with turns of this length.
+pub(crate) fn turns_of(length: Duration) -> Rules {
+    let turn = Span(length.as_nanos().try_into().expect("a turn"));
+    Rules {
+        capacity_bytes: CAPACITY_BYTES,
+        reserve_bytes: RESERVE_BYTES,
+        residue_bytes: RESIDUE_BYTES,
+        arena_bytes: ARENA_BYTES,
+        settings: Settings { turn_min: turn, turn_max: turn, ..Settings::default() },
+        turn_jitter: 0.0,
+        seed: 1,
+    }
+}
 
 /// Looks until there is something to see.
 pub(crate) fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {

@@ -64,6 +64,12 @@ impl<D: Device> Mover<D> {
         must_end
     }
 
+    /// Ends copies of moves that were given up, as far as they are over. To be called from time to time while something
+    /// is unsettled.
+    pub fn catch_up(&mut self, tenants: &mut dyn Tenants) {
+        self.end_given_up(tenants);
+    }
+
     /// Ends copies of moves that were given up.
     pub(super) fn end_given_up(&mut self, tenants: &mut dyn Tenants) {
         self.reap();

@@ -1,0 +1,190 @@
+//! What can be typed after `rota sim`.
+
+use super::Output;
+use clap::{Args as ArgsOf, Subcommand};
+use sim::policy::Policy;
+use sim::scenario::file::Given;
+use std::path::PathBuf;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  rota sim list                                     scenarios that come with rota
+  rota sim compare seed-4x12                        rota beside what it is compared with
+  rota sim run seed-4x12 --timeline turns.svg       one run, with a picture
+  rota sim run ./mine.toml --policy rota:priority   a scenario of your own
+  rota sim sweep seed-4x12 --vary gap_max=30s,60s,120s
+  rota sim calibrate                                the model beside the measurements";
+
+pub(super) const AFTER: &str = "\
+A SCENARIO is the name of one that comes with rota, or a TOML file. The files in scenarios/ show all that one can say.
+
+Exit codes:
+  0    simulated
+  1    failed
+  2    wrong usage, or a scenario with a mistake: the message names file, line and reason";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  rota sim run h200-4x12
+  rota sim run h200-4x12 --policy unified-60s
+  rota sim run bursty --seed 7 --timeline bursty.svg
+  rota sim run bursty --set turn_max=20s --set gpu.capacity=24GiB -o json";
+
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  rota sim compare seed-4x12
+  rota sim compare lc-four-be -o json | jq '.rows[] | {policy, lc_latency_ns_p99}'
+  rota sim compare seed-4x12 --timeline seed-4x12.svg";
+
+const SWEEP_EXAMPLES: &str = "\
+Examples:
+  rota sim sweep seed-4x12 --vary gap_max=30s,60s,90s,120s
+  rota sim sweep small-co-residents --vary turn_min=10ms,50ms,100ms,500ms
+  rota sim sweep h200-4x12 --vary gpu.both=12GB/s,25GB/s,46GB/s -o json
+  rota sim sweep small-co-residents --vary job.copies=2,4,8";
+
+const POLICY_HELP: &str = "\
+rota, or rota:fair, rota:priority, rota:deadline and rota:serial for the core's own policies; \
+unified (unified-60s for another quantum), stock, serial";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SimVerb {
+    /// List the scenarios that come with rota.
+    List(ListArgs),
+    /// Run a scenario.
+    #[command(before_long_help = RUN_EXAMPLES)]
+    Run(SimArgs),
+    /// Run a scenario under rota and under everything it is compared with.
+    #[command(before_long_help = COMPARE_EXAMPLES)]
+    Compare(CompareArgs),
+    /// Run a scenario once for each value of a setting.
+    #[command(before_long_help = SWEEP_EXAMPLES)]
+    Sweep(SweepArgs),
+    /// Put the model of the GPU beside the measurements.
+    Calibrate(CalibrateArgs),
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct ListArgs {
+    /// How to print it.
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+/// Which scenario, and with what changes.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct Scenario {
+    /// The name of a scenario that comes with rota, or a TOML file.
+    #[arg(value_name = "SCENARIO")]
+    pub(crate) name: String,
+
+    /// Where randomness begins; the scenario's own if not given.
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+
+    /// Put a value over that of the scenario.
+    ///
+    /// KEY is a setting of the core, as in turn_min=50ms, or a path through the file, as in gpu.capacity=24GiB. In a
+    /// list of tables, such as [[job]], it stands for all of them.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = given)]
+    pub(crate) set: Vec<Given>,
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct SimArgs {
+    #[command(flatten)]
+    pub(crate) scenario: Scenario,
+
+    /// By which rules.
+    #[arg(long, value_name = "POLICY", default_value = "rota", long_help = POLICY_HELP)]
+    pub(crate) policy: Policy,
+
+    /// How to print it.
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+
+    /// Write a picture of who ran, waited and moved.
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) timeline: Option<PathBuf>,
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct CompareArgs {
+    #[command(flatten)]
+    pub(crate) scenario: Scenario,
+
+    /// How to print it.
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+
+    /// Write a picture of who ran, waited and moved under each.
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) timeline: Option<PathBuf>,
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct SweepArgs {
+    #[command(flatten)]
+    pub(crate) scenario: Scenario,
+
+    /// What to vary, and the values it takes. KEY is as with --set.
+    #[arg(long, value_name = "KEY=VALUE,VALUE,...", value_parser = vary)]
+    pub(crate) vary: Vary,
+
+    /// By which rules.
+    #[arg(long, value_name = "POLICY", default_value = "rota", long_help = POLICY_HELP)]
+    pub(crate) policy: Policy,
+
+    /// How to print it.
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct CalibrateArgs {
+    /// How to print it.
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+/// One key and its values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Vary {
+    pub(crate) key: String,
+    pub(crate) values: Vec<String>,
+}
+
+fn given(text: &str) -> Result<Given, String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() && !value.is_empty() => {
+            Ok(Given { key: key.into(), value: value.into() })
+        }
+        _ => Err("write KEY=VALUE, as in turn_min=50ms".into()),
+    }
+}
+
+fn vary(text: &str) -> Result<Vary, String> {
+    const VALUES_MAX: usize = 100;
+    let Given { key, value } = given(text).map_err(|_| "write KEY=VALUE,VALUE, as in turn_min=50ms,100ms")?;
+    let values: Vec<String> = value.split(',').map(|value| value.trim().to_owned()).collect();
+    if values.iter().any(String::is_empty) {
+        return Err("a value is empty; write KEY=VALUE,VALUE, as in turn_min=50ms,100ms".into());
+    }
+    if values.len() > VALUES_MAX {
+        return Err(format!("{} values are more than {VALUES_MAX}", values.len()));
+    }
+    Ok(Vary { key, values })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_values_are_told_apart() {
+        assert_eq!(given("a.b=1=2"), Ok(Given { key: "a.b".into(), value: "1=2".into() }));
+        assert!(given("a=").is_err() && given("=1").is_err() && given("a").is_err());
+        assert_eq!(vary("a=1, 2"), Ok(Vary { key: "a".into(), values: vec!["1".into(), "2".into()] }));
+        assert!(vary("a=1,,2").is_err() && vary("a").is_err());
+    }
+}

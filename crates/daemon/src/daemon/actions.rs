@@ -1,0 +1,71 @@
+//! What is done with what the core wants.
+
+use super::Daemon;
+use crate::executor::{Switch, SwitchTo, Work};
+use crate::reasons;
+use sched::{Action, Event, OpId, Outcome, TenantId};
+use serde_json::json;
+
+impl Daemon {
+    pub(super) fn act(&mut self, action: Action) {
+        match action {
+            Action::Freeze { op, tenant, scope } => self.switch(op, tenant, SwitchTo::Frozen(scope)),
+            Action::Thaw { op, tenant, slice } => self.switch(op, tenant, SwitchTo::Thawed(slice)),
+            Action::Slice { op, tenant, slice } => self.switch(op, tenant, SwitchTo::Sliced(slice)),
+            Action::Move { op, out, into, room, .. } => self.order(Work::Move { op, out, into, room }),
+            Action::Inspect { op, tenants } => self.order(Work::Inspect(op, tenants)),
+            Action::TurnBegins { tenant, .. } => self.turn_begins(tenant),
+            Action::TurnEnds { tenant, ran } => self.note("turn_end", tenant, json!({ "ran_ns": ran.0 })),
+            Action::Admit { tenant } => self.welcome(tenant),
+            Action::Queue { tenant, place, forecast, why } => {
+                self.keep_waiting(tenant, reasons::at_the_door(why, place, forecast));
+            }
+            Action::Refuse { tenant, why } => self.refuse(tenant, &reasons::words(why)),
+            Action::Grant { tenant, request } => self.grant(tenant, request),
+            Action::Deny { tenant, request, why } => self.deny_or_wait(tenant, request, why),
+            Action::End { tenant, why } => self.end(tenant, &why),
+            Action::Overdue { op } => {
+                let what = format!("action {op} of the core was not over by its deadline");
+                tracing::error!("{what}");
+                self.events.note("error", json!({ "what": what }));
+            }
+            // Nobody is latency-critical, no copies are kept of what is on the device, no grants are given ahead, and
+            // there is one GPU to be placed on: none of these is ever wanted of this daemon.
+            Action::WarmUp { .. }
+            | Action::HintMissed { .. }
+            | Action::Drop(_)
+            | Action::Reclaim { .. }
+            | Action::Place { .. } => tracing::debug!("not done here: {action:?}"),
+        }
+    }
+
+    fn switch(&mut self, op: OpId, tenant: TenantId, to: SwitchTo) {
+        match self.known.get(&tenant) {
+            Some(known) => {
+                let switch = Switch { op: Some(op), link: known.link.clone(), to };
+                self.switches.send(switch).expect("the executor outlives the main loop");
+            }
+            // It left in the same moment.
+            None => self.step(Event::Done { op, outcome: Outcome::Failed }),
+        }
+    }
+
+    fn turn_begins(&mut self, tenant: TenantId) {
+        let turns = self.core.describe(tenant, self.now()).map_or(0, |described| described.turns);
+        self.note("turn_begin", tenant, json!({ "turn": turns }));
+        if let Some(settings) = self.lengths.next() {
+            self.step(Event::Settings(Box::new(settings)));
+        }
+    }
+
+    /// Ends a program that could go on: without the daemon and without its page's word that its memory is there, it
+    /// ends itself and says why.
+    fn end(&mut self, tenant: TenantId, why: &str) {
+        let Some(known) = self.known.get(&tenant) else { return };
+        let what = format!("the program is ended: {why}");
+        tracing::error!("tenant {tenant}: {what}");
+        self.events.note_of(&known.link.who, "error", json!({ "what": what }));
+        known.link.grip.page().revoke_residency();
+        known.link.outgoing.hang_up();
+    }
+}

@@ -1,0 +1,122 @@
+//! What tenants want: turns for their channels, and memory. What cannot be true is not believed.
+
+use super::Daemon;
+use crate::executor::{Switch, SwitchTo, Work};
+use crate::reasons;
+use sched::{Bytes, Event, HandleId, Owned, RequestId, Short, Slice, TenantId};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use wire::{BLOCK_BYTES, FromDaemon, GrantId};
+
+/// What a tenant asked for and gives back.
+#[derive(Debug, Default)]
+pub(super) struct Demands {
+    /// Without an answer yet.
+    asked: BTreeMap<RequestId, Bytes>,
+    /// Frees that the mover has not finished.
+    frees_under_way: usize,
+    /// Denied while frees were under way: asked again after them.
+    again: Vec<RequestId>,
+}
+
+impl Daemon {
+    /// Whoever has channels takes turns: whether it has work for them is not seen.
+    pub(super) fn has_channels(&mut self, tenant: TenantId, present: bool) {
+        let Some(known) = self.known.get_mut(&tenant) else { return };
+        if std::mem::replace(&mut known.context, present) == present {
+            return;
+        }
+        if present {
+            let page = known.link.grip.page();
+            if page.frozen() && page.resident() {
+                // It was frozen when it gave up its last context, so this one was born frozen. Contexts begin thawed, those
+                // of tenants with memory away excepted.
+                let switch = Switch { op: None, link: known.link.clone(), to: SwitchTo::Thawed(Slice::Own) };
+                self.switches.send(switch).expect("the executor outlives the main loop");
+            }
+            self.step(Event::Context { tenant, present });
+            self.step(Event::Wants(tenant));
+        } else {
+            self.step(Event::Idle(tenant));
+            self.step(Event::Context { tenant, present });
+        }
+    }
+
+    pub(super) fn ask(&mut self, tenant: TenantId, request: RequestId, bytes: Bytes) {
+        if bytes == Bytes::ZERO || !bytes.0.is_multiple_of(BLOCK_BYTES) {
+            let reason = format!(
+                "{} bytes were asked for, which is not a multiple of {BLOCK_BYTES}, or nothing",
+                bytes.0
+            );
+            return self.deny(tenant, request, reason);
+        }
+        if let Some(known) = self.known.get_mut(&tenant) {
+            known.demands.asked.insert(request, bytes);
+        }
+        self.step(Event::Ask { tenant, request, bytes });
+    }
+
+    pub(super) fn grant(&mut self, tenant: TenantId, request: RequestId) {
+        if let Some(known) = self.known.get_mut(&tenant) {
+            known.demands.asked.remove(&request);
+        }
+        self.say(tenant, FromDaemon::Granted { grant: GrantId(request.0) });
+    }
+
+    /// Denies a request, unless the tenant has just freed something: a program that frees memory and asks for as much is
+    /// not out of memory because the mover has not let go of it yet.
+    pub(super) fn deny_or_wait(&mut self, tenant: TenantId, request: RequestId, why: Short) {
+        if let Some(known) = self.known.get_mut(&tenant) {
+            let demands = &mut known.demands;
+            let lacks_room = !matches!(why, Short::Malformed | Short::Unknown);
+            if lacks_room && demands.frees_under_way > 0 && demands.asked.contains_key(&request) {
+                demands.again.push(request);
+                return;
+            }
+            demands.asked.remove(&request);
+        }
+        self.deny(tenant, request, reasons::words(why));
+    }
+
+    pub(super) fn free(&mut self, tenant: TenantId, handles: Vec<HandleId>) {
+        if let Some(known) = self.known.get_mut(&tenant) {
+            known.demands.frees_under_way += 1;
+        }
+        self.order(Work::Forget(tenant, handles));
+    }
+
+    /// Handles are gone, the mover's import too.
+    pub(super) fn forgotten(&mut self, tenant: TenantId, handles: Vec<HandleId>) {
+        self.step(Event::Freed { tenant, handles });
+        let Some(known) = self.known.get_mut(&tenant) else { return };
+        let demands = &mut known.demands;
+        demands.frees_under_way -= 1;
+        if demands.frees_under_way > 0 {
+            return;
+        }
+        for request in std::mem::take(&mut demands.again) {
+            let asked = self.known.get(&tenant).and_then(|known| known.demands.asked.get(&request));
+            if let Some(&bytes) = asked {
+                self.step(Event::Ask { tenant, request, bytes });
+            }
+        }
+    }
+
+    fn deny(&self, tenant: TenantId, request: RequestId, reason: String) {
+        self.note("denied", tenant, json!({ "why": reason }));
+        self.say(tenant, FromDaemon::Denied { grant: GrantId(request.0), reason });
+    }
+
+    /// A tenant says that it used a grant for this handle. Believed only if that is so.
+    pub(super) fn claim(&mut self, request: RequestId, owned: Owned, bytes: Bytes, file: OwnedFd) {
+        if self.core.has_handle(owned) {
+            return self.put_out(owned.tenant, "it named a handle twice");
+        }
+        if self.core.has_grant(owned.tenant, request) != Some(bytes) {
+            return self.put_out(owned.tenant, "it used a grant that it does not have, or not of that size");
+        }
+        self.step(Event::Claimed { owned, request });
+        self.order(Work::Adopt(owned, bytes, file));
+    }
+}

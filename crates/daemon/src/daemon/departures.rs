@@ -1,0 +1,60 @@
+//! How tenants go: what they had counts until the driver has given it back.
+
+use super::Daemon;
+use crate::events::nanos;
+use crate::executor::Work;
+use sched::{Event, TenantId};
+use serde_json::json;
+use std::time::Instant;
+
+/// Deaths of which a part is still to be cleaned up.
+#[derive(Debug, Default)]
+pub(super) struct Dying {
+    closed: bool,
+    reaped: Option<Instant>,
+}
+
+impl Daemon {
+    /// A tenant died or hung up.
+    pub(super) fn leave(&mut self, tenant: TenantId, seen: Instant) {
+        self.note("left", tenant, json!({}));
+        self.known.remove(&tenant);
+        self.dying.entry(tenant).or_default();
+        self.order(Work::Reap(tenant, seen));
+        self.step(Event::Left(tenant));
+        self.end_job_of(tenant);
+    }
+
+    /// Its process is gone and its files are closed.
+    pub(super) fn closed(&mut self, tenant: TenantId) {
+        self.dying.entry(tenant).or_default().closed = true;
+        self.bury(tenant);
+    }
+
+    /// The mover has dropped what it had.
+    pub(super) fn reaped(&mut self, tenant: TenantId, seen: Instant) {
+        self.dying.entry(tenant).or_default().reaped = Some(seen);
+        self.bury(tenant);
+    }
+
+    fn bury(&mut self, tenant: TenantId) {
+        if let Some(Dying { closed: true, reaped: Some(seen) }) = self.dying.get(&tenant) {
+            self.events.note("reaped", json!({ "tenant": tenant.0, "took_ns": nanos(seen.elapsed()) }));
+            self.dying.remove(&tenant);
+            self.step(Event::Buried(tenant));
+        }
+    }
+
+    /// Someone who never had anything goes.
+    pub(super) fn leave_with_nothing(&mut self, tenant: TenantId) {
+        self.step(Event::Left(tenant));
+        self.step(Event::Buried(tenant));
+        self.end_job_of(tenant);
+    }
+
+    pub(super) fn end_job_of(&mut self, tenant: TenantId) {
+        if let Some(job) = self.jobs.leave(tenant) {
+            self.step(Event::JobOver(job));
+        }
+    }
+}

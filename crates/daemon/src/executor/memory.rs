@@ -1,0 +1,233 @@
+//! The thread that owns the mover: it knows where every handle is.
+
+use super::moves::Requests;
+use super::{Done, Link, Work, complain};
+use crate::events::{Events, nanos};
+use crate::names::{key, owned, owner, tenant};
+use mover::mover::Whereabouts;
+use mover::{Device, Mover, Owner, Reply};
+use sched::{Bytes, Outcome, Owned, TenantId};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+/// How often to look at an arena that grows.
+const ARENA_LOOK: Duration = Duration::from_millis(50);
+
+/// How often to look for an answer that is late: so long a program that was stopped and goes on waits for no reason.
+const LATE_LOOK: Duration = Duration::from_millis(10);
+
+/// See the module.
+pub struct Memory<D: Device> {
+    pub(super) mover: Mover<D>,
+    pub(super) links: BTreeMap<TenantId, Link>,
+    pub(super) replies: Receiver<Reply>,
+    pub(super) events: Events,
+    /// Handles that are neither here nor there because their tenant does not answer, as the core was told last.
+    pub(super) unsettled: BTreeMap<TenantId, BTreeSet<Owned>>,
+    commits: u64,
+}
+
+impl<D: Device> Memory<D> {
+    /// Owns `mover`; tenants' answers to moves come in through `replies`.
+    pub fn new(mover: Mover<D>, replies: Receiver<Reply>, events: Events) -> Self {
+        Self { mover, links: BTreeMap::new(), replies, events, unsettled: BTreeMap::new(), commits: 1 }
+    }
+
+    /// Works until told to stop, or until nobody listens.
+    pub fn run(mut self, work: &Receiver<Work>, report: &Sender<Done>) {
+        if let Err(cause) = self.mover.device_mut().attach() {
+            self.error(None, &format!("the executor cannot use the GPU: {cause}"));
+            return;
+        }
+        let mut arena_grows = true;
+        loop {
+            let mut done = Vec::new();
+            if arena_grows && !self.mover.arena_mut().is_growing() {
+                arena_grows = false;
+                done.push(Done::Arena(self.note_arena()));
+            }
+            let item = match self.patience(arena_grows) {
+                _ if !done.is_empty() => None,
+                Some(patience) => match work.recv_timeout(patience) {
+                    Ok(item) => Some(item),
+                    Err(RecvTimeoutError::Timeout) => None,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                },
+                None => match work.recv() {
+                    Ok(item) => Some(item),
+                    Err(_) => return,
+                },
+            };
+            self.take_late_answers();
+            match item {
+                Some(Work::Stop) => return,
+                Some(item) => done.extend(self.take_up(item)),
+                None => {}
+            }
+            done.extend(self.who_answered().map(Done::Answers));
+            for done in done {
+                if report.send(done).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// How long to wait for work, if there is something else to look at.
+    fn patience(&self, arena_grows: bool) -> Option<Duration> {
+        let late = (!self.unsettled.is_empty()).then_some(LATE_LOOK);
+        late.or(arena_grows.then_some(ARENA_LOOK))
+    }
+
+    fn take_up(&mut self, item: Work) -> Option<Done> {
+        match item {
+            Work::Join(tenant, link) => {
+                self.links.insert(tenant, link);
+                None
+            }
+            Work::Adopt(owned, bytes, file) => Some(Done::Adopted(owned, self.adopt(owned, bytes, file))),
+            Work::Forget(tenant, handles) => {
+                for &handle in &handles {
+                    // Unknown if a move under way was told first, or if it could not be adopted.
+                    let _ = self.mover.forget(key(Owned { tenant, handle }));
+                }
+                self.commit_if_whole(tenant);
+                Some(Done::Forgotten(tenant, handles))
+            }
+            Work::Move { op, out, into, room } => Some(Done::Action(op, self.exchange(&out, &into, room))),
+            Work::Inspect(op, tenants) => Some(Done::Action(op, self.inspect(&tenants))),
+            Work::Reap(tenant, seen) => {
+                self.mover.forget_owner(owner(tenant));
+                self.links.remove(&tenant);
+                self.unsettled.remove(&tenant);
+                Some(Done::Reaped(tenant, seen))
+            }
+            Work::Stop => None,
+        }
+    }
+
+    /// Answers that came after their move was given up still settle where those handles are.
+    fn take_late_answers(&mut self) {
+        if !self.unsettled.is_empty() {
+            self.mover.catch_up(&mut Requests(&self.links));
+        }
+        while let Ok(reply) = self.replies.try_recv() {
+            if let Some(owner) = self.mover.late(reply, &mut Requests(&self.links)) {
+                self.end(owner);
+            }
+        }
+    }
+
+    /// Tenants of which something has settled since the core was told.
+    fn who_answered(&mut self) -> impl Iterator<Item = TenantId> + use<D> {
+        let mut answered = Vec::new();
+        for tenant in self.unsettled.keys().copied().collect::<Vec<_>>() {
+            let now = self.unsettled_of(tenant);
+            if self.unsettled.get(&tenant) != Some(&now) {
+                answered.push(tenant);
+                self.commit_if_whole(tenant);
+                self.remember_unsettled(tenant, now);
+            }
+        }
+        answered.into_iter()
+    }
+
+    pub(super) fn remember_unsettled(&mut self, tenant: TenantId, unsettled: BTreeSet<Owned>) {
+        match unsettled.is_empty() {
+            true => self.unsettled.remove(&tenant),
+            false => self.unsettled.insert(tenant, unsettled),
+        };
+    }
+
+    pub(super) fn unsettled_of(&self, tenant: TenantId) -> BTreeSet<Owned> {
+        self.those_of(tenant, |at| matches!(at, Whereabouts::Leaving | Whereabouts::Returning)).collect()
+    }
+
+    fn those_of(&self, tenant: TenantId, at: impl Fn(Whereabouts) -> bool) -> impl Iterator<Item = Owned> {
+        let handles = self.mover.handles(owner(tenant)).into_iter();
+        handles.filter(move |held| at(held.whereabouts)).map(|held| owned(held.key))
+    }
+
+    fn adopt(&mut self, owned: Owned, bytes: Bytes, file: OwnedFd) -> bool {
+        match self.mover.adopt(key(owned), bytes.0, file) {
+            Ok(()) => true,
+            Err(cause) => {
+                let what = format!("a handle of {} bytes cannot be moved: {cause}", bytes.0);
+                self.error(Some(owned.tenant), &what);
+                false
+            }
+        }
+    }
+
+    fn inspect(&mut self, tenants: &[TenantId]) -> Outcome {
+        let (mut away, mut unsettled) = (Vec::new(), Vec::new());
+        for &tenant in tenants {
+            away.extend(self.those_of(tenant, |at| at == Whereabouts::Arena));
+            let now = self.unsettled_of(tenant);
+            unsettled.extend(now.iter().copied());
+            self.remember_unsettled(tenant, now);
+            self.commit_if_whole(tenant);
+        }
+        Outcome::Found { away, unsettled }
+    }
+
+    /// Is all of a tenant's memory on the device? A handle that is neither here nor there is not: its tenant may still
+    /// follow an order to unmap it.
+    fn is_whole(&self, tenant: TenantId) -> bool {
+        self.mover.handles(owner(tenant)).iter().all(|held| held.whereabouts == Whereabouts::Device)
+    }
+
+    /// Commits that a tenant's memory is there, if it is: from here on the tenant may go on without the daemon.
+    pub(super) fn commit_if_whole(&mut self, tenant: TenantId) {
+        let whole = self.is_whole(tenant);
+        let Some(link) = self.links.get(&tenant).filter(|_| whole) else { return };
+        let page = link.grip.page();
+        if !page.resident() {
+            self.commits += 1;
+            page.commit_residency(self.commits);
+        }
+    }
+
+    /// A tenant has memory under its addresses that is not its own, and could not be made to drop it: its program must
+    /// not go on. Hung up on with its residency revoked, it ends itself and says why.
+    pub(super) fn end(&self, owner: Owner) {
+        let tenant = tenant(owner);
+        self.error(Some(tenant), "its memory cannot be brought back or put right: the program is ended");
+        if let Some(link) = self.links.get(&tenant) {
+            link.outgoing.hang_up();
+        }
+    }
+
+    /// The arena is as large as it will be: says so, and how large that is.
+    fn note_arena(&mut self) -> Bytes {
+        let arena = self.mover.arena_mut();
+        let bytes = arena.ready_bytes();
+        if let Some(why) = arena.stopped().map(str::to_owned) {
+            self.error(None, &format!("the arena stays at {bytes} bytes: {why}"));
+        }
+        let took_ns = nanos(self.events.now());
+        self.events.note("arena_ready", json!({ "bytes": bytes, "took_ns": took_ns }));
+        Bytes(bytes)
+    }
+
+    pub(super) fn note(&self, event: &str, tenant: TenantId, fields: serde_json::Value) {
+        match self.links.get(&tenant) {
+            Some(link) => self.events.note_of(&link.who, event, fields),
+            None => self.events.note(event, json!({ "tenant": tenant.0 })),
+        }
+    }
+
+    pub(super) fn error(&self, tenant: Option<TenantId>, what: &str) {
+        match tenant.and_then(|tenant| self.links.get(&tenant)) {
+            Some(link) => complain(&self.events, &link.who, what),
+            None => {
+                let tenant = tenant.map(|tenant| tenant.0);
+                tracing::error!(tenant, "{what}");
+                self.events.note("error", json!({ "tenant": tenant, "what": what }));
+            }
+        }
+    }
+}

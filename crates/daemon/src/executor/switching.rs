@@ -1,0 +1,141 @@
+//! The thread that switches tenants off the GPU and back on.
+
+use super::{Done, Link, Switch, SwitchTo, complain, span};
+use crate::events::{Events, nanos};
+use crate::grip::GripError;
+use sched::{Outcome, Scope, Slice};
+use serde_json::json;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Instant;
+
+/// Does what it is told until nobody tells it anything any more.
+pub fn run(todo: &Receiver<Switch>, report: &Sender<Done>, events: &Events) {
+    for Switch { op, link, to } in todo {
+        let begin = Instant::now();
+        let switched = match to {
+            SwitchTo::Frozen(scope) => freeze(&link, scope, events),
+            SwitchTo::Thawed(slice) => thaw(&link, slice, events),
+            SwitchTo::Sliced(slice) => give_slice(&link, slice, events),
+        };
+        let outcome = match switched {
+            true => Outcome::Done { took: span(begin.elapsed()) },
+            false => Outcome::Failed,
+        };
+        if let Some(op) = op
+            && report.send(Done::Action(op, outcome)).is_err()
+        {
+            return;
+        }
+    }
+}
+
+fn freeze(link: &Link, scope: Scope, events: &Events) -> bool {
+    let begin = Instant::now();
+    match link.grip.freeze(scope) {
+        Ok(channels) => {
+            let scope = match scope {
+                Scope::Compute => "compute",
+                Scope::All => "all",
+            };
+            let fields = json!({ "took_ns": nanos(begin.elapsed()), "channels": channels, "scope": scope });
+            events.note_of(&link.who, "freeze", fields);
+            true
+        }
+        Err(cause) => failed("freeze", link, &cause, events),
+    }
+}
+
+fn thaw(link: &Link, slice: Slice, events: &Events) -> bool {
+    if !link.grip.page().resident() {
+        complain(events, &link.who, "not thawed, because not all of its memory is on the device");
+        return false;
+    }
+    // Without its slice it runs all the same, only beside others not as it should.
+    give_slice(link, slice, events);
+    let begin = Instant::now();
+    match link.grip.thaw() {
+        Ok(channels) => {
+            let fields = json!({ "took_ns": nanos(begin.elapsed()), "channels": channels });
+            events.note_of(&link.who, "thaw", fields);
+            true
+        }
+        Err(cause) => failed("thaw", link, &cause, events),
+    }
+}
+
+fn give_slice(link: &Link, slice: Slice, events: &Events) -> bool {
+    match link.grip.set_slice(slice) {
+        Ok(_) => true,
+        Err(cause) => failed("set the time slice", link, &cause, events),
+    }
+}
+
+fn failed(what: &str, link: &Link, cause: &GripError, events: &Events) -> bool {
+    match cause {
+        // Its death is told elsewhere.
+        GripError::Gone => {}
+        cause => complain(events, &link.who, &format!("cannot {what}: {cause}")),
+    }
+    if let GripError::Loose(_) = cause {
+        link.outgoing.hang_up();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::Who;
+    use crate::grip::Grip;
+    use crate::outgoing::Outgoing;
+    use crate::resource_manager::ResourceManager;
+    use sched::{OpId, TenantId};
+    use std::ffi::{c_int, c_ulong, c_void};
+    use std::os::fd::RawFd;
+    use std::sync::{Arc, mpsc};
+    use wire::{Connection, SharedPage};
+
+    /// Succeeds at everything.
+    fn willing(_: RawFd, _: c_ulong, argument: *mut c_void) -> c_int {
+        // SAFETY: the status of a control is the 32-bit word at byte 28.
+        unsafe { argument.cast::<u32>().add(7).write(0) };
+        0
+    }
+
+    fn link() -> (Link, Connection) {
+        let (daemon, tenant) = Connection::pair().unwrap();
+        let page = SharedPage::create(1).unwrap();
+        page.raise_channel_generation();
+        let grip = Grip::new(page, ResourceManager { ioctl: willing, owns: |_| true });
+        grip.report(1, vec![], vec![], vec![]).unwrap();
+        let who = Who { tenant: TenantId(1), pid: 1, job: "test".into() };
+        let outgoing = Outgoing::start(Arc::new(daemon)).unwrap();
+        (Link { who, grip: Arc::new(grip), outgoing }, tenant)
+    }
+
+    #[test]
+    fn each_is_reported_once_in_order_and_nobody_is_thawed_whose_memory_is_away() {
+        let (link, _tenant) = link();
+        let (switches, todo) = mpsc::channel();
+        let (report, done) = mpsc::channel();
+        let order = |op: Option<u64>, to| {
+            switches.send(Switch { op: op.map(OpId), link: link.clone(), to }).expect("there is a queue");
+        };
+        order(Some(1), SwitchTo::Frozen(Scope::All));
+        order(None, SwitchTo::Sliced(Slice::Own));
+        order(Some(2), SwitchTo::Thawed(Slice::Own));
+        link.grip.page().revoke_residency();
+        drop(switches);
+        run(&todo, &report, &Events::begin(None).unwrap());
+        drop(report);
+        let reported: Vec<(u64, bool)> = done
+            .iter()
+            .map(|done| match done {
+                Done::Action(op, outcome) => (op.0, outcome != Outcome::Failed),
+                other => panic!("reported {other:?}"),
+            })
+            .collect();
+        assert_eq!(reported, [(1, true), (2, false)]);
+        assert!(link.grip.page().frozen());
+    }
+}

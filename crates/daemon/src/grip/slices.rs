@@ -1,0 +1,70 @@
+//! Time slices: how long a tenant computes before the GPU looks for others.
+//!
+//! Only compute groups get another slice than the driver's; copies are short. The slice that a tenant had is kept in
+//! its page before the first change, so that the tenant can go back to it should the daemon be gone.
+
+use super::{COMPUTE, Grip, GripError, Reported};
+use channels::{Control as _, GroupAddress, Micros, RmControl};
+use sched::Slice;
+use std::os::fd::AsFd as _;
+use wire::ChannelGroup;
+
+/// What the driver gives compute groups, in case it does not say.
+const DRIVERS_OWN: Micros = Micros(2048);
+
+/// The slice to set. None for what the driver gives.
+const fn length(slice: Slice) -> Option<Micros> {
+    match slice {
+        Slice::Own => None,
+        Slice::Long => Some(Micros(20_000)),
+        Slice::Shortest => Some(Micros(1)),
+        Slice::Critical => Some(Micros(10_000)),
+        Slice::Guaranteed => Some(Micros(1_200)),
+    }
+}
+
+impl Grip {
+    /// Gives the tenant this slice from now on, also for groups that it makes later. Returns how many groups changed.
+    pub fn set_slice(&self, slice: Slice) -> Result<usize, GripError> {
+        self.while_stale(|| {
+            let mut reported = self.lock();
+            if reported.gone {
+                return Err(GripError::Gone);
+            }
+            if reported.slice == slice {
+                return Ok(0);
+            }
+            let count = self.give_slice(&reported, &reported.groups, slice)?;
+            reported.slice = slice;
+            Ok(count)
+        })
+    }
+
+    /// Sets the slice of these groups. Nothing is sent for a tenant that has always had its own.
+    pub(super) fn give_slice<'a>(
+        &self,
+        reported: &Reported,
+        groups: impl IntoIterator<Item = &'a ChannelGroup>,
+        slice: Slice,
+    ) -> Result<usize, GripError> {
+        let mut count = 0;
+        for group in groups.into_iter().filter(|group| group.engine == COMPUTE) {
+            let file = reported.files.get(&group.file).ok_or(GripError::UnknownFile(group.file))?;
+            let control = RmControl::through(file.as_fd(), self.manager.ioctl);
+            let address = GroupAddress { client: group.client, group: group.group };
+            let length = match (length(slice), self.page.slice_us()) {
+                (Some(length), Some(_)) => length,
+                (Some(length), None) => {
+                    let own = control.time_slice(address).ok().filter(|own| own.0 > 0).unwrap_or(DRIVERS_OWN);
+                    self.page.set_slice_us(own.0);
+                    length
+                }
+                (None, Some(own)) => Micros(own),
+                (None, None) => continue,
+            };
+            control.set_time_slice(address, length)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+}

@@ -1,0 +1,285 @@
+//! The books: every change to a tenant goes through [`Core::update`], which keeps the sums and lines of its GPU true.
+
+use super::{Core, Due};
+use crate::job::{Gang, JobHere};
+use crate::policies::{self, Rank, Standing};
+use crate::tenant::{Grip, Phase, Tenant};
+use crate::{Bytes, GpuId, JobId, TenantId, Time, UserId};
+
+/// What a GPU's books need to know of a tenant.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Footprint {
+    counted: bool,
+    residue: Bytes,
+    held: Bytes,
+    fixed: Bytes,
+    away: Bytes,
+    unsettled: Bytes,
+    asked: Bytes,
+    piece: Bytes,
+    active: bool,
+    running: bool,
+    awake: bool,
+    dozing: bool,
+    arriving: bool,
+    critical: bool,
+}
+
+impl Footprint {
+    fn of(tenant: &Tenant) -> Self {
+        let counted = tenant.phase != Phase::Queued;
+        let thawed = tenant.context && tenant.grip == Grip::Thawed;
+        let dozes = !tenant.is_active() && !tenant.paused;
+        Self {
+            counted,
+            residue: if counted { tenant.residue } else { Bytes::ZERO },
+            held: tenant.on_device(),
+            fixed: tenant.fixed + tenant.granted_sum,
+            away: tenant.away,
+            unsettled: tenant.unsettled,
+            asked: tenant.asked_sum,
+            piece: if tenant.whole_bytes() > Bytes::ZERO { tenant.piece_max } else { Bytes::ZERO },
+            active: tenant.is_active(),
+            running: tenant.may_run(),
+            awake: thawed && !dozes,
+            dozing: thawed && dozes,
+            arriving: tenant.phase == Phase::Arriving,
+            critical: tenant.critical,
+        }
+    }
+}
+
+impl Core {
+    /// Changes a tenant, and the books with it. Its GPU will be looked at.
+    pub(super) fn update<R>(&mut self, id: TenantId, change: impl FnOnce(&mut Tenant) -> R) -> Option<R> {
+        let tenant = self.tenants.get_mut(id)?;
+        let before = Footprint::of(tenant);
+        let result = change(tenant);
+        let after = Footprint::of(tenant);
+        let (gpu, job) = (tenant.gpu, tenant.job);
+        if before != after {
+            self.rebook(id, gpu, job, &before, &after);
+        }
+        self.relist(id);
+        self.concerned.insert(gpu);
+        Some(result)
+    }
+
+    /// Puts a new tenant on the books. False if its number is taken or too large.
+    pub(super) fn book(&mut self, id: TenantId, tenant: Tenant) -> bool {
+        let (gpu, job, after) = (tenant.gpu, tenant.job, Footprint::of(&tenant));
+        if !self.tenants.insert(id, tenant) {
+            return false;
+        }
+        self.rebook(id, gpu, job, &Footprint::default(), &after);
+        self.concerned.insert(gpu);
+        true
+    }
+
+    /// Strikes a tenant off the books.
+    pub(super) fn unbook(&mut self, id: TenantId) -> Option<Tenant> {
+        let tenant = self.tenants.get(id)?;
+        let (gpu, job, before) = (tenant.gpu, tenant.job, Footprint::of(tenant));
+        self.rebook(id, gpu, job, &before, &Footprint::default());
+        let tenant = self.tenants.remove(id)?;
+        let books = self.gpu_mut(gpu);
+        if let Some(rank) = tenant.in_line {
+            books.line.remove(&(rank, id));
+        }
+        if let Some(key) = tenant.in_way {
+            books.way.remove(&(key, id));
+        }
+        self.due.remove(&(tenant.not_before, Due::Tenant(id)));
+        self.concerned.insert(gpu);
+        Some(tenant)
+    }
+
+    fn rebook(&mut self, id: TenantId, gpu: GpuId, job: JobId, before: &Footprint, after: &Footprint) {
+        self.arena_needed = self.arena_needed + after.away + after.unsettled - before.away - before.unsettled;
+        let books = self.gpus.get_mut(&gpu).expect("a tenant's GPU is there");
+        books.residues = books.residues + after.residue - before.residue;
+        books.held = books.held + after.held - before.held;
+        books.fixed = books.fixed + after.fixed - before.fixed;
+        books.away = books.away + after.away - before.away;
+        books.asked = books.asked + after.asked - before.asked;
+        books.tenants = books.tenants + u32::from(after.counted) - u32::from(before.counted);
+        let (size_before, size_after) = (before.held + before.away, after.held + after.away);
+        for (line, was, is) in
+            [(&mut books.sizes, size_before, size_after), (&mut books.pieces, before.piece, after.piece)]
+        {
+            if was != is {
+                let listed = |bytes: Bytes| (bytes > Bytes::ZERO).then_some((bytes, id));
+                replace(line, listed(was), listed(is));
+            }
+        }
+        for (line, was, is) in [
+            (&mut books.running, before.running, after.running),
+            (&mut books.awake, before.awake, after.awake),
+            (&mut books.dozing, before.dozing, after.dozing),
+        ] {
+            if was != is {
+                set(line, id, is);
+            }
+        }
+        if (before.asked > Bytes::ZERO) != (after.asked > Bytes::ZERO) {
+            set(&mut books.asking, id, after.asked > Bytes::ZERO);
+        }
+        if before.arriving != after.arriving {
+            set(&mut books.arriving, id, after.arriving);
+        }
+        if before.critical != after.critical {
+            set(&mut books.critical, id, after.critical);
+        }
+        let wanting = |footprint: &Footprint| u32::from(footprint.critical && footprint.active);
+        books.critical_wanting = books.critical_wanting + wanting(after) - wanting(before);
+        books.active = books.active + u32::from(after.active) - u32::from(before.active);
+        let Some(job) = self.jobs.get_mut(job) else { return };
+        let here = job.here.entry(gpu).or_default();
+        let was_active = here.active > 0;
+        here.tenants = here.tenants + u32::from(after.counted) - u32::from(before.counted);
+        // Those who are latency-critical take no share of the turns.
+        let sharing = |footprint: &Footprint| u32::from(footprint.active && !footprint.critical);
+        here.active = here.active + sharing(after) - sharing(before);
+        here.bytes = here.bytes + after.residue + size_after - before.residue - size_before;
+        let is_active = here.active > 0;
+        if *here == JobHere::default() {
+            job.here.remove(&gpu);
+        }
+        if was_active != is_active {
+            books.weigh(job.terms.user, u64::from(job.terms.weight), is_active);
+        }
+    }
+
+    /// Puts a tenant where it belongs in the lines of its GPU, or nowhere.
+    pub(super) fn relist(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get(id) else { return };
+        let gpu = tenant.gpu;
+        let standing = self.standing(tenant);
+        let rank = policies::rank(&self.settings, &standing);
+        let line = self.belongs_in_line(id, tenant).then_some(rank);
+        let way = (tenant.could_go() > Bytes::ZERO).then(|| (make_way(tenant), rank));
+        let (was_line, was_way) = (tenant.in_line, tenant.in_way);
+        if (line, way) == (was_line, was_way) {
+            return;
+        }
+        let tenant = self.tenants.get_mut(id).expect("it was there above");
+        (tenant.in_line, tenant.in_way) = (line, way);
+        let books = self.gpu_mut(gpu);
+        if line != was_line {
+            replace(&mut books.line, was_line.map(|rank| (rank, id)), line.map(|rank| (rank, id)));
+        }
+        if way != was_way {
+            replace(&mut books.way, was_way.map(|key| (key, id)), way.map(|key| (key, id)));
+        }
+        self.concerned.insert(gpu);
+    }
+
+    /// Does a tenant wait for a turn that it may have now?
+    fn belongs_in_line(&self, id: TenantId, tenant: &Tenant) -> bool {
+        if tenant.phase != Phase::Here || !tenant.is_active() || tenant.not_before > self.now {
+            return false;
+        }
+        if tenant.is_unsettled() {
+            // It does not answer: a turn would keep the GPU from everybody.
+            return false;
+        }
+        let books = self.gpu_of(tenant.gpu);
+        if books.turn.is_some_and(|turn| turn.tenant == id) {
+            return false;
+        }
+        // Whoever is latency-critical and whole runs at any time, without a turn, unless it is being given one.
+        if tenant.critical
+            && tenant.is_whole()
+            && tenant.asked.is_empty()
+            && books.incoming != Some(id)
+            && self.fellows_are_whole(tenant)
+        {
+            return false;
+        }
+        match self.gang_of(tenant) {
+            Some(job) => job.gang == Gang::Apart && self.lead(job) == Some(id),
+            None => true,
+        }
+    }
+
+    /// How a tenant stands, for the policy.
+    pub(super) fn standing(&self, tenant: &Tenant) -> Standing {
+        Standing {
+            critical: tenant.critical,
+            priority: tenant.priority,
+            queued_at: tenant.queued_at,
+            due: tenant.slo.map(|slo| tenant.queued_at + slo),
+            virtual_time: tenant.virtual_time,
+        }
+    }
+
+    /// Keeps a tenant out of line until then.
+    pub(super) fn postpone(&mut self, id: TenantId, until: Time) {
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        let before = std::mem::replace(&mut tenant.not_before, until);
+        self.due.remove(&(before, Due::Tenant(id)));
+        if until > self.now {
+            self.due.insert((until, Due::Tenant(id)));
+        }
+        self.relist(id);
+    }
+
+    /// The rate at which a tenant's virtual time goes while it has the GPU: the more weight its user and job have, and the
+    /// fewer they are, the slower. As a fraction.
+    pub(super) fn virtual_rate(&self, tenant: &Tenant) -> (u64, u64) {
+        let Some(job) = self.jobs.get(tenant.job) else { return (1, 1) };
+        let books = self.gpu_of(tenant.gpu);
+        let user_weight = u64::from(self.users.get(&job.terms.user).copied().unwrap_or(1));
+        let job_weight = u64::from(job.terms.weight);
+        let siblings = books.users.get(&job.terms.user).copied().unwrap_or(0).max(job_weight);
+        let members = u64::from(job.here(tenant.gpu).active.max(1));
+        (siblings.saturating_mul(members), user_weight.saturating_mul(job_weight).max(1))
+    }
+}
+
+impl crate::gpu::Gpu {
+    /// A job with this weight wants turns from now on, or no longer.
+    pub(super) fn weigh(&mut self, user: UserId, weight: u64, wants: bool) {
+        let sum = self.users.entry(user).or_default();
+        if wants {
+            *sum += weight;
+        } else {
+            *sum = sum.checked_sub(weight).expect("what was put on the scales");
+        }
+        if *sum == 0 {
+            self.users.remove(&user);
+        }
+    }
+}
+
+/// Who makes room first: the highest.
+fn make_way(tenant: &Tenant) -> u8 {
+    match () {
+        () if tenant.critical => 0,
+        () if tenant.paused => 3,
+        () if !tenant.is_active() => 2,
+        () => 1,
+    }
+}
+
+fn set<T: Ord>(all: &mut std::collections::BTreeSet<T>, item: T, present: bool) {
+    if present {
+        all.insert(item);
+    } else {
+        all.remove(&item);
+    }
+}
+
+fn replace<T: Ord>(all: &mut std::collections::BTreeSet<T>, before: Option<T>, after: Option<T>) {
+    if let Some(before) = before {
+        all.remove(&before);
+    }
+    if let Some(after) = after {
+        all.insert(after);
+    }
+}
+
+/// The line of one GPU, for the other files: who is first.
+pub(super) fn first(line: &std::collections::BTreeSet<(Rank, TenantId)>) -> Option<TenantId> {
+    line.first().map(|&(_, tenant)| tenant)
+}

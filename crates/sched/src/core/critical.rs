@@ -1,0 +1,249 @@
+//! Latency-critical tenants: the mode a GPU is in while one is active, and hints.
+//!
+//! In that mode exactly one best-effort tenant runs, on the shortest slice. A hint takes it off some time ahead of a
+//! request; it comes back when the request is served, or when nothing came.
+
+use super::Core;
+use crate::gpu::Hold;
+use crate::hints::Plan;
+use crate::tenant::{Grip, Tenant};
+use crate::{Action, GpuId, Missed, Ratio, Slice, Span, TenantId, Time};
+
+/// Hints that wait on one GPU.
+const HOLDS_MAX: usize = 64;
+
+/// However long a request takes: so long best-effort work is held back for it at most.
+const HOLD_MAX: Span = Span::from_millis(500);
+
+impl Core {
+    /// A latency-critical tenant began or ended a request.
+    pub(super) fn critical_stirred(&mut self, id: TenantId, wants: bool) {
+        let Some(gpu) = self.tenants.get(id).map(|tenant| tenant.gpu) else { return };
+        let until = self.now + self.settings.lc_linger;
+        self.gpu_mut(gpu).critical_until = until;
+        if wants {
+            self.request_came(gpu, id);
+        } else {
+            self.request_served(gpu, id);
+        }
+    }
+
+    /// On while somebody latency-critical has work, and for some time after: changing it costs.
+    pub(super) fn set_critical_mode(&mut self, gpu: GpuId) {
+        let now = self.now;
+        let books = self.gpu_mut(gpu);
+        books.critical_mode = books.critical_wanting > 0 || now < books.critical_until;
+        self.expire_holds(gpu);
+    }
+
+    /// The slice of the best-effort tenant that runs: the shortest, unless best-effort work gets less than its share.
+    pub(super) fn slice_beside_critical(&self, gpu: GpuId) -> Slice {
+        let critical = self.gpu_of(gpu).critical.iter().filter_map(|&id| self.tenants.get(id));
+        let busy: u32 = critical.filter(|tenant| tenant.is_active()).map(|tenant| tenant.busy.0).sum();
+        let crowded = Ratio(busy) > self.settings.be_guarantee.rest() && self.measured_critical(gpu);
+        if crowded { Slice::Guaranteed } else { Slice::Shortest }
+    }
+
+    /// Has anybody said how busy the latency-critical tenants are? Until then all count as fully busy, which says nothing.
+    fn measured_critical(&self, gpu: GpuId) -> bool {
+        let mut critical = self.gpu_of(gpu).critical.iter().filter_map(|&id| self.tenants.get(id));
+        critical.any(|tenant| tenant.measured)
+    }
+
+    /// Is best-effort work held back now?
+    pub(super) fn holds_back(&self, gpu: GpuId) -> bool {
+        let books = self.gpu_of(gpu);
+        // Whoever is off already stays off if it would have to go again before it had come back.
+        let ahead = if books.held_since.is_some() { self.costs.freeze + self.costs.thaw } else { Span::ZERO };
+        books.holds.iter().any(|hold| hold.from <= self.now + ahead)
+    }
+
+    pub(super) fn hint(&mut self, id: TenantId, within: Span) {
+        let Some(tenant) = self.tenants.get(id) else { return };
+        let gpu = tenant.gpu;
+        let able = able(tenant);
+        match self.plan_hold(gpu, id, within, able) {
+            Ok(Some(hold)) => {
+                let books = self.gpu_mut(gpu);
+                books.holds.push(hold);
+                books.critical_until = books.critical_until.max(hold.until);
+                self.concerned.insert(gpu);
+            }
+            // The same request, hinted once more.
+            Ok(None) => {}
+            Err(why) => {
+                if let Some(tenant) = self.tenants.get_mut(id) {
+                    tenant.hints.missed();
+                }
+                self.actions.push(Action::HintMissed { tenant: id, why });
+            }
+        }
+    }
+
+    fn plan_hold(
+        &mut self,
+        gpu: GpuId,
+        id: TenantId,
+        within: Span,
+        able: bool,
+    ) -> Result<Option<Hold>, Missed> {
+        if !able {
+            return Err(Missed::Unable);
+        }
+        let (now, lead) = (self.now, self.settings.hint_lead);
+        let books = self.gpu_of(gpu);
+        if books.holds.len() >= HOLDS_MAX {
+            return Err(Missed::Distrusted);
+        }
+        if !books.guarantee.allows(now, within.min(lead) + lead, self.settings.be_guarantee) {
+            return Err(Missed::Guarantee);
+        }
+        if within < self.costs.freeze && self.someone_runs(gpu) {
+            return Err(Missed::Late);
+        }
+        let tenant = self.tenants.get_mut(id).ok_or(Missed::Unable)?;
+        let plan = tenant.hints.plan(now, within, lead)?;
+        let hold = |plan: Plan| Hold {
+            tenant: id,
+            from: plan.freeze_at,
+            expect: plan.expect,
+            until: plan.until,
+            came: false,
+            honoured: false,
+        };
+        Ok(plan.map(hold))
+    }
+
+    /// Is there best-effort work that would have to go off first?
+    fn someone_runs(&self, gpu: GpuId) -> bool {
+        let running = self.gpu_of(gpu).running.iter().filter_map(|&id| self.tenants.get(id));
+        running.into_iter().any(|tenant| !tenant.critical && tenant.may_run())
+    }
+
+    fn request_came(&mut self, gpu: GpuId, id: TenantId) {
+        let now = self.now;
+        let ready = !self.someone_runs(gpu);
+        let books = self.gpu_mut(gpu);
+        let hinted = books.holds.iter_mut().filter(|hold| hold.tenant == id && !hold.came);
+        let Some(hold) = hinted.min_by_key(|hold| hold.expect) else {
+            if let Some(tenant) = self.tenants.get_mut(id) {
+                tenant.hints.came(now, ready);
+            }
+            return;
+        };
+        hold.came = true;
+        hold.from = hold.from.min(now);
+        hold.until = now + HOLD_MAX;
+        if let Some(tenant) = self.tenants.get_mut(id) {
+            tenant.hints.came(now, ready);
+        }
+        if !ready {
+            self.actions.push(Action::HintMissed { tenant: id, why: Missed::Unfrozen });
+        }
+    }
+
+    fn request_served(&mut self, gpu: GpuId, id: TenantId) {
+        let now = self.now;
+        let over = |hold: &Hold| hold.tenant == id && (hold.came || hold.expect <= now);
+        // A request that came while another one was served was seen by nobody: it is served too.
+        let unseen: Vec<Hold> =
+            self.gpu_of(gpu).holds.iter().filter(|hold| over(hold) && !hold.came).copied().collect();
+        self.gpu_mut(gpu).holds.retain(|hold| !over(hold));
+        for hold in unseen {
+            if let Some(tenant) = self.tenants.get_mut(id) {
+                tenant.hints.came_meanwhile();
+            }
+            self.report_unhonoured(&hold);
+        }
+    }
+
+    /// Nobody was off in time, and the request did not say so either.
+    fn report_unhonoured(&mut self, hold: &Hold) {
+        if !hold.honoured {
+            self.actions.push(Action::HintMissed { tenant: hold.tenant, why: Missed::Unfrozen });
+        }
+    }
+
+    /// Hints of those who cannot run any more, whatever comes.
+    fn drop_vain_holds(&mut self, gpu: GpuId) {
+        let vain = |hold: &Hold| !self.tenants.get(hold.tenant).is_some_and(able);
+        let vain: Vec<Hold> = self.gpu_of(gpu).holds.iter().filter(|hold| vain(hold)).copied().collect();
+        for hold in vain {
+            self.gpu_mut(gpu).holds.retain(|other| *other != hold);
+            let Some(tenant) = self.tenants.get_mut(hold.tenant).filter(|_| !hold.came) else { continue };
+            tenant.hints.withdrawn();
+            self.actions.push(Action::HintMissed { tenant: hold.tenant, why: Missed::Unable });
+        }
+    }
+
+    /// Hints that nothing followed.
+    fn expire_holds(&mut self, gpu: GpuId) {
+        let now = self.now;
+        self.drop_vain_holds(gpu);
+        if self.gpu_of(gpu).holds.iter().any(|hold| hold.until <= now) {
+            let (over, rest) = self.gpu_of(gpu).holds.iter().copied().partition(|hold| hold.until <= now);
+            let over: Vec<Hold> = over;
+            self.gpu_mut(gpu).holds = rest;
+            for hold in over {
+                let Some(tenant) = self.tenants.get_mut(hold.tenant).filter(|_| !hold.came) else { continue };
+                if tenant.wants {
+                    tenant.hints.came_meanwhile();
+                } else {
+                    let held_for = now.since(hold.from);
+                    tenant.hints.expired(now);
+                    // Whoever lets others stand still pays for it as if it had run.
+                    self.charge_to(hold.tenant, held_for);
+                }
+                self.report_unhonoured(&hold);
+            }
+        }
+        let held = self.holds_back(gpu);
+        let books = self.gpu_mut(gpu);
+        match (books.held_since, held) {
+            (None, true) => books.held_since = Some(now),
+            (Some(since), false) => {
+                books.guarantee.hold(since, now);
+                books.held_since = None;
+                books.warmed = false;
+            }
+            _ => {}
+        }
+    }
+
+    /// Best-effort work is off: whoever hinted gets its context loaded.
+    pub(super) fn warm_up(&mut self, gpu: GpuId) {
+        if !self.holds_back(gpu) || self.someone_runs(gpu) {
+            return;
+        }
+        let now = self.now;
+        for hold in &mut self.gpu_mut(gpu).holds {
+            hold.honoured |= hold.from <= now;
+        }
+        if self.gpu_of(gpu).warmed {
+            return;
+        }
+        let next =
+            self.gpu_of(gpu).holds.iter().filter(|hold| !hold.came).min_by_key(|hold| hold.expect).copied();
+        let next = next.filter(|hold| self.tenants.get(hold.tenant).is_some_and(able));
+        if let Some(hold) = next.filter(|hold| hold.from <= now) {
+            self.gpu_mut(gpu).warmed = true;
+            self.actions.push(Action::WarmUp { tenant: hold.tenant });
+        }
+    }
+
+    pub(super) fn drop_hold_of(&mut self, id: TenantId) {
+        let Some(gpu) = self.tenants.get(id).map(|tenant| tenant.gpu) else { return };
+        self.gpu_mut(gpu).holds.retain(|hold| hold.tenant != id);
+    }
+
+    /// When a hold begins or ends next.
+    pub(super) fn next_hold(&self, gpu: GpuId) -> Option<Time> {
+        let holds = self.gpu_of(gpu).holds.iter();
+        holds.flat_map(|hold| [hold.from, hold.until]).filter(|&at| at > self.now).min()
+    }
+}
+
+/// Could a tenant use the GPU at once, so that a hint of it means anything?
+fn able(tenant: &Tenant) -> bool {
+    tenant.critical && tenant.is_whole() && !tenant.paused && tenant.context && tenant.grip == Grip::Thawed
+}

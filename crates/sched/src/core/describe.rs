@@ -1,0 +1,78 @@
+//! How things are, for people.
+
+use super::Core;
+use crate::tenant::Phase;
+use crate::{Bytes, Described, GpuId, GpuView, Span, State, TenantId, Time};
+
+impl Core {
+    /// How a tenant is, for people.
+    pub fn describe(&self, id: TenantId, now: Time) -> Option<Described> {
+        let tenant = self.tenants.get(id)?;
+        let books = self.gpus.get(&tenant.gpu)?;
+        let running = tenant.may_run() && tenant.is_whole();
+        let state = match () {
+            () if tenant.phase == Phase::Queued => State::Queued,
+            () if tenant.moving => State::Moving,
+            () if tenant.paused => State::Paused,
+            () if !tenant.context => State::Joined,
+            () if running => State::Running,
+            () if tenant.away > Bytes::ZERO || tenant.is_unsettled() => State::Away,
+            () => State::Frozen,
+        };
+        let has_turn = books.turn.is_some_and(|turn| turn.tenant == id);
+        let waits = tenant.phase != Phase::Here || (tenant.is_active() && !has_turn && !running);
+        Some(Described {
+            state,
+            resident: tenant.resident,
+            away: tenant.away,
+            turns: tenant.turns,
+            waiting: if waits { now.since(tenant.since) } else { Span::ZERO },
+            forecast: self.forecast(id, now),
+            hints: tenant.hints.counts(),
+        })
+    }
+
+    /// How long until this tenant's next turn begins, as far as can be said now.
+    ///
+    /// Those before it in line have their turns first, each as long as its move makes it. What they have on the device
+    /// they keep until then, since whoever was on last makes room.
+    pub fn forecast(&self, id: TenantId, now: Time) -> Option<Span> {
+        let tenant = self.tenants.get(id)?;
+        let books = self.gpus.get(&tenant.gpu)?;
+        if books.turn.is_some_and(|turn| turn.tenant == id) {
+            return None;
+        }
+        let place = tenant.in_line?;
+        let mut wait = self.cost_of(tenant);
+        let mut ahead = Span::ZERO;
+        if let Some(turn) = books.turn.filter(|_| books.incoming != Some(id)) {
+            wait += Span(turn.until.0.saturating_sub(now.0).min(self.settings.turn_max.0));
+        }
+        if books.incoming == Some(id) {
+            return Some(wait);
+        }
+        for &(_, other) in books.line.range(..(place, id)) {
+            let Some(other) = self.tenants.get(other) else { continue };
+            let cost = self.cost_of(other);
+            ahead += cost + self.turn_length(other);
+        }
+        Some(wait + ahead)
+    }
+
+    /// How a GPU is, for people.
+    pub fn gpu(&self, gpu: GpuId) -> Option<GpuView> {
+        let books = self.gpus.get(&gpu)?;
+        Some(GpuView {
+            capacity: books.spec.capacity,
+            used: books.held + books.residues + books.departed_bytes(true) + books.departed_bytes(false),
+            unmanaged: books.unmanaged,
+            running: books.turn.map(|turn| turn.tenant),
+            critical: books.critical_mode,
+        })
+    }
+
+    /// Arena bytes in use and in all.
+    pub fn arena(&self) -> (Bytes, Bytes) {
+        (self.arena_needed + self.copies_sum, self.arena)
+    }
+}

@@ -1,0 +1,306 @@
+//! What comes of actions: completions, and deadlines that pass without one.
+
+use super::{Core, OpKind};
+use crate::gpu::Moving;
+use crate::tenant::{Grip, Spot};
+use crate::{Action, Bytes, GpuId, OpId, Outcome, Owned, Span, TenantId};
+use std::collections::BTreeSet;
+
+impl Core {
+    /// An action is over. One that was given up, or whose tenant is gone, changes nothing.
+    pub(super) fn done(&mut self, op: OpId, outcome: Outcome) {
+        let Some(kind) = self.strike(op) else { return };
+        match kind {
+            OpKind::Freeze(tenant) => self.froze(tenant, op, took(&outcome)),
+            OpKind::Thaw(tenant, slice) => self.thawed(tenant, op, slice, took(&outcome)),
+            OpKind::Slice(tenant, slice) => {
+                let (good, later) = (took(&outcome).is_some(), self.later());
+                self.update(tenant, |tenant| {
+                    if tenant.slicing == Some(op) {
+                        tenant.slicing = None;
+                        if good {
+                            tenant.slice = slice;
+                        } else {
+                            tenant.grip_retry = later;
+                        }
+                    }
+                });
+            }
+            OpKind::Move(gpu) => self.moved(gpu, op, outcome),
+            OpKind::Inspect(tenants) => self.found(op, tenants, outcome),
+        }
+    }
+
+    /// An action is not over by its deadline. What it may have done is not known.
+    pub(super) fn overdue(&mut self, op: OpId) {
+        let Some(kind) = self.strike(op) else { return };
+        self.actions.push(Action::Overdue { op });
+        let later = self.later();
+        match kind {
+            // It may be running: before anything else it is frozen, once more.
+            OpKind::Freeze(id) | OpKind::Thaw(id, _) => {
+                let gripped = self.tenants.get(id).is_some_and(|tenant| {
+                    matches!(tenant.grip, Grip::Freezing(open, _) | Grip::Thawing(open, _) if open == op)
+                });
+                if gripped {
+                    let thawing = matches!(kind, OpKind::Thaw(..));
+                    self.update(id, |tenant| {
+                        tenant.grip = Grip::Thawed;
+                        if !thawing {
+                            tenant.grip_retry = later;
+                        }
+                    });
+                    if thawing {
+                        self.turn_failed(id);
+                    }
+                }
+            }
+            OpKind::Slice(id, _) => {
+                self.update(id, |tenant| {
+                    if tenant.slicing == Some(op) {
+                        tenant.slicing = None;
+                        tenant.grip_retry = later;
+                    }
+                });
+            }
+            OpKind::Move(gpu) => self.move_lost(gpu, op),
+            OpKind::Inspect(tenants) => self.inspect_again(op, tenants),
+        }
+    }
+
+    fn froze(&mut self, id: TenantId, op: OpId, took: Option<Span>) {
+        let Some(tenant) = self.tenants.get(id) else { return };
+        let Grip::Freezing(open, scope) = tenant.grip else { return };
+        if open != op {
+            return;
+        }
+        let (gpu, later) = (tenant.gpu, self.later());
+        let Some(took) = took else {
+            // Whoever cannot be frozen keeps the GPU that long.
+            self.update(id, |tenant| {
+                tenant.grip = Grip::Thawed;
+                tenant.grip_retry = later;
+            });
+            return;
+        };
+        self.update(id, |tenant| tenant.grip = Grip::Frozen(scope));
+        self.concern_fellows(id);
+        learn(&mut self.costs.freeze, took);
+        self.add_cost(gpu, took);
+    }
+
+    fn thawed(&mut self, id: TenantId, op: OpId, slice: crate::Slice, took: Option<Span>) {
+        let Some(tenant) = self.tenants.get(id) else { return };
+        let Grip::Thawing(open, scope) = tenant.grip else { return };
+        if open != op {
+            return;
+        }
+        let (gpu, later) = (tenant.gpu, self.later());
+        let Some(took) = took else {
+            self.update(id, |tenant| {
+                tenant.grip = Grip::Frozen(scope);
+                tenant.grip_retry = later;
+            });
+            self.turn_failed(id);
+            return;
+        };
+        self.update(id, |tenant| {
+            tenant.grip = Grip::Thawed;
+            tenant.slice = slice;
+        });
+        learn(&mut self.costs.thaw, took);
+        self.add_cost(gpu, took);
+        if self.gpu_of(gpu).incoming == Some(id)
+            && self.tenants.get(id).is_some_and(|tenant| tenant.is_whole())
+        {
+            self.begin_turn(gpu, id);
+        }
+    }
+
+    /// A tenant could not be put on.
+    fn turn_failed(&mut self, id: TenantId) {
+        let Some(gpu) = self.tenants.get(id).map(|tenant| tenant.gpu) else { return };
+        let books = self.gpu_of(gpu);
+        let is_main = books.incoming == Some(id) || books.turn.is_some_and(|turn| turn.tenant == id);
+        if books.filler.is_some_and(|(filler, _)| filler == id) {
+            self.stop_filler(gpu);
+        }
+        if is_main || self.tenants.get(id).is_some_and(|tenant| self.is_in_gang_together(tenant)) {
+            self.give_up_on(gpu, id);
+        }
+    }
+
+    fn moved(&mut self, gpu: GpuId, op: OpId, outcome: Outcome) {
+        let Some(moving) = self.end_move(gpu, op) else { return };
+        let (out, into, unsettled, took) = match outcome {
+            Outcome::Moved { out, into, unsettled, took } => (out, into, unsettled, Some(took)),
+            _ => (Vec::new(), Vec::new(), Vec::new(), None),
+        };
+        let (out, into): (BTreeSet<_>, BTreeSet<_>) = (out.into_iter().collect(), into.into_iter().collect());
+        let unsettled: BTreeSet<_> = unsettled.into_iter().collect();
+        let stuck_until = self.now + self.settings.deadlines.retry.times(10);
+        let (mut bytes_out, mut bytes_in, mut stuck) = (Bytes::ZERO, Bytes::ZERO, false);
+        for &(owned, bytes) in &moving.out {
+            if out.contains(&owned) {
+                self.put(owned, Spot::Arena);
+                bytes_out += bytes;
+            } else if unsettled.contains(&owned) {
+                self.put(owned, Spot::Unsettled);
+            } else {
+                stuck = true;
+                self.change_handle(owned, |held| held.stuck_until = stuck_until);
+            }
+        }
+        for &(owned, bytes) in &moving.into {
+            if into.contains(&owned) {
+                self.put(owned, Spot::Device);
+                bytes_in += bytes;
+            } else if unsettled.contains(&owned) {
+                self.put(owned, Spot::Returning);
+            }
+        }
+        if stuck {
+            let books = self.gpu_mut(gpu);
+            books.stuck_until = stuck_until;
+        }
+        if let Some(took) = took {
+            self.add_cost(gpu, took);
+            self.learn_bandwidth(bytes_out, bytes_in, took);
+            if moving.whom.is_some() && moving.whom == self.gpu_of(gpu).turn.map(|turn| turn.tenant) {
+                self.grew(gpu, took);
+            }
+        }
+        if bytes_out + bytes_in == Bytes::ZERO {
+            let later = self.later();
+            self.gpu_mut(gpu).move_retry = later;
+            if let Some(id) = moving.whom {
+                self.give_up_on(gpu, id);
+            }
+        }
+        self.concerned.insert(gpu);
+    }
+
+    /// Nobody knows what became of a move: what it was about may be here or there until somebody has looked.
+    fn move_lost(&mut self, gpu: GpuId, op: OpId) {
+        let Some(moving) = self.end_move(gpu, op) else { return };
+        let mut tenants = BTreeSet::new();
+        for &(owned, _) in moving.out.iter().chain(&moving.into) {
+            self.put(owned, Spot::Unsettled);
+            tenants.insert(owned.tenant);
+        }
+        let alive = tenants.into_iter().filter(|&id| self.tenants.get(id).is_some()).collect();
+        // Also if all have left meanwhile: a move that nobody waits for may still be under way.
+        let looking = self.inspect(alive);
+        self.gpu_mut(gpu).looking = Some(looking);
+    }
+
+    fn end_move(&mut self, gpu: GpuId, op: OpId) -> Option<Moving> {
+        let books = self.gpus.get_mut(&gpu)?;
+        let moving = books.moving.take_if(|moving| moving.op == op)?;
+        for id in
+            moving.out.iter().chain(&moving.into).map(|(owned, _)| owned.tenant).collect::<BTreeSet<_>>()
+        {
+            self.update(id, |tenant| tenant.moving = false);
+            self.concern_fellows(id);
+        }
+        Some(moving)
+    }
+
+    /// A handle is here or there from now on.
+    fn put(&mut self, owned: Owned, spot: Spot) {
+        self.forget_copy(owned);
+        self.update(owned.tenant, |tenant| {
+            tenant.change(owned.handle, |held| {
+                held.spot = spot;
+                held.clean = false;
+            })
+        });
+    }
+
+    /// Asks where the handles of these tenants are.
+    pub(super) fn inspect(&mut self, tenants: Vec<TenantId>) -> OpId {
+        let deadline = self.now + self.settings.deadlines.movement;
+        let op = self.begin(OpKind::Inspect(tenants.clone()), deadline);
+        self.actions.push(Action::Inspect { op, tenants });
+        op
+    }
+
+    /// An inspection was in vain.
+    fn inspect_again(&mut self, op: OpId, mut tenants: Vec<TenantId>) {
+        tenants.retain(|&id| self.tenants.contains(id));
+        let looks = self.gpus.iter().find(|(_, books)| books.looking == Some(op)).map(|(&gpu, _)| gpu);
+        if tenants.is_empty() && looks.is_none() {
+            return;
+        }
+        let again = self.inspect(tenants);
+        if let Some(gpu) = looks {
+            self.gpu_mut(gpu).looking = Some(again);
+        }
+    }
+
+    fn found(&mut self, op: OpId, tenants: Vec<TenantId>, outcome: Outcome) {
+        let Outcome::Found { away, unsettled } = outcome else {
+            self.inspect_again(op, tenants);
+            return;
+        };
+        for (&gpu, books) in &mut self.gpus {
+            if books.looking.take_if(|looking| *looking == op).is_some() {
+                self.concerned.insert(gpu);
+            }
+        }
+        let (away, unsettled): (BTreeSet<_>, BTreeSet<_>) =
+            (away.into_iter().collect(), unsettled.into_iter().collect());
+        for id in tenants {
+            // While it moves, the move itself will say.
+            let Some(tenant) = self.tenants.get(id).filter(|tenant| !tenant.moving) else { continue };
+            let handles: Vec<_> = tenant.handles.iter().map(|(&handle, held)| (handle, held.spot)).collect();
+            for (handle, before) in handles {
+                let owned = super::owned(id, handle);
+                let spot = match () {
+                    () if unsettled.contains(&owned) && matches!(before, Spot::Arena | Spot::Returning) => {
+                        Spot::Returning
+                    }
+                    () if unsettled.contains(&owned) => Spot::Unsettled,
+                    () if away.contains(&owned) => Spot::Arena,
+                    () => Spot::Device,
+                };
+                if spot != before {
+                    self.put(owned, spot);
+                }
+            }
+        }
+    }
+
+    /// How fast the bus is, from a move. Small ones say nothing.
+    fn learn_bandwidth(&mut self, out: Bytes, into: Bytes, took: Span) {
+        let took = took.less(self.costs.per_move);
+        if took == Span::ZERO {
+            return;
+        }
+        let rate = |bytes: Bytes| crate::units::scale(bytes.0, 1_000_000_000, took.0);
+        // The slower way decides how long both take, so only that one is known.
+        let decides = out.at(self.costs.out_per_second) >= into.at(self.costs.in_per_second);
+        let (bytes, known) = match decides {
+            true => (out, &mut self.costs.out_per_second),
+            false => (into, &mut self.costs.in_per_second),
+        };
+        if bytes >= LEARNT_FROM {
+            *known = (*known / 4 * 3 + rate(bytes) / 4).max(1);
+        }
+    }
+}
+
+/// Moves of less say more about handles than about the bus.
+const LEARNT_FROM: Bytes = Bytes::from_mib(64);
+
+fn took(outcome: &Outcome) -> Option<Span> {
+    match outcome {
+        Outcome::Done { took } => Some(*took),
+        _ => None,
+    }
+}
+
+/// Three quarters of what was known and one quarter of what was seen.
+fn learn(known: &mut Span, seen: Span) {
+    known.0 = known.0 / 4 * 3 + seen.0 / 4;
+}

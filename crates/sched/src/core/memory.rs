@@ -1,0 +1,252 @@
+//! Memory: what is asked for, granted, used and given back, and what is done when the arena fills up.
+
+use super::{Core, owned};
+use crate::pressure::{self, Pressure, Subject};
+use crate::tenant::{Held, Phase, Spot};
+use crate::{Action, Bytes, Class, GpuId, HandleId, Owned, RequestId, Short, TenantId, Time, WhenFull};
+
+/// Requests of one tenant at a time: one for each of its threads that allocates.
+const REQUESTS_MAX: usize = 4_096;
+
+impl Core {
+    pub(super) fn ask(&mut self, id: TenantId, request: RequestId, bytes: Bytes) {
+        let Some(tenant) = self.tenants.get(id) else { return };
+        let (gpu, was_active) = (tenant.gpu, tenant.is_active());
+        let taken = tenant.asked.contains_key(&request) || tenant.granted.contains_key(&request);
+        let own = tenant.whole_bytes() + tenant.asked_sum + bytes;
+        let usable = self.gpu_of(gpu).usable(self.settings.headroom);
+        let job = self.jobs.get(tenant.job);
+        let limit = job.and_then(|job| job.terms.memory_max);
+        let waits = job.is_some_and(|job| job.terms.when_full == WhenFull::Wait);
+        let never = match limit {
+            _ if tenant.phase != Phase::Here => Some(Short::Unknown),
+            _ if bytes == Bytes::ZERO || taken || tenant.asked.len() >= REQUESTS_MAX => {
+                Some(Short::Malformed)
+            }
+            Some(limit) if own + tenant.residue > limit => {
+                Some(Short::Limit { wanted: own + tenant.residue, limit })
+            }
+            _ if own > usable => Some(Short::Device { wanted: own, usable }),
+            _ => None,
+        };
+        let now_not = || self.not_now(gpu, id, bytes).filter(|_| !waits);
+        if let Some(why) = never.or_else(now_not) {
+            self.actions.push(Action::Deny { tenant: id, request, why });
+            return;
+        }
+        self.update(id, |tenant| {
+            tenant.asked.insert(request, bytes);
+            tenant.asked_sum += bytes;
+        });
+        self.became_active(id, was_active);
+    }
+
+    /// Why a request cannot be granted now, even if there were room on the device.
+    fn not_now(&self, gpu: GpuId, id: TenantId, bytes: Bytes) -> Option<Short> {
+        let tenant = self.tenants.get(id)?;
+        let books = self.gpu_of(gpu);
+        let job = self.jobs.get(tenant.job)?;
+        let wanted = job.here(gpu).bytes + bytes;
+        if let Some(limit) = job.terms.memory_max.filter(|&limit| wanted > limit) {
+            return Some(Short::Limit { wanted, limit });
+        }
+        let usable = books.usable(self.settings.headroom);
+        if self.pressure >= Pressure::Refusing && books.short_of(bytes, self.settings.headroom) > Bytes::ZERO
+        {
+            return Some(Short::Pressure);
+        }
+        self.too_much(gpu, usable, bytes)
+    }
+
+    /// Could what everybody has, and so much more in one piece, take turns with so much of the device? With device and
+    /// arena both full nothing could move any more: two of the largest tenants' pieces must always find a place.
+    pub(super) fn too_much(&self, gpu: GpuId, usable: Bytes, more: Bytes) -> Option<Short> {
+        let books = self.gpu_of(gpu);
+        let wanted = books.everything() + more;
+        let limit = self.settings.overcommit_max.of_bytes(books.spec.capacity);
+        if wanted > limit {
+            return Some(Short::Together { wanted, limit });
+        }
+        // The arena is for all GPUs: what the others have there, or would have, is not to be had here.
+        let elsewhere: Bytes = self
+            .gpus
+            .iter()
+            .filter(|&(&other, _)| other != gpu)
+            .map(|(_, books)| books.everything().less(books.usable(self.settings.headroom)))
+            .sum();
+        let limit = usable + self.arena.less(elsewhere);
+        let largest = books.pieces.last().map_or(Bytes::ZERO, |&(bytes, _)| bytes).max(more);
+        let slack = if wanted > usable { Bytes(largest.0.saturating_mul(2)) } else { Bytes::ZERO };
+        (wanted > usable && wanted + slack > limit)
+            .then_some(Short::Together { wanted: wanted + slack, limit })
+    }
+
+    /// Grants requests while there is room, those of whoever has the turn before the others'. Once anybody's memory is
+    /// away, only whoever has the turn grows: what others got now would have to go before their turn.
+    pub(super) fn grant(&mut self, gpu: GpuId) {
+        let books = self.gpu_of(gpu);
+        if books.asking.is_empty() {
+            return;
+        }
+        let main = books.incoming.or(books.turn.map(|turn| turn.tenant));
+        let crowded = books.away > Bytes::ZERO || books.moving.is_some();
+        let asking = if crowded { &books.critical } else { &books.asking };
+        let others = asking.iter().copied().filter(|&id| Some(id) != main && books.asking.contains(&id));
+        let others: Vec<_> = others.collect();
+        for id in main.into_iter().chain(others) {
+            // In the order they were asked; one that does not fit holds back the later ones, or it would starve.
+            while let Some((request, bytes)) =
+                self.tenants.get(id).and_then(|tenant| tenant.asked.first_key_value())
+            {
+                let (request, bytes) = (*request, *bytes);
+                if bytes > self.gpu_of(gpu).room(self.settings.headroom)
+                    || self.not_now(gpu, id, bytes).is_some()
+                {
+                    break;
+                }
+                self.update(id, |tenant| {
+                    tenant.asked.remove(&request);
+                    tenant.asked_sum -= bytes;
+                    tenant.granted.insert(request, bytes);
+                    tenant.granted_sum += bytes;
+                    tenant.piece_max = tenant.piece_max.max(bytes);
+                });
+                self.actions.push(Action::Grant { tenant: id, request });
+            }
+        }
+    }
+
+    /// What a tenant asks for and could get if there were room on the device.
+    pub(super) fn grantable(&self, id: TenantId) -> Bytes {
+        let Some(tenant) = self.tenants.get(id).filter(|tenant| !tenant.asked.is_empty()) else {
+            return Bytes::ZERO;
+        };
+        let (_, &first) = tenant.asked.first_key_value().expect("it is not empty");
+        let may_have = |bytes: &Bytes| self.not_now(tenant.gpu, id, *bytes).is_none();
+        [tenant.asked_sum, first].into_iter().find(may_have).unwrap_or_default()
+    }
+
+    pub(super) fn claim(&mut self, claimed: Owned, request: RequestId) {
+        let Owned { tenant: id, handle } = claimed;
+        let Some(bytes) = self.has_grant(id, request).filter(|_| !self.has_handle(claimed)) else { return };
+        self.update(id, |tenant| {
+            tenant.granted.remove(&request);
+            tenant.granted_sum -= bytes;
+            let held = Held {
+                bytes,
+                spot: Spot::Device,
+                adopted: false,
+                pinned: false,
+                clean: false,
+                stuck_until: Time::ZERO,
+            };
+            tenant.insert(handle, held);
+        });
+    }
+
+    pub(super) fn take_back(&mut self, id: TenantId, request: RequestId) {
+        let was_active = self.tenants.get(id).is_some_and(|tenant| tenant.is_active());
+        self.update(id, |tenant| {
+            if let Some(bytes) = tenant.granted.remove(&request) {
+                tenant.granted_sum -= bytes;
+            }
+            // A request that is still waiting is not wanted any more.
+            if let Some(bytes) = tenant.asked.remove(&request) {
+                tenant.asked_sum -= bytes;
+            }
+        });
+        self.became_active(id, was_active);
+    }
+
+    pub(super) fn free(&mut self, id: TenantId, handles: &[HandleId]) {
+        for &handle in handles {
+            self.update(id, |tenant| tenant.remove(handle));
+            self.forget_copy(owned(id, handle));
+        }
+    }
+
+    pub(super) fn set_clean(&mut self, copied: Owned, clean: bool) {
+        let Some(held) = self.handle(copied).copied() else { return };
+        let clean = clean && held.spot == Spot::Device;
+        self.update(copied.tenant, |tenant| tenant.change(copied.handle, |held| held.clean = clean));
+        self.forget_copy(copied);
+        if clean {
+            self.copies.insert(copied, held.bytes);
+            self.copies_sum += held.bytes;
+        }
+    }
+
+    pub(super) fn forget_copy(&mut self, copied: Owned) {
+        if let Some(bytes) = self.copies.remove(&copied) {
+            self.copies_sum -= bytes;
+        }
+    }
+
+    /// Drops clean copies until so much of the arena is free, except those of what is about to go there. Returns whether
+    /// it is.
+    pub(super) fn clear_arena(&mut self, bytes: Bytes, going: &[(Owned, Bytes)]) -> bool {
+        let mut dropped = Vec::new();
+        // Moves that are under way have their place already.
+        let promised: Bytes =
+            self.gpus.values().filter_map(|books| books.moving.as_ref()).map(|moving| moving.to_arena).sum();
+        let bytes = bytes + promised;
+        while self.arena_needed + self.copies_sum + bytes > self.arena {
+            let is_going = |copied: &Owned| going.iter().any(|(owned, _)| owned == copied);
+            let Some(&copied) = self.copies.keys().find(|copied| !is_going(copied)) else { break };
+            self.forget_copy(copied);
+            if let Some(tenant) = self.tenants.get_mut(copied.tenant) {
+                tenant.change(copied.handle, |held| held.clean = false);
+            }
+            dropped.push(copied);
+        }
+        if !dropped.is_empty() {
+            self.actions.push(Action::Drop(dropped));
+        }
+        self.arena_needed + self.copies_sum + bytes <= self.arena
+    }
+
+    /// Answers to how full the arena is: first nobody comes in, then grants shrink, then nobody grows, and only then one
+    /// has to end.
+    pub(super) fn mind_pressure(&mut self) {
+        let before = self.pressure;
+        self.pressure = pressure::level(self.arena_needed, self.arena, before);
+        if self.pressure >= Pressure::Shrinking && before < Pressure::Shrinking {
+            self.clear_arena(Bytes(self.arena.0 / 8), &[]);
+            let unused = self.tenants.iter().filter(|(_, tenant)| !tenant.granted.is_empty());
+            let reclaim: Vec<_> = unused.map(|(tenant, _)| Action::Reclaim { tenant }).collect();
+            self.actions.extend(reclaim);
+        }
+        if self.pressure < before {
+            self.concerned.extend(self.gpus.keys());
+        }
+        if self.arena_needed > self.arena {
+            // It shrank below what is in it.
+            self.clear_arena(Bytes::ZERO, &[]);
+            self.end_someone(None);
+        }
+    }
+
+    /// Ends whoever the rule names, among all or among those of one GPU, unless somebody is about to end already.
+    pub(super) fn end_someone(&mut self, gpu: Option<GpuId>) {
+        if self.ending.is_some() || self.now < self.end_not_before {
+            return;
+        }
+        let subjects = self.tenants.iter().filter(|(_, tenant)| {
+            gpu.is_none_or(|gpu| gpu == tenant.gpu) && tenant.whole_bytes() > Bytes::ZERO
+        });
+        let subjects = subjects.map(|(id, tenant)| Subject {
+            tenant: id,
+            class: if tenant.critical { Class::LatencyCritical } else { Class::BestEffort },
+            priority: tenant.priority,
+            paused: tenant.paused,
+            whole: tenant.whole_bytes(),
+            arrived: tenant.arrived,
+        });
+        if let Some((tenant, why)) = pressure::whom_to_end(subjects) {
+            self.ending = Some(tenant);
+            // What it leaves behind has to be used first, before another one ends.
+            self.end_not_before = self.now + self.settings.deadlines.movement;
+            self.actions.push(Action::End { tenant, why });
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! What is left to do on a GPU so that exactly those run who should.
+//!
+//! Whoever runs and should not is frozen; whoever should and is not whole gets its memory, and those whose next turn is
+//! furthest away make just enough room; whoever should run, is whole and is frozen is thawed. Each look issues what can
+//! be done at once; the rest follows when completions come in.
+
+use super::{Core, OpKind};
+use crate::gpu::Moving;
+use crate::tenant::{Grip, Spot};
+use crate::{Action, Bytes, GpuId, Owned, Scope, Slice, Span, TenantId, Time};
+use std::collections::BTreeSet;
+
+/// Who has to give what, so that there is enough room.
+struct Room {
+    out: Vec<(Owned, Bytes)>,
+    /// Those among them who may still be running.
+    unfrozen: BTreeSet<TenantId>,
+    freed: Bytes,
+}
+
+impl Core {
+    pub(super) fn reconcile(&mut self, gpu: GpuId) {
+        let leaving = self.gpu_of(gpu).leaving.clone();
+        self.mind_memory(gpu);
+        let changed: Vec<_> = leaving.symmetric_difference(&self.gpu_of(gpu).leaving).copied().collect();
+        changed.into_iter().for_each(|id| self.concern_fellows(id));
+        let target = self.target(gpu);
+        self.freeze_the_others(gpu, &target);
+        self.thaw_those(gpu, &target);
+        self.warm_up(gpu);
+    }
+
+    /// Who should be running now, and on which slice.
+    pub(super) fn target(&self, gpu: GpuId) -> Vec<(TenantId, Slice)> {
+        let books = self.gpu_of(gpu);
+        let mut target = Vec::new();
+        let can = |id: TenantId| {
+            let tenant = self.tenants.get(id);
+            tenant.is_some_and(|tenant| tenant.context && !tenant.paused && !self.makes_way(id, tenant))
+        };
+        for &id in &books.critical {
+            if can(id) && self.tenants.get(id).is_some_and(|tenant| tenant.is_whole()) {
+                target.push((id, Slice::Critical));
+            }
+        }
+        let held_back = self.holds_back(gpu);
+        if let Some(main) = books.incoming.or(books.turn.map(|turn| turn.tenant)).filter(|&main| can(main)) {
+            let critical = self.tenants.get(main).is_some_and(|tenant| tenant.critical);
+            let fellows = self.fellows(gpu, main);
+            let slice = match () {
+                () if critical => Slice::Critical,
+                // A gang counts as one, but two of the shortest would only switch.
+                () if books.critical_mode && !fellows.is_empty() => Slice::Guaranteed,
+                () if books.critical_mode => self.slice_beside_critical(gpu),
+                () if books.filler.is_some() || !fellows.is_empty() => Slice::Long,
+                () => Slice::Own,
+            };
+            if critical || !held_back {
+                for id in std::iter::once(main).chain(fellows).filter(|&id| can(id)) {
+                    if target.iter().all(|&(other, _)| other != id) {
+                        target.push((id, slice));
+                    }
+                }
+            }
+        }
+        if let Some((filler, _)) = books.filler.filter(|&(filler, _)| can(filler) && !books.critical_mode) {
+            target.push((filler, Slice::Long));
+        }
+        target
+    }
+
+    fn freeze_the_others(&mut self, gpu: GpuId, target: &[(TenantId, Slice)]) {
+        let books = self.gpu_of(gpu);
+        let held_back = self.holds_back(gpu);
+        let owner = books.turn.map(|turn| turn.tenant);
+        let mut freeze = Vec::new();
+        // While nobody has or gets the turn, whoever is idle is in nobody's way, unless its memory is.
+        let vacant = self.is_vacant(gpu);
+        let others = books.dozing.iter().take_while(|_| !vacant);
+        let in_the_way = books.dozing.iter().take_while(|_| vacant && self.somebody_leaves());
+        let in_the_way =
+            in_the_way.filter(|&&id| self.tenants.get(id).is_some_and(|tenant| self.makes_way(id, tenant)));
+        for &id in books.awake.iter().chain(others).chain(in_the_way) {
+            let Some(tenant) = self.tenants.get(id) else { continue };
+            if tenant.grip_retry <= self.now && target.iter().all(|&(target, _)| target != id) {
+                // Held back for a moment, its copies may go on; whoever makes way for others may have to move.
+                let briefly = held_back && owner == Some(id) && !self.makes_way(id, tenant);
+                freeze.push((id, if briefly { Scope::Compute } else { Scope::All }));
+            }
+        }
+        for &id in &books.leaving {
+            let is_part = self
+                .tenants
+                .get(id)
+                .is_some_and(|t| t.grip == Grip::Frozen(Scope::Compute) && t.grip_retry <= self.now);
+            if is_part {
+                freeze.push((id, Scope::All));
+            }
+        }
+        for (tenant, scope) in freeze {
+            let deadline = self.now + self.settings.deadlines.grip;
+            let op = self.begin(OpKind::Freeze(tenant), deadline);
+            self.update(tenant, |tenant| tenant.grip = Grip::Freezing(op, scope));
+            self.actions.push(Action::Freeze { op, tenant, scope });
+        }
+    }
+
+    /// Has nobody the turn, nor is about to have it?
+    pub(super) fn is_vacant(&self, gpu: GpuId) -> bool {
+        let books = self.gpu_of(gpu);
+        books.turn.is_none() && books.incoming.is_none() && !books.critical_mode
+    }
+
+    /// Does anybody have to go because its memory is needed, here or on another GPU of a gang?
+    fn somebody_leaves(&self) -> bool {
+        self.gpus.values().any(|books| !books.leaving.is_empty())
+    }
+
+    fn thaw_those(&mut self, gpu: GpuId, target: &[(TenantId, Slice)]) {
+        for &(id, slice) in target {
+            let books = self.gpu_of(gpu);
+            let Some(tenant) = self.tenants.get(id) else { continue };
+            if !tenant.is_whole() || tenant.grip_retry > self.now || !self.fellows_are_ready(tenant) {
+                continue;
+            }
+            // Beside somebody latency-critical only one best-effort tenant runs at a time: two short slices would only
+            // switch. Otherwise the next one may begin while the last one is taken off.
+            let others_run =
+                books.running.iter().any(|other| target.iter().all(|(target, _)| target != other));
+            let two_short = slice == Slice::Shortest && self.another_is_short(gpu, id);
+            if two_short || (others_run && books.critical_mode && !tenant.critical) {
+                continue;
+            }
+            let deadline = self.now + self.settings.deadlines.grip;
+            match tenant.grip {
+                Grip::Frozen(scope) => {
+                    let op = self.begin(OpKind::Thaw(id, slice), deadline);
+                    self.update(id, |tenant| {
+                        tenant.grip = Grip::Thawing(op, scope);
+                        tenant.slice = slice;
+                    });
+                    self.actions.push(Action::Thaw { op, tenant: id, slice });
+                }
+                Grip::Thawed => {
+                    if self.gpu_of(gpu).incoming == Some(id) {
+                        self.begin_turn(gpu, id);
+                    }
+                    let tenant = self.tenants.get(id).expect("it was there above");
+                    let matters =
+                        tenant.slice != slice && !(slice == Slice::Own && tenant.slice == Slice::Long);
+                    if matters && tenant.slicing.is_none() {
+                        let op = self.begin(OpKind::Slice(id, slice), deadline);
+                        self.update(id, |tenant| tenant.slicing = Some(op));
+                        self.actions.push(Action::Slice { op, tenant: id, slice });
+                    }
+                }
+                Grip::Freezing(..) | Grip::Thawing(..) => {}
+            }
+        }
+    }
+
+    /// Does somebody else run on the shortest slice, or may?
+    fn another_is_short(&self, gpu: GpuId, id: TenantId) -> bool {
+        let others = self.gpu_of(gpu).running.iter().filter(|&&other| other != id);
+        others.filter_map(|&other| self.tenants.get(other)).any(|other| other.slice == Slice::Shortest)
+    }
+
+    /// Makes room for whoever is to run, and brings in what it has away.
+    fn mind_memory(&mut self, gpu: GpuId) {
+        self.gpu_mut(gpu).leaving.clear();
+        let books = self.gpu_of(gpu);
+        if books.moving.is_some() || books.looking.is_some() || books.move_retry > self.now {
+            return;
+        }
+        let headroom = self.settings.headroom;
+        let over = books.short_of(Bytes::ZERO, headroom);
+        let main = books.incoming.or(books.turn.map(|turn| turn.tenant));
+        let needs = main.and_then(|id| self.tenants.get(id)).map_or(Bytes::ZERO, |tenant| tenant.away);
+        let grows = main.map_or(Bytes::ZERO, |id| self.grantable(id));
+        if over == Bytes::ZERO && needs == Bytes::ZERO && grows == Bytes::ZERO {
+            self.gpu_mut(gpu).starved_since = None;
+            return;
+        }
+        let short = |wanted: Bytes| books.short_of(wanted, headroom);
+        if short(needs + grows) > Bytes::ZERO && books.burials_pending() {
+            // What the dead held is free in a moment: better than moving more than would be needed then.
+            return;
+        }
+        if let Some(id) = main
+            && needs > Bytes::ZERO
+            && self.tenants.get(id).is_some_and(|tenant| tenant.is_unsettled())
+        {
+            self.give_up_on(gpu, id);
+            return;
+        }
+        let mut room = self.make_room(gpu, main, short(needs + grows));
+        if room.freed < short(needs + grows) && grows > Bytes::ZERO {
+            // Not enough to grow: then at least enough to run.
+            room = self.make_room(gpu, main, short(needs));
+        }
+        let short = short(needs);
+        if room.freed < short {
+            if let Some(id) = main.filter(|_| needs > Bytes::ZERO) {
+                self.give_up_on(gpu, id);
+                return;
+            }
+            if over > Bytes::ZERO && main.is_some() {
+                // Others took so much of the device that whoever runs must go too.
+                room = self.make_room(gpu, None, over);
+            }
+        }
+        if room.out.is_empty() && (needs == Bytes::ZERO || short > Bytes::ZERO) {
+            return;
+        }
+        self.move_or_wait(gpu, main, room);
+    }
+
+    /// Moves, if all concerned are off the GPU; otherwise sees to it that they go.
+    fn move_or_wait(&mut self, gpu: GpuId, main: Option<TenantId>, room: Room) {
+        if !room.unfrozen.is_empty() {
+            // Also those who are off already: they must not come back meanwhile.
+            self.gpu_mut(gpu).leaving = room.out.iter().map(|(owned, _)| owned.tenant).collect();
+            return;
+        }
+        let dirty = room.out.iter().filter(|(owned, _)| self.handle(*owned).is_some_and(|held| !held.clean));
+        let to_arena: Bytes = dirty.map(|&(_, bytes)| bytes).sum();
+        let into: Vec<_> = main.map_or_else(Vec::new, |id| self.away_of(id));
+        let from_arena: Bytes = into.iter().map(|&(_, bytes)| bytes).sum();
+        // What comes in gives up its place in the arena as it comes.
+        let more = to_arena.less(from_arena);
+        if more > Bytes::ZERO && !self.clear_arena(more, &room.out) {
+            self.starve(gpu, main);
+            return;
+        }
+        let books = self.gpu_of(gpu);
+        let free = books.room(self.settings.headroom);
+        let out_sum: Bytes = room.out.iter().map(|&(_, bytes)| bytes).sum();
+        let took = out_sum.at(self.costs.out_per_second).max(from_arena.at(self.costs.in_per_second));
+        let deadline = self.now + self.settings.deadlines.movement + took.times(4);
+        let op = self.begin(OpKind::Move(gpu), deadline);
+        let concerned: BTreeSet<_> = room.out.iter().chain(&into).map(|(owned, _)| owned.tenant).collect();
+        for &id in &concerned {
+            self.update(id, |tenant| tenant.moving = true);
+        }
+        let names = |all: &[(Owned, Bytes)]| all.iter().map(|&(owned, _)| owned).collect();
+        self.actions.push(Action::Move { op, gpu, out: names(&room.out), into: names(&into), room: free });
+        let books = self.gpu_mut(gpu);
+        books.starved_since = None;
+        let to_arena = to_arena.less(from_arena);
+        books.moving = Some(Moving { op, out: room.out, into, landing: from_arena, to_arena, whom: main });
+    }
+
+    fn away_of(&self, id: TenantId) -> Vec<(Owned, Bytes)> {
+        let Some(tenant) = self.tenants.get(id) else { return Vec::new() };
+        let away = tenant.handles.iter().filter(|(_, held)| held.spot == Spot::Arena);
+        away.map(|(&handle, held)| (super::owned(id, handle), held.bytes)).collect()
+    }
+
+    /// Handles to move out so that `bytes` become free: of those whose next turn is furthest away, just enough, and those
+    /// first that need no copying.
+    fn make_room(&self, gpu: GpuId, main: Option<TenantId>, bytes: Bytes) -> Room {
+        let books = self.gpu_of(gpu);
+        let mut room = Room { out: Vec::new(), unfrozen: BTreeSet::new(), freed: Bytes::ZERO };
+        let kept = main.map(|main| self.fellows(gpu, main)).unwrap_or_default();
+        let for_critical =
+            main.is_none_or(|main| self.tenants.get(main).is_some_and(|tenant| tenant.critical));
+        for &(_, id) in books.way.iter().rev() {
+            if room.freed >= bytes {
+                break;
+            }
+            let Some(tenant) = self.tenants.get(id) else { continue };
+            // Whoever is latency-critical and has work makes room for its like only.
+            let needed = tenant.critical && books.critical_mode && tenant.is_active() && !for_critical;
+            let stays = tenant.moving || tenant.is_unsettled() || !tenant.context || needed;
+            if Some(id) == main || kept.contains(&id) || stays {
+                continue;
+            }
+            let movable = tenant.handles.iter().filter(|(_, held)| held.can_go(self.now));
+            let mut movable: Vec<_> =
+                movable.map(|(&handle, held)| (!held.clean, handle, held.bytes)).collect();
+            movable.sort_unstable();
+            let before = room.out.len();
+            for (_, handle, size) in movable {
+                if room.freed >= bytes {
+                    break;
+                }
+                room.freed += size;
+                room.out.push((super::owned(id, handle), size));
+            }
+            let off = tenant.grip == Grip::Frozen(Scope::All) && !self.a_fellow_may_run(tenant);
+            if room.out.len() > before && !off {
+                room.unfrozen.insert(id);
+            }
+        }
+        room
+    }
+
+    /// There is no way to give `id` its turn now: it is tried again later, and others have theirs.
+    pub(super) fn give_up_on(&mut self, gpu: GpuId, id: TenantId) {
+        let until = self.now + self.settings.deadlines.retry;
+        let gang =
+            self.tenants.get(id).filter(|tenant| self.gang_of(tenant).is_some()).map(|tenant| tenant.job);
+        if let Some(job) = gang {
+            self.part(job);
+            let lead = self.jobs.get(job).and_then(|job| self.lead(job));
+            if let Some(lead) = lead {
+                self.postpone(lead, until);
+            }
+        }
+        if self.gpu_of(gpu).turn.is_some_and(|turn| turn.tenant == id) {
+            self.end_turn(gpu, false);
+        }
+        let books = self.gpu_mut(gpu);
+        if books.incoming == Some(id) {
+            books.incoming = None;
+        }
+        self.postpone(id, until);
+        self.concerned.insert(gpu);
+    }
+
+    /// The arena has no place for what would have to go. If that lasts, somebody has to end.
+    fn starve(&mut self, gpu: GpuId, main: Option<TenantId>) {
+        let now = self.now;
+        let since = *self.gpu_mut(gpu).starved_since.get_or_insert(now);
+        if now >= since + self.settings.deadlines.movement {
+            self.end_someone(Some(gpu));
+            self.gpu_mut(gpu).starved_since = Some(now);
+        }
+        if let Some(id) = main
+            && self.tenants.get(id).is_some_and(|tenant| tenant.away > Bytes::ZERO)
+        {
+            self.give_up_on(gpu, id);
+        }
+    }
+
+    /// Notes what the switch under way costs. What is moved for one that runs and grows is not part of any.
+    pub(super) fn add_cost(&mut self, gpu: GpuId, took: Span) {
+        let books = self.gpu_mut(gpu);
+        if books.incoming.is_some() {
+            books.switch_cost = Some(books.switch_cost.unwrap_or(Span::ZERO) + took);
+        }
+    }
+
+    /// When something that went wrong now is tried again.
+    pub(super) fn later(&self) -> Time {
+        self.now + self.settings.deadlines.retry
+    }
+}

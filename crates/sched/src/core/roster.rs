@@ -1,0 +1,92 @@
+//! Tenants and jobs by number. Numbers count up from small ones, so a plain list finds them at once.
+
+use crate::{JobId, TenantId};
+use std::marker::PhantomData;
+
+/// The largest number of a tenant or job: a list this long is what the memory of the core is bounded by.
+pub(super) const NUMBER_MAX: u64 = 1 << 24;
+
+/// Something with a number.
+pub(super) trait Number: Copy {
+    fn number(self) -> u64;
+    fn numbered(number: u64) -> Self;
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Roster<Id, T> {
+    all: Vec<Option<Box<T>>>,
+    by: PhantomData<Id>,
+}
+
+impl<Id, T> Default for Roster<Id, T> {
+    fn default() -> Self {
+        Self { all: Vec::new(), by: PhantomData }
+    }
+}
+
+impl<Id: Number, T> Roster<Id, T> {
+    pub(super) fn get(&self, id: Id) -> Option<&T> {
+        self.all.get(index(id)?)?.as_deref()
+    }
+
+    pub(super) fn get_mut(&mut self, id: Id) -> Option<&mut T> {
+        self.all.get_mut(index(id)?)?.as_deref_mut()
+    }
+
+    pub(super) fn contains(&self, id: Id) -> bool {
+        self.get(id).is_some()
+    }
+
+    /// False if the number is taken or too large.
+    pub(super) fn insert(&mut self, id: Id, new: T) -> bool {
+        let Some(at) = index(id) else { return false };
+        if at >= self.all.len() {
+            self.all.resize_with(at + 1, || None);
+        }
+        if self.all[at].is_some() {
+            return false;
+        }
+        self.all[at] = Some(Box::new(new));
+        true
+    }
+
+    pub(super) fn remove(&mut self, id: Id) -> Option<T> {
+        let gone = self.all.get_mut(index(id)?)?.take()?;
+        while self.all.last().is_some_and(Option::is_none) {
+            self.all.pop();
+        }
+        Some(*gone)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Id, &T)> {
+        let numbered = self.all.iter().enumerate();
+        numbered.filter_map(|(at, one)| Some((Id::numbered(at as u64), one.as_deref()?)))
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Id, &mut T)> {
+        let numbered = self.all.iter_mut().enumerate();
+        numbered.filter_map(|(at, one)| Some((Id::numbered(at as u64), one.as_deref_mut()?)))
+    }
+}
+
+fn index<Id: Number>(id: Id) -> Option<usize> {
+    (id.number() <= NUMBER_MAX).then_some(id.number() as usize)
+}
+
+impl Number for TenantId {
+    fn number(self) -> u64 {
+        self.0
+    }
+    fn numbered(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+impl Number for JobId {
+    fn number(self) -> u64 {
+        self.0
+    }
+    fn numbered(number: u64) -> Self {
+        Self(number)
+    }
+}

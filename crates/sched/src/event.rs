@@ -1,0 +1,286 @@
+//! What the core is told: plain data.
+
+use crate::{
+    Bytes, GpuId, HandleId, JobId, OpId, Owned, Ratio, RequestId, Settings, Span, TenantId, TicketId, UserId,
+};
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// A GPU is there.
+    Gpu {
+        /// Its name.
+        gpu: GpuId,
+        /// What it is like.
+        spec: GpuSpec,
+    },
+    /// The settings from now on.
+    Settings(Box<Settings>),
+    /// Device memory that programs outside of rota hold on a GPU, as seen now.
+    Unmanaged {
+        /// Where.
+        gpu: GpuId,
+        /// How much.
+        bytes: Bytes,
+    },
+    /// The arena has this size now.
+    Arena(Bytes),
+    /// A user's weight among users. Those never named have weight 1.
+    User {
+        /// Who.
+        user: UserId,
+        /// Share among users.
+        weight: u32,
+    },
+    /// A job begins, or its terms change while it runs.
+    Job {
+        /// Which.
+        job: JobId,
+        /// Its terms from now on.
+        terms: Terms,
+    },
+    /// A job ended: its tenants have left, or never came.
+    JobOver(JobId),
+    /// A job shall not run until it is resumed.
+    Pause(JobId),
+    /// A paused job may run again.
+    Resume(JobId),
+    /// Where should a job go? Answered by [`Action::Place`](crate::Action::Place).
+    Place {
+        /// The question's name.
+        ticket: TicketId,
+        /// For whom.
+        job: JobId,
+        /// On how many GPUs.
+        count: u16,
+        /// Only on these; on any if empty.
+        among: Vec<GpuId>,
+        /// Device memory it will use on each, if somebody knows.
+        bytes: Bytes,
+    },
+    /// A tenant is at the door, and will make a context once it is admitted.
+    Arrived {
+        /// Who.
+        tenant: TenantId,
+        /// Of which job.
+        job: JobId,
+        /// Where.
+        gpu: GpuId,
+        /// Device memory that its context will take.
+        residue: Bytes,
+    },
+    /// A tenant made its first channels, or gave up its last. It begins thawed if all its memory is on the device,
+    /// otherwise frozen.
+    Context {
+        /// Who.
+        tenant: TenantId,
+        /// Are there channels now?
+        present: bool,
+    },
+    /// Two tenants share memory: they serve the same request, so the class of one is the class of the other.
+    Shares(TenantId, TenantId),
+    /// A tenant asks for bytes.
+    Ask {
+        /// Who.
+        tenant: TenantId,
+        /// Its name for the request.
+        request: RequestId,
+        /// How many.
+        bytes: Bytes,
+    },
+    /// A tenant used a grant for a handle, which cannot move before it is adopted.
+    Claimed {
+        /// Whose, and which.
+        owned: Owned,
+        /// Which grant it used up.
+        request: RequestId,
+    },
+    /// The mover knows a handle that was claimed, or cannot.
+    Adopted {
+        /// Which.
+        owned: Owned,
+        /// Can the mover move it?
+        movable: bool,
+    },
+    /// A handle is in use by something that knows no freeze (RDMA, IPC), or no longer.
+    Pinned {
+        /// Which.
+        owned: Owned,
+        /// Must it stay?
+        pinned: bool,
+    },
+    /// The arena has an unchanged copy of a handle that is on the device, or no longer.
+    Copied {
+        /// Which.
+        owned: Owned,
+        /// Is the copy good?
+        clean: bool,
+    },
+    /// A grant will not be used.
+    Returned {
+        /// Who.
+        tenant: TenantId,
+        /// Which grant.
+        request: RequestId,
+    },
+    /// Handles are gone, the mover's import of them too.
+    Freed {
+        /// Whose.
+        tenant: TenantId,
+        /// Which.
+        handles: Vec<HandleId>,
+    },
+    /// A tenant has work for the GPU.
+    Wants(TenantId),
+    /// A tenant has no work for the GPU.
+    Idle(TenantId),
+    /// The share of its own turns in which a tenant had work on the GPU.
+    Measured {
+        /// Who.
+        tenant: TenantId,
+        /// Busy of all the time it could have been.
+        busy: Ratio,
+    },
+    /// A latency-critical tenant will have work in about this time.
+    Hint {
+        /// Who.
+        tenant: TenantId,
+        /// From now.
+        within: Span,
+    },
+    /// A tenant that did not answer does so again. What it has where is found out anew.
+    Answers(TenantId),
+    /// A tenant is gone. What it had on the device stays there until [`Event::Buried`].
+    Left(TenantId),
+    /// Someone who left is alive, nobody knows for how long.
+    Lingers(TenantId),
+    /// The driver has given back what someone who left had.
+    Buried(TenantId),
+    /// An action is over.
+    Done {
+        /// Which.
+        op: OpId,
+        /// How it went.
+        outcome: Outcome,
+    },
+    /// Time passed: [`Core::wake_at`](crate::Core::wake_at) is due.
+    Tick,
+}
+
+/// How an action went.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// As asked, for what has no outcome of its own.
+    Done {
+        /// How long it took.
+        took: Span,
+    },
+    /// Not at all: everything is as before.
+    Failed,
+    /// A move ended, wholly or in part. What is not named is where it was.
+    Moved {
+        /// Now in the arena.
+        out: Vec<Owned>,
+        /// Now on the device.
+        into: Vec<Owned>,
+        /// Neither here nor there: its tenant does not answer, see [`Event::Answers`].
+        unsettled: Vec<Owned>,
+        /// How long it took.
+        took: Span,
+    },
+    /// What [`Action::Inspect`](crate::Action::Inspect) found.
+    Found {
+        /// In the arena.
+        away: Vec<Owned>,
+        /// Still neither here nor there.
+        unsettled: Vec<Owned>,
+    },
+}
+
+/// A GPU as the core needs it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GpuSpec {
+    /// Device memory that may be used.
+    pub capacity: Bytes,
+    /// What the mover's own context takes of it.
+    pub reserve: Bytes,
+    /// The host memory it is near to.
+    pub numa: u16,
+    /// GPUs that it reaches without the bus.
+    pub links: Vec<GpuId>,
+}
+
+/// Latency-critical or best-effort.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Has the GPU at once.
+    LatencyCritical,
+    /// Has the rest.
+    #[default]
+    BestEffort,
+}
+
+/// How much it matters, the most first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// Before all others.
+    Realtime,
+    /// Before most.
+    High,
+    /// As most.
+    #[default]
+    Normal,
+    /// After most.
+    Low,
+    /// When nobody else wants.
+    Idle,
+}
+
+/// What to do with a request that cannot be granted now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WhenFull {
+    /// Out of memory, as programs know it.
+    #[default]
+    Fail,
+    /// Wait until somebody gives up memory.
+    Wait,
+}
+
+/// What belongs to a job.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Terms {
+    /// Whose job.
+    pub user: UserId,
+    /// Share among the user's jobs, 1 or more.
+    pub weight: u32,
+    /// One of two.
+    pub class: Class,
+    /// One of five.
+    pub priority: Priority,
+    /// How soon a request is to be served.
+    pub slo: Option<Span>,
+    /// Device memory on each GPU, contexts included.
+    pub memory_max: Option<Bytes>,
+    /// Share of a GPU's time.
+    pub compute_max: Option<Ratio>,
+    /// What to do when memory is short.
+    pub when_full: WhenFull,
+    /// Do its tenants only get on together?
+    pub gang: bool,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            user: UserId(0),
+            weight: 1,
+            class: Class::default(),
+            priority: Priority::default(),
+            slo: None,
+            memory_max: None,
+            compute_max: None,
+            when_full: WhenFull::default(),
+            gang: false,
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! One GPU: its books, its line of tenants and the turn that is on.
+
+use crate::guarantee::Guarantee;
+use crate::policies::Rank;
+use crate::{Bytes, GpuSpec, JobId, OpId, Owned, Span, TenantId, Time, UserId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The turn that is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Turn {
+    pub(crate) tenant: TenantId,
+    pub(crate) since: Time,
+    pub(crate) until: Time,
+    /// GPU time is on the books up to here.
+    pub(crate) charged: Time,
+    /// Its virtual time when it began, and when all of the turn has been used.
+    pub(crate) from: u64,
+    pub(crate) goal: u64,
+}
+
+/// What someone who left still has on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Departed {
+    pub(crate) bytes: Bytes,
+    /// It hung up and lives: nobody knows for how long.
+    pub(crate) lingers: bool,
+}
+
+/// The move that is under way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Moving {
+    pub(crate) op: OpId,
+    pub(crate) out: Vec<(Owned, Bytes)>,
+    pub(crate) into: Vec<(Owned, Bytes)>,
+    /// Device bytes taken by what comes in.
+    pub(crate) landing: Bytes,
+    /// What the arena will have more of when it is over.
+    pub(crate) to_arena: Bytes,
+    /// For whom, if for somebody.
+    pub(crate) whom: Option<TenantId>,
+}
+
+/// Best-effort work is held back for a hinted request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Hold {
+    pub(crate) tenant: TenantId,
+    /// When it begins.
+    pub(crate) from: Time,
+    /// When the request should come.
+    pub(crate) expect: Time,
+    /// When it ends if nothing comes.
+    pub(crate) until: Time,
+    /// The request is there.
+    pub(crate) came: bool,
+    /// Best-effort work was off in time.
+    pub(crate) honoured: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Gpu {
+    pub(crate) spec: GpuSpec,
+    pub(crate) unmanaged: Bytes,
+    /// Contexts of all who are let in.
+    pub(crate) residues: Bytes,
+    /// What tenants hold on the device beside their contexts, grants included.
+    pub(crate) held: Bytes,
+    /// Of it, what cannot be moved off.
+    pub(crate) fixed: Bytes,
+    /// What tenants have in the arena.
+    pub(crate) away: Bytes,
+    /// What tenants ask for.
+    pub(crate) asked: Bytes,
+    pub(crate) departed: BTreeMap<TenantId, Departed>,
+    /// Sizes of everybody, to know the largest.
+    pub(crate) sizes: BTreeSet<(Bytes, TenantId)>,
+    /// The largest piece of everybody: so much has to find a place for anything to move.
+    pub(crate) pieces: BTreeSet<(Bytes, TenantId)>,
+    /// Tenants that are let in or on their way in.
+    pub(crate) tenants: u32,
+    /// Of them, those that want turns.
+    pub(crate) active: u32,
+    /// For each user the weights of the jobs that want turns.
+    pub(crate) users: BTreeMap<UserId, u64>,
+
+    /// Those at the door, the first first.
+    pub(crate) door: BTreeSet<(u8, Time, TenantId)>,
+    /// Those whose context is counted and for whom room is being made.
+    pub(crate) arriving: BTreeSet<TenantId>,
+    /// Those who ask for memory.
+    pub(crate) asking: BTreeSet<TenantId>,
+    /// The line for turns.
+    pub(crate) line: BTreeSet<(Rank, TenantId)>,
+    /// Those who have something on the device, who makes room first at the end.
+    pub(crate) way: BTreeSet<((u8, Rank), TenantId)>,
+    /// Those who may be running something.
+    pub(crate) running: BTreeSet<TenantId>,
+    /// Of them, those who are thawed and have something to do with it.
+    pub(crate) awake: BTreeSet<TenantId>,
+    /// Of them, those who are thawed and idle.
+    pub(crate) dozing: BTreeSet<TenantId>,
+
+    pub(crate) turn: Option<Turn>,
+    /// Whose turn comes as soon as it is ready.
+    pub(crate) incoming: Option<TenantId>,
+    /// Who runs beside the owner of the turn, and since when.
+    pub(crate) filler: Option<(TenantId, Time)>,
+    pub(crate) moving: Option<Moving>,
+    /// The last move was given up: no other one before this inspection has said what became of it.
+    pub(crate) looking: Option<OpId>,
+    /// Those who have to go off because their memory is needed.
+    pub(crate) leaving: BTreeSet<TenantId>,
+    /// No move before then: the last one failed.
+    pub(crate) move_retry: Time,
+    /// Since when nothing can move because the arena is full.
+    pub(crate) starved_since: Option<Time>,
+    /// What the switch under way has cost so far.
+    pub(crate) switch_cost: Option<Span>,
+    /// What it was expected to cost.
+    pub(crate) expected_cost: Span,
+    /// What switches cost of late.
+    pub(crate) mean_cost: Span,
+    /// The same, but steady: turns are made to be worth it.
+    pub(crate) known_cost: Span,
+    /// When the next handle that could not go out may be tried again.
+    pub(crate) stuck_until: Time,
+    /// The virtual time of the last one whose turn began: the present, for newcomers.
+    pub(crate) present: u64,
+
+    /// Latency-critical tenants.
+    pub(crate) critical: BTreeSet<TenantId>,
+    /// Those of them with work.
+    pub(crate) critical_wanting: u32,
+    /// Latency-critical mode lasts until then at least.
+    pub(crate) critical_until: Time,
+    /// Latency-critical mode is on.
+    pub(crate) critical_mode: bool,
+    /// Hinted requests for which best-effort work is held back, or will be.
+    pub(crate) holds: Vec<Hold>,
+    /// Since when best-effort work is held back.
+    pub(crate) held_since: Option<Time>,
+    /// The context of whoever hinted has been loaded.
+    pub(crate) warmed: bool,
+    pub(crate) guarantee: Guarantee,
+
+    /// The gang that has this GPU, or will have it once it has the others.
+    pub(crate) held_by: Option<JobId>,
+    /// Gangs that want it next.
+    pub(crate) gangs_waiting: BTreeSet<JobId>,
+
+    /// How long tenants stay, for forecasts.
+    pub(crate) stay: Span,
+    /// When to look again.
+    pub(crate) wake: Option<Time>,
+}
+
+impl Gpu {
+    pub(crate) fn new(spec: GpuSpec) -> Self {
+        Self {
+            spec,
+            unmanaged: Bytes::ZERO,
+            residues: Bytes::ZERO,
+            held: Bytes::ZERO,
+            fixed: Bytes::ZERO,
+            away: Bytes::ZERO,
+            asked: Bytes::ZERO,
+            departed: BTreeMap::new(),
+            sizes: BTreeSet::new(),
+            pieces: BTreeSet::new(),
+            tenants: 0,
+            active: 0,
+            users: BTreeMap::new(),
+            door: BTreeSet::new(),
+            arriving: BTreeSet::new(),
+            asking: BTreeSet::new(),
+            line: BTreeSet::new(),
+            way: BTreeSet::new(),
+            running: BTreeSet::new(),
+            awake: BTreeSet::new(),
+            dozing: BTreeSet::new(),
+            turn: None,
+            incoming: None,
+            filler: None,
+            moving: None,
+            looking: None,
+            leaving: BTreeSet::new(),
+            move_retry: Time::ZERO,
+            starved_since: None,
+            switch_cost: None,
+            expected_cost: Span::ZERO,
+            mean_cost: Span::ZERO,
+            known_cost: Span::ZERO,
+            stuck_until: Time::ZERO,
+            present: 0,
+            critical: BTreeSet::new(),
+            critical_wanting: 0,
+            critical_until: Time::ZERO,
+            critical_mode: false,
+            holds: Vec::new(),
+            held_since: None,
+            warmed: false,
+            guarantee: Guarantee::default(),
+            held_by: None,
+            gangs_waiting: BTreeSet::new(),
+            stay: Span::ZERO,
+            wake: None,
+        }
+    }
+
+    /// What handles and grants may take: the rest is for contexts, for others, and for those who hung up and live.
+    pub(crate) fn usable(&self, headroom: Bytes) -> Bytes {
+        let taken = self.spec.reserve + headroom + self.unmanaged + self.residues + self.departed_bytes(true);
+        self.spec.capacity.less(taken)
+    }
+
+    /// Everything that is taken of the device: by tenants, by what comes in, by others, by the dead, and what is kept.
+    fn all_taken(&self, headroom: Bytes) -> Bytes {
+        let kept = self.spec.reserve + headroom + self.unmanaged + self.residues;
+        kept + self.departed_bytes(true) + self.taken()
+    }
+
+    /// What could be given out now.
+    pub(crate) fn room(&self, headroom: Bytes) -> Bytes {
+        self.spec.capacity.less(self.all_taken(headroom))
+    }
+
+    /// How much would have to go for so much more.
+    pub(crate) fn short_of(&self, more: Bytes, headroom: Bytes) -> Bytes {
+        (self.all_taken(headroom) + more).less(self.spec.capacity)
+    }
+
+    /// What is taken of it: handles and grants, what comes in, and what the dying still hold for a moment.
+    pub(crate) fn taken(&self) -> Bytes {
+        let landing = self.moving.as_ref().map_or(Bytes::ZERO, |moving| moving.landing);
+        self.held + landing + self.departed_bytes(false)
+    }
+
+    pub(crate) fn departed_bytes(&self, lingers: bool) -> Bytes {
+        self.departed
+            .values()
+            .filter(|departed| departed.lingers == lingers)
+            .map(|departed| departed.bytes)
+            .sum()
+    }
+
+    /// Is somebody dying whose memory will be free in a moment?
+    pub(crate) fn burials_pending(&self) -> bool {
+        self.departed.values().any(|departed| !departed.lingers)
+    }
+
+    /// All that tenants have here, on the device and away.
+    pub(crate) fn everything(&self) -> Bytes {
+        self.held + self.away
+    }
+
+    pub(crate) fn largest(&self) -> Bytes {
+        self.sizes.last().map_or(Bytes::ZERO, |&(bytes, _)| bytes)
+    }
+}

@@ -1,0 +1,187 @@
+//! Who is next: one file for each policy, data in, data out.
+//!
+//! A policy turns how a tenant stands into a [`Rank`]; the lowest is next, and whoever has the highest has its next turn
+//! furthest away, so the same order says whose memory goes. It also says whether one who comes may cut a turn short.
+
+mod deadline;
+mod fair;
+mod priority;
+mod serial;
+
+use crate::{PolicyKind, Priority, Settings, TenantId, Time};
+use std::collections::BTreeSet;
+
+/// How a tenant stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Standing {
+    /// Latency-critical ones come before all others, whatever the policy.
+    pub(crate) critical: bool,
+    /// Its level.
+    pub(crate) priority: Priority,
+    /// Since when it is in line: when it began to want, or when its last turn was used up.
+    pub(crate) queued_at: Time,
+    /// By when it should be served, if it has an SLO.
+    pub(crate) due: Option<Time>,
+    /// GPU time it had, divided by its share.
+    pub(crate) virtual_time: u64,
+}
+
+/// A place in line: the lowest is next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Rank {
+    tier: u8,
+    key: u64,
+    /// Equals go in the order in which they stand in line.
+    then: Time,
+}
+
+/// The place in line of one who stands so.
+pub(crate) fn rank(settings: &Settings, standing: &Standing) -> Rank {
+    let tier = u8::from(!standing.critical);
+    let key = match settings.policy {
+        // Among each other, latency-critical ones go by what is due first.
+        _ if standing.critical => deadline::key(standing, settings.ageing),
+        PolicyKind::Fair => fair::key(standing),
+        PolicyKind::Priority => priority::key(standing, settings.ageing),
+        PolicyKind::Deadline => deadline::key(standing, settings.ageing),
+        PolicyKind::Serial => serial::key(standing),
+    };
+    Rank { tier, key, then: standing.queued_at }
+}
+
+/// The least virtual time in a line that is between these two, if shares decide about it.
+pub(crate) fn virtual_time_between(
+    settings: &Settings,
+    line: &BTreeSet<(Rank, TenantId)>,
+    least: u64,
+    most: u64,
+) -> Option<u64> {
+    if settings.policy != PolicyKind::Fair {
+        return None;
+    }
+    let from = Rank { tier: 1, key: least, then: Time::ZERO };
+    let &(found, _) = line.range((from, TenantId(0))..).next()?;
+    (found.tier == 1 && found.key <= most).then_some(found.key)
+}
+
+/// May a newcomer end the turn of one who runs, before it is used up?
+pub(crate) fn preempts(settings: &Settings, newcomer: &Standing, runner: &Standing) -> bool {
+    if newcomer.critical != runner.critical {
+        return newcomer.critical;
+    }
+    match settings.policy {
+        _ if newcomer.critical => false,
+        PolicyKind::Fair => fair::PREEMPTS,
+        PolicyKind::Priority => priority::preempts(newcomer, runner, settings.ageing),
+        PolicyKind::Deadline => deadline::preempts(newcomer, runner),
+        PolicyKind::Serial => serial::PREEMPTS,
+    }
+}
+
+/// Does a turn end only with the work?
+pub(crate) fn to_the_end(settings: &Settings) -> bool {
+    settings.policy == PolicyKind::Serial
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Span;
+
+    fn standing() -> Standing {
+        Standing {
+            critical: false,
+            priority: Priority::Normal,
+            queued_at: Time(100),
+            due: None,
+            virtual_time: 50,
+        }
+    }
+
+    fn settings(policy: PolicyKind) -> Settings {
+        Settings { policy, ageing: Span(10), ..Settings::default() }
+    }
+
+    #[test]
+    fn latency_critical_comes_first_under_every_policy() {
+        for policy in [PolicyKind::Fair, PolicyKind::Priority, PolicyKind::Deadline, PolicyKind::Serial] {
+            let settings = settings(policy);
+            let critical =
+                Standing { critical: true, priority: Priority::Idle, virtual_time: 999, ..standing() };
+            assert!(rank(&settings, &critical) < rank(&settings, &standing()), "{policy:?}");
+            assert!(preempts(&settings, &critical, &standing()), "{policy:?}");
+            assert!(!preempts(&settings, &standing(), &critical), "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn latency_critical_ones_go_by_what_is_due_and_do_not_cut_each_other_short() {
+        let settings = settings(PolicyKind::Fair);
+        let soon = Standing { critical: true, due: Some(Time(200)), virtual_time: 999, ..standing() };
+        let later = Standing { critical: true, due: Some(Time(300)), virtual_time: 0, ..standing() };
+        assert!(rank(&settings, &soon) < rank(&settings, &later));
+        assert!(!preempts(&settings, &soon, &later));
+    }
+
+    #[test]
+    fn fair_goes_by_virtual_time_and_never_cuts_short() {
+        let settings = settings(PolicyKind::Fair);
+        let less =
+            Standing { virtual_time: 49, queued_at: Time(900), priority: Priority::Idle, ..standing() };
+        assert!(rank(&settings, &less) < rank(&settings, &standing()));
+        assert!(!preempts(&settings, &less, &standing()));
+    }
+
+    #[test]
+    fn priority_goes_by_level_and_waiting_raises() {
+        let settings = settings(PolicyKind::Priority);
+        let high = Standing { priority: Priority::High, queued_at: Time(109), ..standing() };
+        assert!(rank(&settings, &high) < rank(&settings, &standing()));
+        assert!(preempts(&settings, &high, &standing()));
+        // One level is worth ten nanoseconds of waiting here.
+        let high = Standing { priority: Priority::High, queued_at: Time(111), ..standing() };
+        assert!(rank(&settings, &high) > rank(&settings, &standing()));
+        assert!(!preempts(&settings, &high, &standing()), "it has risen above that one");
+        let equal = Standing { queued_at: Time(99), ..standing() };
+        assert!(rank(&settings, &equal) < rank(&settings, &standing()));
+        assert!(!preempts(&settings, &equal, &standing()));
+    }
+
+    #[test]
+    fn priority_without_ageing_is_strict() {
+        let settings = Settings { ageing: Span::MAX, ..settings(PolicyKind::Priority) };
+        let order = [Priority::Realtime, Priority::High, Priority::Normal, Priority::Low, Priority::Idle];
+        let of = |priority, at| rank(&settings, &Standing { priority, queued_at: Time(at), ..standing() });
+        for pair in order.windows(2) {
+            assert!(of(pair[0], 1 << 50) < of(pair[1], 0), "{pair:?}");
+            assert!(of(pair[0], 1) < of(pair[0], 2), "{pair:?}");
+        }
+    }
+
+    #[test]
+    fn deadline_goes_by_what_is_due_and_cuts_short() {
+        let settings = settings(PolicyKind::Deadline);
+        let due = Standing { due: Some(Time(130)), ..standing() };
+        let sooner = Standing { due: Some(Time(129)), ..standing() };
+        assert!(rank(&settings, &sooner) < rank(&settings, &due));
+        assert!(rank(&settings, &due) < rank(&settings, &standing()));
+        // Whoever has none is due after four times the ageing, which is 140 here.
+        let later = Standing { due: Some(Time(141)), ..standing() };
+        assert!(rank(&settings, &standing()) < rank(&settings, &later), "nobody waits for ever");
+        assert!(preempts(&settings, &sooner, &due));
+        assert!(preempts(&settings, &due, &standing()));
+        assert!(!preempts(&settings, &due, &due));
+        assert!(!preempts(&settings, &standing(), &standing()));
+        assert!(!preempts(&settings, &standing(), &due));
+    }
+
+    #[test]
+    fn serial_goes_in_order_and_never_cuts_short() {
+        let settings = settings(PolicyKind::Serial);
+        let earlier = Standing { queued_at: Time(99), virtual_time: 1 << 40, ..standing() };
+        assert!(rank(&settings, &earlier) < rank(&settings, &standing()));
+        assert!(!preempts(&settings, &earlier, &standing()));
+        assert!(to_the_end(&settings));
+        assert!(!to_the_end(&Settings::default()));
+    }
+}

@@ -1,0 +1,122 @@
+//! What can be set, with the defaults that the measurements suggest.
+
+use crate::{Bytes, Ratio, Span};
+
+/// How the next one is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PolicyKind {
+    /// Weighted shares of GPU time, user first, then job.
+    #[default]
+    Fair,
+    /// By five levels; who waits long rises.
+    Priority,
+    /// Whoever has the least time left to its SLO.
+    Deadline,
+    /// One after the other, each to its end.
+    Serial,
+}
+
+/// All settings of the core.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Settings {
+    /// How the next one is chosen.
+    pub policy: PolicyKind,
+    /// The shortest turn, for those that are on the device together.
+    pub turn_min: Span,
+    /// The longest turn.
+    pub turn_max: Span,
+    /// How much of wall time may go into moving.
+    pub moving_share: Ratio,
+    /// How long one may wait between two turns, if moving leaves the choice.
+    pub gap_max: Span,
+    /// After this long a waiting tenant counts as one priority higher.
+    pub ageing: Span,
+    /// Device memory that is never given out.
+    pub headroom: Bytes,
+    /// All tenants of a GPU together may have this share of its memory. 1,000,000 is all of it, more is overcommitment.
+    pub overcommit_max: Ratio,
+    /// Tenants on one GPU.
+    pub tenants_max: u32,
+    /// Busy for less than this share of its own turns, a tenant lets another one run beside it.
+    pub filler_below: Ratio,
+    /// How long after the last request a GPU stays in latency-critical mode.
+    pub lc_linger: Span,
+    /// How long a best-effort tenant runs in latency-critical mode before the next one.
+    pub lc_turn: Span,
+    /// How long before a hinted request the best-effort tenant goes.
+    pub hint_lead: Span,
+    /// What best-effort tenants get of the time, whatever is hinted.
+    pub be_guarantee: Ratio,
+    /// Costs before any was measured.
+    pub costs: Costs,
+    /// Deadlines.
+    pub deadlines: Deadlines,
+}
+
+/// What things cost.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Costs {
+    /// To take a tenant off the GPU.
+    pub freeze: Span,
+    /// To put it back.
+    pub thaw: Span,
+    /// Bytes a second from the device to the arena while others come in.
+    pub out_per_second: u64,
+    /// Bytes a second from the arena to the device while others go out.
+    pub in_per_second: u64,
+    /// Handles, mappings and messages of one move.
+    pub per_move: Span,
+}
+
+/// When an action is given up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Deadlines {
+    /// A freeze or a thaw.
+    pub grip: Span,
+    /// A move: this much, and four times what it should take.
+    pub movement: Span,
+    /// How long something that went wrong is not tried again.
+    pub retry: Span,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            policy: PolicyKind::default(),
+            turn_min: Span::from_millis(100),
+            turn_max: Span::from_secs(60),
+            moving_share: Ratio::from_percent(5),
+            gap_max: Span::from_secs(60),
+            ageing: Span::from_secs(30),
+            headroom: Bytes::ZERO,
+            overcommit_max: Ratio::from_percent(1600),
+            tenants_max: 128,
+            filler_below: Ratio::from_percent(80),
+            lc_linger: Span::from_secs(1),
+            lc_turn: Span::from_millis(100),
+            hint_lead: Span::from_micros(900),
+            be_guarantee: Ratio::from_percent(10),
+            costs: Costs::default(),
+            deadlines: Deadlines::default(),
+        }
+    }
+}
+
+/// As measured on an H200.
+impl Default for Costs {
+    fn default() -> Self {
+        Self {
+            freeze: Span::from_micros(1_500),
+            thaw: Span::from_micros(550),
+            out_per_second: 46_000_000_000,
+            in_per_second: 43_000_000_000,
+            per_move: Span::from_millis(10),
+        }
+    }
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self { grip: Span::from_secs(5), movement: Span::from_secs(10), retry: Span::from_secs(1) }
+    }
+}

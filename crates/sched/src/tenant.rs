@@ -1,0 +1,264 @@
+//! A tenant: how it is held, what it has and what it asks for. Sums are kept beside the parts, so that nothing has to be
+//! added up to decide.
+
+use crate::hints::Hints;
+use crate::policies::Rank;
+use crate::{
+    Bytes, GpuId, HandleId, JobId, OpId, Priority, Ratio, RequestId, Scope, Slice, Span, Terms, Time,
+};
+use std::collections::BTreeMap;
+
+/// How far a tenant has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Phase {
+    /// At the door.
+    Queued,
+    /// Its context is counted, and room is being made for it.
+    Arriving,
+    /// Let in.
+    Here,
+}
+
+/// How its channels are held. Whoever is not frozen may be running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Grip {
+    Thawed,
+    Freezing(OpId, Scope),
+    Frozen(Scope),
+    /// With what is still frozen until then.
+    Thawing(OpId, Scope),
+}
+
+/// Where a handle is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Spot {
+    Device,
+    Arena,
+    /// Neither here nor there, so counted in both.
+    Unsettled,
+    /// In the arena. Its tenant was asked for memory and has not answered: should it make some, it is handed back at
+    /// once, and meanwhile the room is better used by others.
+    Returning,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Held {
+    pub(crate) bytes: Bytes,
+    pub(crate) spot: Spot,
+    /// The mover knows it.
+    pub(crate) adopted: bool,
+    /// Something that knows no freeze uses it.
+    pub(crate) pinned: bool,
+    /// The arena has an unchanged copy of it.
+    pub(crate) clean: bool,
+    /// It could not go out, and is left alone until then.
+    pub(crate) stuck_until: Time,
+}
+
+impl Held {
+    pub(crate) fn can_go(&self, now: Time) -> bool {
+        self.spot == Spot::Device && self.adopted && !self.pinned && self.stuck_until <= now
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Tenant {
+    pub(crate) job: JobId,
+    pub(crate) gpu: GpuId,
+    pub(crate) phase: Phase,
+    pub(crate) arrived: Time,
+    pub(crate) residue: Bytes,
+    pub(crate) context: bool,
+    pub(crate) grip: Grip,
+    /// The slice it has, as far as is known.
+    pub(crate) slice: Slice,
+    /// A change of its slice is under way.
+    pub(crate) slicing: Option<OpId>,
+    /// No freeze, thaw or slice before then: the last one failed.
+    pub(crate) grip_retry: Time,
+
+    pub(crate) handles: BTreeMap<HandleId, Held>,
+    pub(crate) granted: BTreeMap<RequestId, Bytes>,
+    pub(crate) asked: BTreeMap<RequestId, Bytes>,
+    /// Sum of what is on the device, the unsettled included.
+    pub(crate) resident: Bytes,
+    /// Sum of what can never go: pinned, or unknown to the mover.
+    pub(crate) fixed: Bytes,
+    /// Sum of what is in the arena only.
+    pub(crate) away: Bytes,
+    pub(crate) unsettled: Bytes,
+    /// Of what is away, what its tenant was asked to make room for and has not answered.
+    pub(crate) returning: Bytes,
+    pub(crate) granted_sum: Bytes,
+    pub(crate) asked_sum: Bytes,
+    /// The largest piece it was ever granted.
+    pub(crate) piece_max: Bytes,
+    /// Part of a move under way.
+    pub(crate) moving: bool,
+
+    pub(crate) critical: bool,
+    /// What of its job's terms decides about turns, kept here because it is looked at all the time.
+    pub(crate) priority: Priority,
+    pub(crate) slo: Option<Span>,
+    pub(crate) compute_max: Option<Ratio>,
+    /// Of a gang, if there are more of it.
+    pub(crate) gang: bool,
+    pub(crate) wants: bool,
+    pub(crate) paused: bool,
+    pub(crate) idle_since: Time,
+    /// Since when it waits for its turn, the door or memory.
+    pub(crate) since: Time,
+    pub(crate) queued_at: Time,
+    pub(crate) virtual_time: u64,
+    /// The share of its turns in which it has work, and whether anybody measured it.
+    pub(crate) busy: Ratio,
+    pub(crate) measured: bool,
+    pub(crate) turns: u64,
+    /// It gets no turn before then.
+    pub(crate) not_before: Time,
+    /// Its place in the line for turns, while it is in line.
+    pub(crate) in_line: Option<Rank>,
+    /// Its place in the line of those who make room, while it has something there.
+    pub(crate) in_way: Option<(u8, Rank)>,
+    pub(crate) hints: Hints,
+}
+
+impl Tenant {
+    pub(crate) fn new(job: JobId, gpu: GpuId, residue: Bytes, now: Time) -> Self {
+        Self {
+            job,
+            gpu,
+            phase: Phase::Queued,
+            arrived: now,
+            residue,
+            context: false,
+            grip: Grip::Frozen(Scope::All),
+            slice: Slice::Own,
+            slicing: None,
+            grip_retry: Time::ZERO,
+            handles: BTreeMap::new(),
+            granted: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            resident: Bytes::ZERO,
+            fixed: Bytes::ZERO,
+            away: Bytes::ZERO,
+            unsettled: Bytes::ZERO,
+            returning: Bytes::ZERO,
+            granted_sum: Bytes::ZERO,
+            asked_sum: Bytes::ZERO,
+            piece_max: Bytes::ZERO,
+            moving: false,
+            critical: false,
+            priority: Priority::default(),
+            slo: None,
+            compute_max: None,
+            gang: false,
+            wants: false,
+            paused: false,
+            idle_since: now,
+            since: now,
+            queued_at: now,
+            virtual_time: 0,
+            busy: Ratio::ONE,
+            measured: false,
+            turns: 0,
+            not_before: Time::ZERO,
+            in_line: None,
+            in_way: None,
+            hints: Hints::default(),
+        }
+    }
+
+    /// Takes over what matters of its job's terms.
+    pub(crate) fn heed(&mut self, terms: &Terms) {
+        self.priority = terms.priority;
+        self.slo = terms.slo;
+        self.compute_max = terms.compute_max;
+        self.gang = terms.gang;
+    }
+
+    /// All it has, wherever it is, without its context.
+    pub(crate) fn whole_bytes(&self) -> Bytes {
+        self.resident + self.away + self.granted_sum
+    }
+
+    /// What it takes of the device beside its context.
+    pub(crate) fn on_device(&self) -> Bytes {
+        self.resident + self.granted_sum
+    }
+
+    /// Could its channels run something now?
+    pub(crate) fn may_run(&self) -> bool {
+        self.context && !matches!(self.grip, Grip::Frozen(_))
+    }
+
+    /// Is every byte of it on the device, with nothing under way?
+    pub(crate) fn is_whole(&self) -> bool {
+        self.away == Bytes::ZERO && self.unsettled == Bytes::ZERO && !self.moving
+    }
+
+    /// Has it anything to do with a turn?
+    pub(crate) fn is_active(&self) -> bool {
+        self.context && !self.paused && (self.wants || !self.asked.is_empty())
+    }
+
+    /// Does not answer, so nothing of it can be moved.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        self.unsettled > Bytes::ZERO || self.returning > Bytes::ZERO
+    }
+
+    /// What of it could make room for others.
+    pub(crate) fn could_go(&self) -> Bytes {
+        Bytes(self.resident.0 - self.fixed.0.min(self.resident.0))
+    }
+
+    /// Books a handle in, or out.
+    fn book(&mut self, held: &Held, add: bool) {
+        let enter = |sum: &mut Bytes| {
+            if add {
+                *sum += held.bytes;
+            } else {
+                *sum -= held.bytes;
+            }
+        };
+        match held.spot {
+            Spot::Device => enter(&mut self.resident),
+            Spot::Arena => enter(&mut self.away),
+            Spot::Returning => {
+                enter(&mut self.away);
+                enter(&mut self.returning);
+            }
+            Spot::Unsettled => {
+                enter(&mut self.resident);
+                enter(&mut self.unsettled);
+            }
+        }
+        if matches!(held.spot, Spot::Device | Spot::Unsettled)
+            && (held.pinned || !held.adopted || held.spot == Spot::Unsettled)
+        {
+            enter(&mut self.fixed);
+        }
+    }
+
+    pub(crate) fn insert(&mut self, handle: HandleId, held: Held) {
+        self.book(&held, true);
+        self.handles.insert(handle, held);
+    }
+
+    pub(crate) fn remove(&mut self, handle: HandleId) -> Option<Held> {
+        let held = self.handles.remove(&handle)?;
+        self.book(&held, false);
+        Some(held)
+    }
+
+    /// Changes a handle and the sums with it. Returns it as it was.
+    pub(crate) fn change(&mut self, handle: HandleId, change: impl FnOnce(&mut Held)) -> Option<Held> {
+        let before = *self.handles.get(&handle)?;
+        let mut after = before;
+        change(&mut after);
+        self.book(&before, false);
+        self.book(&after, true);
+        self.handles.insert(handle, after);
+        Some(before)
+    }
+}

@@ -1,0 +1,56 @@
+//! How things are, for people: plain data.
+
+use crate::{Bytes, HintCounts, Span, TenantId};
+
+/// Where a tenant stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum State {
+    /// At the door.
+    Queued,
+    /// Let in, with no context yet.
+    Joined,
+    /// It may compute.
+    Running,
+    /// Off the GPU with all its memory on the device.
+    Frozen,
+    /// Its memory goes out or comes in.
+    Moving,
+    /// Off the GPU, some of its memory in the arena.
+    Away,
+    /// Its job is paused.
+    Paused,
+}
+
+/// A tenant, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// Where it stands.
+    pub state: State,
+    /// On the device, without its context.
+    pub resident: Bytes,
+    /// In the arena.
+    pub away: Bytes,
+    /// Turns it had.
+    pub turns: u64,
+    /// How long it has been waiting for a turn, for the door or for memory; nothing if it is not.
+    pub waiting: Span,
+    /// How long until its next turn, if it waits for one and anything is known.
+    pub forecast: Option<Span>,
+    /// What became of its hints.
+    pub hints: HintCounts,
+}
+
+/// A GPU, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuView {
+    /// Device memory that may be used.
+    pub capacity: Bytes,
+    /// What tenants hold of it, contexts and grants included.
+    pub used: Bytes,
+    /// What others hold of it.
+    pub unmanaged: Bytes,
+    /// Whose turn it is.
+    pub running: Option<TenantId>,
+    /// Is somebody latency-critical active?
+    pub critical: bool,
+}
