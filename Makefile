@@ -29,20 +29,13 @@ deny:
 advisories:
 	$(CARGO) deny --locked check advisories
 
-# Every benchmark compares programs on a GPU, so none can run here.
+# How fast the core is, here; everything else needs a GPU.
 bench: gpu-bundle
+	$(CARGO) bench --locked -p rota-sim --bench core
 	@echo
-	@echo "The benchmarks need a GPU. On a machine with one, from the root of this repository:"
+	@echo "The benchmarks of whole programs need a GPU. On a machine with one, from the root of this repository:"
 	@echo "  gpu/run-all.sh"
 	@echo "See gpu/README.md."
-
-# What turns are worth, without a GPU: four programs of 12 GiB on 16 GiB under rota and under what it is compared with.
-demo:
-	@$(CARGO) run --release --locked --quiet --package rota-cli --bin rota -- \
-		sim compare seed-4x12 --timeline $(TARGET)/demo/seed-4x12.svg
-	@echo
-	@echo "The timeline is a picture: open $(TARGET)/demo/seed-4x12.svg in a browser."
-	@echo "More: $(TARGET)/release/rota sim list"
 
 # What a GPU machine needs, built here: it may have no toolchain.
 gpu-bundle: build

@@ -143,10 +143,13 @@ fn a_service_hardly_notices_four_busy_programs() {
 
 #[test]
 fn waits_are_forecast() {
-    for (scenario, error) in
-        [("seed-4x12", 0.2), ("h200-4x12", 0.2), ("small-co-residents", 0.2), ("bursty", 0.5)]
-    {
-        assert_at_most(&run(scenario), "forecast_error_ratio_p50", error);
+    let steady =
+        ["seed-4x12", "h200-4x12", "h200-4x12-long", "small-co-residents", "weights-3-1", "fair-two-users"];
+    for scenario in steady.into_iter().chain(["training-steps", "growing"]) {
+        assert_at_most(&run(scenario), "forecast_error_ratio_p50", 0.2);
+    }
+    for scenario in ["bursty", "idle-gives-way", "eight-gpus", "deaths", "faults"] {
+        assert_at_most(&run(scenario), "forecast_error_ratio_p50", 0.5);
     }
 }
 

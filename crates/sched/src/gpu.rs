@@ -20,10 +20,10 @@ pub(crate) struct Turn {
 
 /// What someone who left still has on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Departed {
-    pub(crate) bytes: Bytes,
+struct Departed {
+    bytes: Bytes,
     /// It hung up and lives: nobody knows for how long.
-    pub(crate) lingers: bool,
+    lingers: bool,
 }
 
 /// The move that is under way.
@@ -38,6 +38,8 @@ pub(crate) struct Moving {
     pub(crate) to_arena: Bytes,
     /// For whom, if for somebody.
     pub(crate) whom: Option<TenantId>,
+    /// Somebody whom it was about has left.
+    pub(crate) bereft: bool,
 }
 
 /// Best-effort work is held back for a hinted request.
@@ -70,7 +72,10 @@ pub(crate) struct Gpu {
     pub(crate) away: Bytes,
     /// What tenants ask for.
     pub(crate) asked: Bytes,
-    pub(crate) departed: BTreeMap<TenantId, Departed>,
+    departed: BTreeMap<TenantId, Departed>,
+    /// Sums of what they hold: those who are dying, and those who linger.
+    dying: Bytes,
+    lingering: Bytes,
     /// Sizes of everybody, to know the largest.
     pub(crate) sizes: BTreeSet<(Bytes, TenantId)>,
     /// The largest piece of everybody: so much has to find a place for anything to move.
@@ -164,6 +169,8 @@ impl Gpu {
             away: Bytes::ZERO,
             asked: Bytes::ZERO,
             departed: BTreeMap::new(),
+            dying: Bytes::ZERO,
+            lingering: Bytes::ZERO,
             sizes: BTreeSet::new(),
             pieces: BTreeSet::new(),
             tenants: 0,
@@ -208,14 +215,14 @@ impl Gpu {
 
     /// What handles and grants may take: the rest is for contexts, for others, and for those who hung up and live.
     pub(crate) fn usable(&self, headroom: Bytes) -> Bytes {
-        let taken = self.spec.reserve + headroom + self.unmanaged + self.residues + self.departed_bytes(true);
+        let taken = self.spec.reserve + headroom + self.unmanaged + self.residues + self.lingering;
         self.spec.capacity.less(taken)
     }
 
     /// Everything that is taken of the device: by tenants, by what comes in, by others, by the dead, and what is kept.
     fn all_taken(&self, headroom: Bytes) -> Bytes {
         let kept = self.spec.reserve + headroom + self.unmanaged + self.residues;
-        kept + self.departed_bytes(true) + self.taken()
+        kept + self.lingering + self.taken()
     }
 
     /// What could be given out now.
@@ -231,20 +238,44 @@ impl Gpu {
     /// What is taken of it: handles and grants, what comes in, and what the dying still hold for a moment.
     pub(crate) fn taken(&self) -> Bytes {
         let landing = self.moving.as_ref().map_or(Bytes::ZERO, |moving| moving.landing);
-        self.held + landing + self.departed_bytes(false)
+        self.held + landing + self.dying
     }
 
-    pub(crate) fn departed_bytes(&self, lingers: bool) -> Bytes {
-        self.departed
-            .values()
-            .filter(|departed| departed.lingers == lingers)
-            .map(|departed| departed.bytes)
-            .sum()
+    /// Someone left, and its bytes are not free yet.
+    pub(crate) fn depart(&mut self, id: TenantId, bytes: Bytes) {
+        self.departed.insert(id, Departed { bytes, lingers: false });
+        self.dying += bytes;
+    }
+
+    /// Someone who left lives. False if nobody of that name left.
+    pub(crate) fn linger(&mut self, id: TenantId) -> bool {
+        let Some(departed) = self.departed.get_mut(&id) else { return false };
+        if !std::mem::replace(&mut departed.lingers, true) {
+            self.dying -= departed.bytes;
+            self.lingering += departed.bytes;
+        }
+        true
+    }
+
+    /// What someone who left had is free. False if nobody of that name left.
+    pub(crate) fn bury(&mut self, id: TenantId) -> bool {
+        let Some(departed) = self.departed.remove(&id) else { return false };
+        if departed.lingers {
+            self.lingering -= departed.bytes;
+        } else {
+            self.dying -= departed.bytes;
+        }
+        true
+    }
+
+    /// What those who left still hold.
+    pub(crate) fn departed(&self) -> Bytes {
+        self.dying + self.lingering
     }
 
     /// Is somebody dying whose memory will be free in a moment?
     pub(crate) fn burials_pending(&self) -> bool {
-        self.departed.values().any(|departed| !departed.lingers)
+        self.dying > Bytes::ZERO
     }
 
     /// All that tenants have here, on the device and away.

@@ -24,9 +24,21 @@ pub(crate) enum Phase {
 pub(crate) enum Grip {
     Thawed,
     Freezing(OpId, Scope),
+    /// Its compute channels are off, and the others go.
+    Widening(OpId),
     Frozen(Scope),
     /// With what is still frozen until then.
     Thawing(OpId, Scope),
+}
+
+impl Grip {
+    /// How it is after a freeze or thaw of which nobody knows what became: whoever may run, runs.
+    pub(crate) fn given_up(self) -> Self {
+        match self {
+            Self::Widening(_) => Self::Frozen(Scope::Compute),
+            _ => Self::Thawed,
+        }
+    }
 }
 
 /// Where a handle is.
@@ -114,6 +126,8 @@ pub(crate) struct Tenant {
     pub(crate) busy: Ratio,
     pub(crate) measured: bool,
     pub(crate) turns: u64,
+    /// How much of its turns it used of late, for forecasts.
+    pub(crate) used: Ratio,
     /// It gets no turn before then.
     pub(crate) not_before: Time,
     /// Its place in the line for turns, while it is in line.
@@ -162,6 +176,7 @@ impl Tenant {
             busy: Ratio::ONE,
             measured: false,
             turns: 0,
+            used: Ratio::ONE,
             not_before: Time::ZERO,
             in_line: None,
             in_way: None,
@@ -189,7 +204,7 @@ impl Tenant {
 
     /// Could its channels run something now?
     pub(crate) fn may_run(&self) -> bool {
-        self.context && !matches!(self.grip, Grip::Frozen(_))
+        self.context && !matches!(self.grip, Grip::Frozen(_) | Grip::Widening(_))
     }
 
     /// Is every byte of it on the device, with nothing under way?

@@ -44,12 +44,23 @@ pub fn run(scenario: &Scenario) -> Record {
     engine.finish()
 }
 
+/// Runs a scenario and returns all that the core was told, for whoever wants to tell it another one.
+pub fn listen(scenario: &Scenario) -> Vec<(Time, Event)> {
+    let mut engine = Engine::new(scenario);
+    engine.heard = Some(Vec::new());
+    engine.begin();
+    while engine.step() {}
+    engine.heard.take().unwrap_or_default()
+}
+
 struct Engine<'a> {
     scenario: &'a Scenario,
     core: Core,
     now: Time,
     /// Told, but not yet to the core.
     inbox: VecDeque<Event>,
+    /// All that the core was told, if somebody listens.
+    heard: Option<Vec<(Time, Event)>>,
     queue: Queue,
     gpus: Vec<Truth<'a>>,
     tenants: Vec<Tenant>,
@@ -96,6 +107,7 @@ impl<'a> Engine<'a> {
             core: Core::new(scenario.settings.clone()),
             now: Time::ZERO,
             inbox: VecDeque::new(),
+            heard: None,
             queue: Queue::default(),
             gpus: gpus.collect(),
             tenants: Vec::new(),
@@ -196,6 +208,7 @@ impl<'a> Engine<'a> {
             Happening::Grip(effect) => self.grip_takes_effect(&effect),
             Happening::Done(op, outcome) => self.tell(Event::Done { op, outcome }),
             Happening::Gripped(tenant, op, took) => self.gripped(tenant, op, took),
+            Happening::Inspected(op, tenants) => self.inspected(op, &tenants),
             Happening::MoveEnds(gpu) => self.move_ends(gpu),
             Happening::Answers(tenant) => self.answers(tenant),
             Happening::Resumes(tenant) => self.resumes(tenant),
@@ -215,6 +228,9 @@ impl<'a> Engine<'a> {
     fn pump(&mut self) {
         while let Some(event) = self.inbox.pop_front() {
             self.record.events += 1;
+            if let Some(heard) = &mut self.heard {
+                heard.push((self.now, event.clone()));
+            }
             if let Event::Left(id) = event {
                 let tenant = self.index(id);
                 self.tenants[tenant].left_told = true;

@@ -17,4 +17,4 @@ pub mod report;
 pub mod scenario;
 pub mod workload;
 
-pub use engine::run;
+pub use engine::{listen, run};

@@ -2,7 +2,7 @@
 
 use super::door::door_key;
 use super::{Core, OpKind, owned};
-use crate::gpu::{Departed, Gpu};
+use crate::gpu::Gpu;
 use crate::job::Job;
 use crate::tenant::{Grip, Phase};
 use crate::{Bytes, Class, GpuId, GpuSpec, JobId, Owned, Ratio, Scope, Settings, Slice, TenantId, Terms};
@@ -161,10 +161,10 @@ impl Core {
         let busy = busy.0.min(Ratio::ONE.0);
         let mean = if tenant.measured { tenant.busy.0.midpoint(busy) } else { busy };
         tenant.measured = true;
-        let gpu = tenant.gpu;
-        if tenant.busy.0 != mean {
-            tenant.busy = Ratio(mean);
-            self.concerned.insert(gpu);
+        let before = std::mem::replace(&mut tenant.busy, Ratio(mean));
+        let below = |busy: Ratio| busy < self.settings.filler_below;
+        if tenant.critical || below(before) != below(Ratio(mean)) {
+            self.concerned.insert(tenant.gpu);
         }
     }
 
@@ -225,10 +225,13 @@ impl Core {
             return;
         }
         let now = self.now;
+        let present = self.present(gpu, id);
         self.update(id, |tenant| {
             for held in tenant.handles.values_mut() {
                 held.stuck_until = now;
             }
+            // It has saved nothing meanwhile.
+            tenant.virtual_time = tenant.virtual_time.max(present);
         });
         self.gpu_mut(gpu).move_retry = now;
         self.inspect(vec![id]);
@@ -260,7 +263,7 @@ impl Core {
         }
         if phase != Phase::Queued {
             let bytes = tenant.on_device() + tenant.residue + landing;
-            books.departed.insert(id, Departed { bytes, lingers: false });
+            books.depart(id, bytes);
             let stayed = now.since(tenant.arrived).0;
             books.stay.0 = if books.stay.0 == 0 { stayed } else { books.stay.0 / 4 * 3 + stayed / 4 };
         }
@@ -274,20 +277,13 @@ impl Core {
     }
 
     pub(super) fn linger(&mut self, id: TenantId) {
-        for (&gpu, books) in &mut self.gpus {
-            if let Some(departed) = books.departed.get_mut(&id) {
-                departed.lingers = true;
-                self.concerned.insert(gpu);
-            }
-        }
+        let concerned = self.gpus.iter_mut().filter_map(|(&gpu, books)| books.linger(id).then_some(gpu));
+        self.concerned.extend(concerned);
     }
 
     pub(super) fn bury(&mut self, id: TenantId) {
-        for (&gpu, books) in &mut self.gpus {
-            if books.departed.remove(&id).is_some() {
-                self.concerned.insert(gpu);
-            }
-        }
+        let concerned = self.gpus.iter_mut().filter_map(|(&gpu, books)| books.bury(id).then_some(gpu));
+        self.concerned.extend(concerned);
     }
 
     /// Whatever is under way with a tenant's channels does not matter any more.
@@ -295,7 +291,7 @@ impl Core {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let slicing = tenant.slicing.take();
         let gripping = match tenant.grip {
-            Grip::Freezing(op, _) | Grip::Thawing(op, _) => Some(op),
+            Grip::Freezing(op, _) | Grip::Widening(op) | Grip::Thawing(op, _) => Some(op),
             _ => None,
         };
         for op in slicing.into_iter().chain(gripping) {
@@ -306,11 +302,13 @@ impl Core {
     /// What a move brings in for someone who left stays until it is buried.
     fn disown(&mut self, gpu: GpuId, id: TenantId) -> Bytes {
         let Some(moving) = &mut self.gpu_mut(gpu).moving else { return Bytes::ZERO };
+        let concerned = moving.out.iter().chain(&moving.into).any(|(owned, _)| owned.tenant == id);
         let theirs: Bytes =
             moving.into.iter().filter(|(owned, _)| owned.tenant == id).map(|&(_, bytes)| bytes).sum();
         moving.into.retain(|(owned, _)| owned.tenant != id);
         moving.out.retain(|(owned, _)| owned.tenant != id);
         moving.landing -= theirs;
+        moving.bereft |= concerned;
         theirs
     }
 }

@@ -27,12 +27,34 @@ impl Core {
             self.relist(id);
         }
         self.let_gang_hold(gpu);
+        self.put_off_the_vain(gpu);
         if let Some(next) = self.candidate(gpu)
             && self.turn_is_over(gpu)
         {
             self.call(gpu, next);
         }
         self.find_filler(gpu);
+    }
+
+    /// Whoever only asks for what it cannot get now has no use for a turn, and must not keep others from theirs.
+    fn put_off_the_vain(&mut self, gpu: GpuId) {
+        while let Some(first) = books::first(&self.gpu_of(gpu).line) {
+            if self.gpu_of(gpu).incoming == Some(first) || !self.is_vain(first) {
+                return;
+            }
+            let later = self.later();
+            self.postpone(first, later);
+        }
+    }
+
+    /// Would a turn be of no use to a tenant? Whoever is latency-critical and has all its memory runs without one.
+    fn is_vain(&self, id: TenantId) -> bool {
+        let Some(tenant) = self.tenants.get(id) else { return true };
+        let uses_none = match tenant.critical {
+            true => tenant.is_whole() && self.fellows_are_whole(tenant),
+            false => !tenant.wants && self.gang_of(tenant).is_none(),
+        };
+        uses_none && self.grantable(id) == Bytes::ZERO
     }
 
     /// The first in line, unless it is on its way already.
@@ -84,10 +106,13 @@ impl Core {
         let (Some(owner), Some(next)) = (self.tenants.get(turn.tenant), self.tenants.get(next)) else {
             return false;
         };
-        if turn.until > self.now || !owner.is_active() || self.is_in_gang_together(owner) {
+        let needs_none = owner.critical && owner.is_whole();
+        if turn.until > self.now || !owner.is_active() || needs_none || self.is_in_gang_together(owner) {
             return false;
         }
-        let standing = policies::Standing { queued_at: self.now, ..self.standing(owner) };
+        // As it would stand if it went to the end of the line.
+        let due = owner.slo.map(|slo| self.now + slo);
+        let standing = policies::Standing { queued_at: self.now, due, ..self.standing(owner) };
         let rank = policies::rank(&self.settings, &standing);
         if Some(rank) >= next.in_line {
             return false;
@@ -118,9 +143,9 @@ impl Core {
         if !tenant.context || tenant.paused {
             return true;
         }
-        let ready = tenant.is_whole() && tenant.asked.is_empty() && self.fellows_are_whole(tenant);
-        if tenant.critical && ready && !self.critical_waits(gpu) {
-            // It runs without a turn from here on.
+        let only_asks = !tenant.wants && !tenant.asked.is_empty();
+        if (only_asks || tenant.critical && !self.critical_waits(gpu)) && self.is_vain(turn.tenant) {
+            // It waits, or runs, without a turn from here on.
             return true;
         }
         self.cap(tenant).is_some() && self.now >= turn.until
@@ -145,6 +170,13 @@ impl Core {
         tenant.compute_max.filter(|_| !tenant.critical)
     }
 
+    /// The first in line, or one of a gang that waits for this GPU.
+    fn who_waits(&self, gpu: GpuId) -> Option<&Tenant> {
+        let books = self.gpu_of(gpu);
+        let gang = || books.gangs_waiting.iter().find_map(|&job| self.member_here(job, gpu));
+        self.tenants.get(books::first(&books.line).or_else(gang)?)
+    }
+
     /// May somebody else have the GPU now?
     pub(super) fn turn_is_over(&self, gpu: GpuId) -> bool {
         let books = self.gpu_of(gpu);
@@ -157,9 +189,7 @@ impl Core {
         if self.now >= turn.until {
             return true;
         }
-        let Some(next) = books::first(&books.line).and_then(|next| self.tenants.get(next)) else {
-            return false;
-        };
+        let Some(next) = self.who_waits(gpu) else { return false };
         if !self.gang_is_active(owner) {
             return self.now >= owner.idle_since + self.cost_of(next);
         }
@@ -195,7 +225,7 @@ impl Core {
         };
         if let Some(turn) = books.turn {
             let owner = self.tenants.get(turn.tenant);
-            let first = books::first(&books.line).and_then(|next| self.tenants.get(next));
+            let first = self.who_waits(gpu);
             if first.is_some()
                 || !books.gangs_waiting.is_empty()
                 || owner.is_some_and(|owner| self.cap(owner).is_some())
@@ -335,6 +365,8 @@ impl Core {
         let virtual_time = self.evened_out(gpu, &turn);
         self.update(turn.tenant, |tenant| {
             tenant.since = now;
+            let used = Ratio::between(ran.0, turn.until.since(turn.since).0);
+            tenant.used = Ratio((tenant.used.0 * 3 + used.0) / 4);
             if used_up {
                 tenant.queued_at = now;
                 tenant.virtual_time = virtual_time;
@@ -342,6 +374,12 @@ impl Core {
         });
         if let Some(cap) = cap {
             self.postpone(turn.tenant, turn.since + cap.whole(ran));
+        }
+        let asks = |tenant: &Tenant| tenant.critical && tenant.is_whole() && !tenant.asked.is_empty();
+        if used_up && self.tenants.get(turn.tenant).is_some_and(asks) {
+            // It had a whole turn to get what it asks for. It goes on without one, and others have theirs.
+            let later = self.later();
+            self.postpone(turn.tenant, later);
         }
         self.actions.push(Action::TurnEnds { tenant: turn.tenant, ran });
     }

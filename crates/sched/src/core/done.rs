@@ -3,7 +3,7 @@
 use super::{Core, OpKind};
 use crate::gpu::Moving;
 use crate::tenant::{Grip, Spot};
-use crate::{Action, Bytes, GpuId, OpId, Outcome, Owned, Span, TenantId};
+use crate::{Action, Bytes, GpuId, OpId, Outcome, Owned, Scope, Span, TenantId};
 use std::collections::BTreeSet;
 
 impl Core {
@@ -40,12 +40,13 @@ impl Core {
             // It may be running: before anything else it is frozen, once more.
             OpKind::Freeze(id) | OpKind::Thaw(id, _) => {
                 let gripped = self.tenants.get(id).is_some_and(|tenant| {
-                    matches!(tenant.grip, Grip::Freezing(open, _) | Grip::Thawing(open, _) if open == op)
+                    matches!(tenant.grip, Grip::Freezing(open, _) | Grip::Widening(open) | Grip::Thawing(open, _) if open == op)
                 });
                 if gripped {
                     let thawing = matches!(kind, OpKind::Thaw(..));
                     self.update(id, |tenant| {
-                        tenant.grip = Grip::Thawed;
+                        // Whoever was off already stays off.
+                        tenant.grip = tenant.grip.given_up();
                         if !thawing {
                             tenant.grip_retry = later;
                         }
@@ -70,7 +71,11 @@ impl Core {
 
     fn froze(&mut self, id: TenantId, op: OpId, took: Option<Span>) {
         let Some(tenant) = self.tenants.get(id) else { return };
-        let Grip::Freezing(open, scope) = tenant.grip else { return };
+        let (open, scope) = match tenant.grip {
+            Grip::Freezing(open, scope) => (open, scope),
+            Grip::Widening(open) => (open, Scope::All),
+            _ => return,
+        };
         if open != op {
             return;
         }
@@ -78,7 +83,7 @@ impl Core {
         let Some(took) = took else {
             // Whoever cannot be frozen keeps the GPU that long.
             self.update(id, |tenant| {
-                tenant.grip = Grip::Thawed;
+                tenant.grip = tenant.grip.given_up();
                 tenant.grip_retry = later;
             });
             return;
@@ -139,14 +144,17 @@ impl Core {
         let (out, into): (BTreeSet<_>, BTreeSet<_>) = (out.into_iter().collect(), into.into_iter().collect());
         let unsettled: BTreeSet<_> = unsettled.into_iter().collect();
         let stuck_until = self.now + self.settings.deadlines.retry.times(10);
-        let (mut bytes_out, mut bytes_in, mut stuck) = (Bytes::ZERO, Bytes::ZERO, false);
+        let (mut went, mut bytes_out, mut bytes_in) = (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO);
+        let mut stuck = false;
         for &(owned, bytes) in &moving.out {
             if out.contains(&owned) {
+                let copied = self.handle(owned).is_some_and(|held| !held.clean);
                 self.put(owned, Spot::Arena);
-                bytes_out += bytes;
+                went += bytes;
+                bytes_out += if copied { bytes } else { Bytes::ZERO };
             } else if unsettled.contains(&owned) {
                 self.put(owned, Spot::Unsettled);
-            } else {
+            } else if !moving.bereft {
                 stuck = true;
                 self.change_handle(owned, |held| held.stuck_until = stuck_until);
             }
@@ -170,7 +178,8 @@ impl Core {
                 self.grew(gpu, took);
             }
         }
-        if bytes_out + bytes_in == Bytes::ZERO {
+        // A death explains it, and what is left to do is found at the next look.
+        if went + bytes_in == Bytes::ZERO && !moving.bereft {
             let later = self.later();
             self.gpu_mut(gpu).move_retry = later;
             if let Some(id) = moving.whom {
@@ -202,6 +211,12 @@ impl Core {
         {
             self.update(id, |tenant| tenant.moving = false);
             self.concern_fellows(id);
+        }
+        for &(owned, bytes) in &moving.out {
+            if self.handle(owned).is_some_and(|held| held.clean && held.spot == Spot::Device) {
+                self.copies.insert(owned, bytes);
+                self.copies_sum += bytes;
+            }
         }
         Some(moving)
     }

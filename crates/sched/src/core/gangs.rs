@@ -7,7 +7,7 @@ use super::Core;
 use crate::job::{Gang, Job};
 use crate::policies::{self, Rank};
 use crate::tenant::{Phase, Tenant};
-use crate::{GpuId, JobId, TenantId};
+use crate::{Bytes, GpuId, JobId, TenantId};
 use std::collections::BTreeSet;
 
 impl Core {
@@ -15,6 +15,12 @@ impl Core {
     pub(super) fn gang_of(&self, tenant: &Tenant) -> Option<&Job> {
         let job = if tenant.gang { self.jobs.get(tenant.job) } else { None };
         job.filter(|job| job.members.len() > 1)
+    }
+
+    /// What all of a gang have on a GPU, or ask for.
+    pub(super) fn gang_bytes(&self, job: &Job, gpu: GpuId) -> Bytes {
+        let here = job.members.iter().filter_map(|&id| self.tenants.get(id)).filter(|one| one.gpu == gpu);
+        here.map(|tenant| tenant.whole_bytes() + tenant.asked_sum).sum()
     }
 
     /// Is a GPU to be had: is the turn there over, and nobody on its way?
@@ -26,6 +32,12 @@ impl Core {
     fn taking_part<'a>(&'a self, job: &'a Job) -> impl Iterator<Item = (TenantId, &'a Tenant)> {
         let members = job.members.iter().filter_map(|&id| Some((id, self.tenants.get(id)?)));
         members.filter(|(_, tenant)| tenant.phase == Phase::Here && tenant.context && !tenant.paused)
+    }
+
+    /// One of a gang that takes part on this GPU.
+    pub(super) fn member_here(&self, job: JobId, gpu: GpuId) -> Option<TenantId> {
+        let job = self.jobs.get(job)?;
+        self.taking_part(job).find(|(_, tenant)| tenant.gpu == gpu).map(|(id, _)| id)
     }
 
     /// The member that stands in line for all: the first on the first GPU.

@@ -4,6 +4,7 @@ use super::{Core, owned};
 use crate::pressure::{self, Pressure, Subject};
 use crate::tenant::{Held, Phase, Spot};
 use crate::{Action, Bytes, Class, GpuId, HandleId, Owned, RequestId, Short, TenantId, Time, WhenFull};
+use std::ops::Bound;
 
 /// Requests of one tenant at a time: one for each of its threads that allocates.
 const REQUESTS_MAX: usize = 4_096;
@@ -14,6 +15,8 @@ impl Core {
         let (gpu, was_active) = (tenant.gpu, tenant.is_active());
         let taken = tenant.asked.contains_key(&request) || tenant.granted.contains_key(&request);
         let own = tenant.whole_bytes() + tenant.asked_sum + bytes;
+        // A gang runs only when all of it is here.
+        let together = self.gang_of(tenant).map_or(own, |gang| self.gang_bytes(gang, gpu) + bytes);
         let usable = self.gpu_of(gpu).usable(self.settings.headroom);
         let job = self.jobs.get(tenant.job);
         let limit = job.and_then(|job| job.terms.memory_max);
@@ -27,6 +30,7 @@ impl Core {
                 Some(Short::Limit { wanted: own + tenant.residue, limit })
             }
             _ if own > usable => Some(Short::Device { wanted: own, usable }),
+            _ if together > usable => Some(Short::Device { wanted: together, usable }),
             _ => None,
         };
         let now_not = || self.not_now(gpu, id, bytes).filter(|_| !waits);
@@ -67,6 +71,9 @@ impl Core {
         if wanted > limit {
             return Some(Short::Together { wanted, limit });
         }
+        if wanted <= usable {
+            return None;
+        }
         // The arena is for all GPUs: what the others have there, or would have, is not to be had here.
         let elsewhere: Bytes = self
             .gpus
@@ -76,9 +83,8 @@ impl Core {
             .sum();
         let limit = usable + self.arena.less(elsewhere);
         let largest = books.pieces.last().map_or(Bytes::ZERO, |&(bytes, _)| bytes).max(more);
-        let slack = if wanted > usable { Bytes(largest.0.saturating_mul(2)) } else { Bytes::ZERO };
-        (wanted > usable && wanted + slack > limit)
-            .then_some(Short::Together { wanted: wanted + slack, limit })
+        let wanted = wanted + Bytes(largest.0.saturating_mul(2));
+        (wanted > limit).then_some(Short::Together { wanted, limit })
     }
 
     /// Grants requests while there is room, those of whoever has the turn before the others'. Once anybody's memory is
@@ -90,30 +96,45 @@ impl Core {
         }
         let main = books.incoming.or(books.turn.map(|turn| turn.tenant));
         let crowded = books.away > Bytes::ZERO || books.moving.is_some();
-        let asking = if crowded { &books.critical } else { &books.asking };
-        let others = asking.iter().copied().filter(|&id| Some(id) != main && books.asking.contains(&id));
-        let others: Vec<_> = others.collect();
-        for id in main.into_iter().chain(others) {
-            // In the order they were asked; one that does not fit holds back the later ones, or it would starve.
-            while let Some((request, bytes)) =
-                self.tenants.get(id).and_then(|tenant| tenant.asked.first_key_value())
-            {
-                let (request, bytes) = (*request, *bytes);
-                if bytes > self.gpu_of(gpu).room(self.settings.headroom)
-                    || self.not_now(gpu, id, bytes).is_some()
-                {
-                    break;
-                }
-                self.update(id, |tenant| {
-                    tenant.asked.remove(&request);
-                    tenant.asked_sum -= bytes;
-                    tenant.granted.insert(request, bytes);
-                    tenant.granted_sum += bytes;
-                    tenant.piece_max = tenant.piece_max.max(bytes);
-                });
-                self.actions.push(Action::Grant { tenant: id, request });
+        if let Some(main) = main {
+            self.grant_to(gpu, main);
+        }
+        // One that does not fit holds back those behind it, or it would starve.
+        let mut last = None;
+        let from = |last: Option<TenantId>| last.map_or(Bound::Unbounded, Bound::Excluded);
+        while let Some(id) = {
+            let books = self.gpu_of(gpu);
+            let asking = if crowded { &books.critical } else { &books.asking };
+            asking.range((from(last), Bound::Unbounded)).next().copied()
+        } {
+            last = Some(id);
+            if Some(id) != main && !self.grant_to(gpu, id) {
+                break;
             }
         }
+    }
+
+    /// Grants what one tenant asks for, in the order it asked. False if there was no room for something it might have.
+    fn grant_to(&mut self, gpu: GpuId, id: TenantId) -> bool {
+        while let Some((&request, &bytes)) =
+            self.tenants.get(id).and_then(|tenant| tenant.asked.first_key_value())
+        {
+            if bytes > self.gpu_of(gpu).room(self.settings.headroom) {
+                return false;
+            }
+            if self.not_now(gpu, id, bytes).is_some() {
+                return true;
+            }
+            self.update(id, |tenant| {
+                tenant.asked.remove(&request);
+                tenant.asked_sum -= bytes;
+                tenant.granted.insert(request, bytes);
+                tenant.granted_sum += bytes;
+                tenant.piece_max = tenant.piece_max.max(bytes);
+            });
+            self.actions.push(Action::Grant { tenant: id, request });
+        }
+        true
     }
 
     /// What a tenant asks for and could get if there were room on the device.

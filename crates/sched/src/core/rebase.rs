@@ -94,13 +94,14 @@ fn rebase_tenant(tenant: &mut Tenant, at: &impl Fn(&mut Time), number: &impl Fn(
         over(&mut held.stuck_until);
     }
     match &mut tenant.grip {
-        Grip::Freezing(op, _) | Grip::Thawing(op, _) => number(op),
+        Grip::Freezing(op, _) | Grip::Widening(op) | Grip::Thawing(op, _) => number(op),
         Grip::Thawed | Grip::Frozen(_) => {}
     }
     if let Some(op) = &mut tenant.slicing {
         number(op);
     }
     tenant.turns = 0;
+    tenant.used = crate::Ratio::ONE;
     tenant.virtual_time -= least;
 }
 

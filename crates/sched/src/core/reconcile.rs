@@ -99,8 +99,17 @@ impl Core {
         }
         for (tenant, scope) in freeze {
             let deadline = self.now + self.settings.deadlines.grip;
+            // A change of its slice does not matter any more: the thaw will say which.
+            if let Some(slicing) = self.tenants.get_mut(tenant).and_then(|tenant| tenant.slicing.take()) {
+                self.strike(slicing);
+            }
             let op = self.begin(OpKind::Freeze(tenant), deadline);
-            self.update(tenant, |tenant| tenant.grip = Grip::Freezing(op, scope));
+            self.update(tenant, |tenant| {
+                tenant.grip = match tenant.grip {
+                    Grip::Frozen(_) => Grip::Widening(op),
+                    _ => Grip::Freezing(op, scope),
+                };
+            });
             self.actions.push(Action::Freeze { op, tenant, scope });
         }
     }
@@ -154,7 +163,7 @@ impl Core {
                         self.actions.push(Action::Slice { op, tenant: id, slice });
                     }
                 }
-                Grip::Freezing(..) | Grip::Thawing(..) => {}
+                Grip::Freezing(..) | Grip::Widening(_) | Grip::Thawing(..) => {}
             }
         }
     }
@@ -175,7 +184,11 @@ impl Core {
         let headroom = self.settings.headroom;
         let over = books.short_of(Bytes::ZERO, headroom);
         let main = books.incoming.or(books.turn.map(|turn| turn.tenant));
-        let needs = main.and_then(|id| self.tenants.get(id)).map_or(Bytes::ZERO, |tenant| tenant.away);
+        // A gang runs only when all of it is here.
+        let company: Vec<TenantId> =
+            main.into_iter().chain(main.map(|id| self.fellows(gpu, id)).unwrap_or_default()).collect();
+        let members = || company.iter().filter_map(|&id| self.tenants.get(id));
+        let needs: Bytes = members().map(|tenant| tenant.away).sum();
         let grows = main.map_or(Bytes::ZERO, |id| self.grantable(id));
         if over == Bytes::ZERO && needs == Bytes::ZERO && grows == Bytes::ZERO {
             self.gpu_mut(gpu).starved_since = None;
@@ -188,7 +201,7 @@ impl Core {
         }
         if let Some(id) = main
             && needs > Bytes::ZERO
-            && self.tenants.get(id).is_some_and(|tenant| tenant.is_unsettled())
+            && members().any(|tenant| tenant.is_unsettled())
         {
             self.give_up_on(gpu, id);
             return;
@@ -212,11 +225,12 @@ impl Core {
         if room.out.is_empty() && (needs == Bytes::ZERO || short > Bytes::ZERO) {
             return;
         }
-        self.move_or_wait(gpu, main, room);
+        self.move_or_wait(gpu, &company, room);
     }
 
     /// Moves, if all concerned are off the GPU; otherwise sees to it that they go.
-    fn move_or_wait(&mut self, gpu: GpuId, main: Option<TenantId>, room: Room) {
+    fn move_or_wait(&mut self, gpu: GpuId, company: &[TenantId], room: Room) {
+        let main = company.first().copied();
         if !room.unfrozen.is_empty() {
             // Also those who are off already: they must not come back meanwhile.
             self.gpu_mut(gpu).leaving = room.out.iter().map(|(owned, _)| owned.tenant).collect();
@@ -224,7 +238,7 @@ impl Core {
         }
         let dirty = room.out.iter().filter(|(owned, _)| self.handle(*owned).is_some_and(|held| !held.clean));
         let to_arena: Bytes = dirty.map(|&(_, bytes)| bytes).sum();
-        let into: Vec<_> = main.map_or_else(Vec::new, |id| self.away_of(id));
+        let into: Vec<_> = company.iter().flat_map(|&id| self.away_of(id)).collect();
         let from_arena: Bytes = into.iter().map(|&(_, bytes)| bytes).sum();
         // What comes in gives up its place in the arena as it comes.
         let more = to_arena.less(from_arena);
@@ -237,6 +251,12 @@ impl Core {
         let out_sum: Bytes = room.out.iter().map(|&(_, bytes)| bytes).sum();
         let took = out_sum.at(self.costs.out_per_second).max(from_arena.at(self.costs.in_per_second));
         let deadline = self.now + self.settings.deadlines.movement + took.times(4);
+        // Copies of what goes have their place already, and are not to be dropped any more.
+        let copied = room.out.iter().filter_map(|(owned, _)| self.copies.get(owned)).copied().sum::<Bytes>();
+        let to_arena = more + copied;
+        for &(owned, _) in &room.out {
+            self.forget_copy(owned);
+        }
         let op = self.begin(OpKind::Move(gpu), deadline);
         let concerned: BTreeSet<_> = room.out.iter().chain(&into).map(|(owned, _)| owned.tenant).collect();
         for &id in &concerned {
@@ -246,8 +266,15 @@ impl Core {
         self.actions.push(Action::Move { op, gpu, out: names(&room.out), into: names(&into), room: free });
         let books = self.gpu_mut(gpu);
         books.starved_since = None;
-        let to_arena = to_arena.less(from_arena);
-        books.moving = Some(Moving { op, out: room.out, into, landing: from_arena, to_arena, whom: main });
+        books.moving = Some(Moving {
+            op,
+            out: room.out,
+            into,
+            landing: from_arena,
+            to_arena,
+            whom: main,
+            bereft: false,
+        });
     }
 
     fn away_of(&self, id: TenantId) -> Vec<(Owned, Bytes)> {
@@ -270,7 +297,7 @@ impl Core {
             }
             let Some(tenant) = self.tenants.get(id) else { continue };
             // Whoever is latency-critical and has work makes room for its like only.
-            let needed = tenant.critical && books.critical_mode && tenant.is_active() && !for_critical;
+            let needed = tenant.critical && tenant.wants && !tenant.paused && !for_critical;
             let stays = tenant.moving || tenant.is_unsettled() || !tenant.context || needed;
             if Some(id) == main || kept.contains(&id) || stays {
                 continue;

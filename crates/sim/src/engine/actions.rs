@@ -20,7 +20,7 @@ impl Engine<'_> {
             Action::Move { op, gpu, out, into, room } => {
                 self.begin_move(op, usize::from(gpu.0), out, into, room);
             }
-            Action::Inspect { op, tenants } => self.inspects(op, &tenants),
+            Action::Inspect { op, tenants } => self.inspects(op, tenants),
             Action::WarmUp { tenant } => self.warms_up(tenant),
             Action::Drop(copies) => self.drops(&copies),
             Action::End { tenant, .. } => {

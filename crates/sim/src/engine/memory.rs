@@ -86,9 +86,9 @@ impl Engine<'_> {
         // What came in is still in the arena, until somebody writes to it.
         handle.copy = before == Spot::Arena && spot == Spot::Device;
         handle.told = false;
-        match (before == Spot::Arena, spot == Spot::Arena) {
-            (true, false) => self.gpus[gpu].used += bytes,
-            (false, true) => self.gpus[gpu].used -= bytes,
+        match (before.takes_device(), spot.takes_device()) {
+            (false, true) => self.gpus[gpu].used += bytes,
+            (true, false) => self.gpus[gpu].used -= bytes,
             _ => {}
         }
     }
@@ -112,36 +112,52 @@ impl Engine<'_> {
             return;
         }
         let id = self.id(tenant);
-        let unsettled = self.tenants[tenant].handles.iter().filter(|(_, held)| held.spot == Spot::Unsettled);
+        let handles = self.tenants[tenant].handles.iter();
+        let unsettled = handles.filter(|(_, held)| matches!(held.spot, Spot::Unsettled | Spot::Returning));
         let unsettled: Vec<_> = unsettled.map(|(&handle, _)| Owned { tenant: id, handle }).collect();
         unsettled.into_iter().for_each(|owned| self.put(owned, Spot::Arena));
         self.tell(Event::Answers(id));
     }
 
-    pub(super) fn inspects(&mut self, op: OpId, tenants: &[TenantId]) {
-        let mishap = self.luck.draw();
-        let (mut away, mut unsettled) = (Vec::new(), Vec::new());
+    pub(super) fn inspects(&mut self, op: OpId, tenants: Vec<TenantId>) {
+        let answer = match self.luck.draw() {
+            Mishap::Lost => return,
+            Mishap::Failed => Happening::Done(op, Outcome::Failed),
+            Mishap::Late(by) => {
+                self.queue.push(self.now + INSPECTION + by, Happening::Inspected(op, tenants));
+                return;
+            }
+            Mishap::None => Happening::Inspected(op, tenants),
+        };
+        self.queue.push(self.now + INSPECTION, answer);
+    }
+
+    /// Says where everything is now, and which copies are still good: whoever asks may have forgotten.
+    pub(super) fn inspected(&mut self, op: OpId, tenants: &[TenantId]) {
+        let (mut away, mut unsettled, mut copied) = (Vec::new(), Vec::new(), Vec::new());
         for &id in tenants {
             for (&handle, held) in &self.tenants[self.index(id)].handles {
                 let owned = Owned { tenant: id, handle };
                 match held.spot {
+                    Spot::Device if held.copy && held.told => copied.push(owned),
                     Spot::Device => {}
                     Spot::Arena => away.push(owned),
-                    Spot::Unsettled => unsettled.push(owned),
+                    Spot::Unsettled | Spot::Returning => unsettled.push(owned),
                 }
             }
         }
-        let outcome = match mishap {
-            Mishap::Failed => Outcome::Failed,
-            _ => Outcome::Found { away, unsettled },
-        };
-        self.after(INSPECTION, op, outcome, mishap);
+        self.tell(Event::Done { op, outcome: Outcome::Found { away, unsettled } });
+        copied.into_iter().for_each(|owned| self.tell(Event::Copied { owned, clean: true }));
     }
 
     /// Copies in the arena are given up.
     pub(super) fn drops(&mut self, copies: &[Owned]) {
         for owned in copies {
             let tenant = self.index(owned.tenant);
+            // It was not copied out again because of this copy: without it, what it holds would be nowhere.
+            let moving = self.gpus.iter().filter_map(|truth| truth.moving.as_ref());
+            let needed = moving.flat_map(|moving| &moving.out).any(|going| going == owned);
+            self.require(!needed, || format!("the copy of {owned:?} is dropped while that goes out"));
             if let Some(handle) = self.tenants[tenant].handles.get_mut(&owned.handle)
                 && handle.spot == Spot::Device
             {

@@ -16,7 +16,7 @@ const SILENCE: Span = Span::from_secs(2);
 /// A move under way.
 pub(super) struct Moving {
     op: OpId,
-    out: Vec<Owned>,
+    pub(super) out: Vec<Owned>,
     into: Vec<Owned>,
     /// What it brings in and takes out.
     pub(super) bytes_in: Bytes,
@@ -157,9 +157,14 @@ impl Engine<'_> {
         // With hardly any room on either side the rest stays where it is.
         let mut room = moving.room;
         let moved = self.change_places(&mut room, ours);
-        // Whoever is silent has got as far as there was room.
-        let unsettled: Vec<_> =
-            unsettled.into_iter().filter(|&owned| self.goes(&mut room, owned, Spot::Unsettled)).collect();
+        // Whoever is silent was asked to give memory up, or to make some.
+        let unsettled: Vec<_> = unsettled
+            .into_iter()
+            .filter(|&owned| {
+                let coming = self.spot(owned) == Some(Spot::Arena);
+                self.goes(&mut room, owned, if coming { Spot::Returning } else { Spot::Unsettled })
+            })
+            .collect();
         let (used, capacity) = (self.gpus[gpu].used, self.gpus[gpu].gpu.capacity);
         self.require(used <= capacity, || format!("after a move {used} on GPU {gpu} of {capacity}"));
         let (used, arena) = (self.arena_used(), self.scenario.arena);
@@ -202,7 +207,7 @@ impl Engine<'_> {
         let Some(&handle) = self.tenants[self.index(owned.tenant)].handles.get(&owned.handle) else {
             return false;
         };
-        let lands = spot != Spot::Arena && handle.spot == Spot::Arena;
+        let lands = spot.takes_device() && !handle.spot.takes_device();
         let stores = spot != Spot::Device && handle.spot == Spot::Device && !handle.told;
         if lands && handle.bytes > *room {
             return false;
@@ -216,7 +221,7 @@ impl Engine<'_> {
             *room += handle.bytes;
         }
         // What the arena has an unchanged copy of is only unmapped.
-        if lands || !handle.copy {
+        if spot != Spot::Returning && (lands || !handle.copy) {
             self.record.moved += handle.bytes;
         }
         self.put(owned, spot);

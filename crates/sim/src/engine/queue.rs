@@ -19,6 +19,8 @@ pub(super) enum Happening {
     /// Word of a freeze that was done reaches the core, after what was found about copies.
     Gripped(usize, OpId, Span),
     Done(OpId, Outcome),
+    /// Somebody has looked where things are.
+    Inspected(OpId, Vec<TenantId>),
     MoveEnds(usize),
     Answers(usize),
     /// A pause is over.

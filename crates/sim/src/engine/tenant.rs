@@ -30,8 +30,16 @@ pub(super) enum Life {
 pub(super) enum Spot {
     Device,
     Arena,
-    /// Neither here nor there: it takes room in both.
+    /// On its way out, and nobody knows how far: it takes room in both.
     Unsettled,
+    /// In the arena, while its tenant does not say whether there is memory for it on the device.
+    Returning,
+}
+
+impl Spot {
+    pub(super) fn takes_device(self) -> bool {
+        matches!(self, Self::Device | Self::Unsettled)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -161,6 +169,6 @@ impl Tenant {
 
     /// What of it is on the device, without its context.
     pub(super) fn on_device(&self) -> Bytes {
-        self.handles.values().filter(|handle| handle.spot != Spot::Arena).map(|handle| handle.bytes).sum()
+        self.handles.values().filter(|handle| handle.spot.takes_device()).map(|handle| handle.bytes).sum()
     }
 }
