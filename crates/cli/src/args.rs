@@ -65,7 +65,7 @@ pub(crate) struct Args {
     ///
     /// Without it: /run/rota/rotad.sock for root, else rota/rotad.sock in XDG_RUNTIME_DIR, else
     /// /tmp/rota-UID/rotad.sock.
-    #[arg(long, global = true, value_name = "PATH", env = "ROTA_SOCKET")]
+    #[arg(long, global = true, value_name = "PATH", env = "ROTA_SOCKET", help_heading = "Daemon")]
     pub(crate) socket: Option<PathBuf>,
 
     #[command(subcommand)]

@@ -1,6 +1,9 @@
-//! Text in columns.
+//! Text in columns, and how wide the terminal is that shows them.
 
 use std::fmt::Write as _;
+
+/// Between two columns.
+const GAP: &str = "  ";
 
 /// The side that a column's text stands at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,29 +12,62 @@ pub(crate) enum Side {
     Right,
 }
 
+/// How many letters fit on a line of stdout, where that is a terminal.
+pub(crate) fn terminal_width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    // Zero: a terminal that does not know.
+    Some(usize::from(size.ws_col)).filter(|width| *width > 0)
+}
+
+/// As [`columns`], but where the lines would be wider than `width`, the columns that do not fit come below in a table of
+/// their own, each with the first column in front.
+pub(crate) fn fitting<R: AsRef<[String]>>(sides: &[Side], rows: &[R], width: Option<usize>) -> String {
+    let Some(width) = width else { return columns(sides, rows) };
+    let wide = |column: usize| widest(rows, column);
+    let first = usize::from(!sides.is_empty());
+    let mut blocks: Vec<Vec<usize>> = vec![(0..first).collect()];
+    let mut used = wide(0);
+    for column in first..sides.len() {
+        let needs = GAP.len() + wide(column);
+        let last = blocks.last_mut().expect("there is one from the start");
+        if used + needs <= width || last.len() <= 1 {
+            last.push(column);
+            used += needs;
+        } else {
+            blocks.push(vec![0, column]);
+            used = wide(0) + needs;
+        }
+    }
+    let block = |block: &Vec<usize>| {
+        let cells = |row: &R| block.iter().filter_map(|&column| row.as_ref().get(column).cloned()).collect();
+        let sides: Vec<Side> = block.iter().map(|&column| sides[column]).collect();
+        columns(&sides, &rows.iter().map(cells).collect::<Vec<Vec<String>>>())
+    };
+    blocks.iter().map(block).collect::<Vec<_>>().join("\n")
+}
+
 /// Lines of cells, as wide as the widest of each column, with no spaces at the end.
 pub(crate) fn columns<R: AsRef<[String]>>(sides: &[Side], rows: &[R]) -> String {
-    let width = |column: usize| {
-        rows.iter()
-            .filter_map(|row| row.as_ref().get(column))
-            .map(|cell| cell.chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..sides.len()).map(width).collect();
+    let widths: Vec<usize> = (0..sides.len()).map(|column| widest(rows, column)).collect();
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();
         for ((cell, width), side) in row.as_ref().iter().zip(&widths).zip(sides) {
             let _ = match side {
-                Side::Left => write!(line, "{cell:<width$}  "),
-                Side::Right => write!(line, "{cell:>width$}  "),
+                Side::Left => write!(line, "{cell:<width$}{GAP}"),
+                Side::Right => write!(line, "{cell:>width$}{GAP}"),
             };
         }
         text += line.trim_end();
         text.push('\n');
     }
     text
+}
+
+/// Letters in the longest cell of a column.
+fn widest<R: AsRef<[String]>>(rows: &[R], column: usize) -> usize {
+    let cells = rows.iter().filter_map(|row| row.as_ref().get(column));
+    cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -43,5 +79,18 @@ mod tests {
         let rows = [["A", "SIZE"], ["länger", "1"]].map(|row| row.map(str::to_owned));
         assert_eq!(columns(&[Side::Left, Side::Right], &rows), "A       SIZE\nlänger     1\n");
         assert_eq!(columns::<[String; 0]>(&[], &[]), "");
+    }
+
+    #[test]
+    fn what_does_not_fit_comes_below() {
+        use Side::{Left, Right};
+        let rows = [["WHO", "A", "B", "C"], ["me", "1", "22222", "3"]].map(|row| row.map(str::to_owned));
+        let sides = [Left, Right, Right, Right];
+        assert_eq!(fitting(&sides, &rows, None), columns(&sides, &rows));
+        assert_eq!(fitting(&sides, &rows, Some(16)), columns(&sides, &rows));
+        assert_eq!(fitting(&sides, &rows, Some(15)), "WHO  A      B\nme   1  22222\n\nWHO  C\nme   3\n");
+        // Too narrow for anything: one at a time all the same.
+        assert_eq!(fitting(&sides, &rows, Some(1)).matches("WHO").count(), 3);
+        assert_eq!(fitting::<[String; 0]>(&[], &[], Some(1)), "");
     }
 }

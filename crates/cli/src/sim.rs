@@ -5,7 +5,7 @@ mod picture;
 use crate::args::{
     CalibrateArgs, CompareArgs, ListArgs, Output, Scenario as Asked, SimArgs, SimVerb, SweepArgs,
 };
-use crate::columns::{Side, columns};
+use crate::columns::{Side, columns, fitting, terminal_width};
 use crate::print;
 use crate::quantity::printable;
 use anyhow::Context as _;
@@ -51,7 +51,7 @@ fn list(args: &ListArgs) -> anyhow::Result<()> {
             let header = ["SCENARIO", "ABOUT"].map(str::to_owned);
             let rows = all.into_iter().map(|scenario| [scenario.name, scenario.about]);
             let rows: Vec<_> = std::iter::once(header).chain(rows).collect();
-            print(&columns(&[Side::Left, Side::Left], &rows))
+            print(&fitting(&[Side::Left, Side::Left], &rows, terminal_width()))
         }
         Output::Json => {
             let scenarios: Vec<_> =
@@ -161,10 +161,10 @@ fn calibrate(args: &CalibrateArgs) -> anyhow::Result<()> {
 
 /// The scenario that was asked for, with everything that was put over it.
 fn find(asked: &Asked, more: Option<Given>) -> Result<Scenario, FindError> {
-    let given: Vec<Given> = asked.set.iter().cloned().chain(more).collect();
-    let mut scenario = builtin::find(&asked.name, &given)?;
-    scenario.seed = asked.seed.unwrap_or(scenario.seed);
-    Ok(scenario)
+    // In this order: what is varied goes over everything else, also where that is the seed.
+    let seed = asked.seed.map(|seed| Given { key: "seed".into(), value: seed.to_string() });
+    let given: Vec<Given> = asked.set.iter().cloned().chain(seed).chain(more).collect();
+    builtin::find(&asked.name, &given)
 }
 
 fn heading(scenario: &Scenario) -> String {
@@ -183,7 +183,7 @@ fn told(table: &Table) -> String {
     let sides: Vec<Side> = table.header.iter().map(side).collect();
     let header: Vec<String> = table.header.iter().map(|name| (*name).to_owned()).collect();
     let rows = table.rows.iter().map(|row| row.iter().map(|cell| printable(cell)).collect());
-    columns(&sides, &std::iter::once(header).chain(rows).collect::<Vec<Vec<String>>>())
+    fitting(&sides, &std::iter::once(header).chain(rows).collect::<Vec<Vec<String>>>(), terminal_width())
 }
 
 fn print_json(text: serde_json::Result<String>) -> anyhow::Result<()> {

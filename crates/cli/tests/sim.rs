@@ -141,6 +141,28 @@ fn a_service_hardly_notices_four_busy_programs() {
     assert_at_least(&unhinted, "be_throughput_ratio", 0.95);
 }
 
+/// The bounds are no luck of one seed.
+#[test]
+fn other_seeds_give_no_other_picture() {
+    for seed in ["2", "3", "4", "5"] {
+        let run = |scenario: &str| row(&json(&["run", scenario, "--seed", seed]), "rota").clone();
+        for (scenario, times, gap) in
+            [("seed-4x12", 1.05, 90.0), ("h200-4x12", 1.05, 22.0), ("h200-4x12-long", 1.03, 35.0)]
+        {
+            let row = run(scenario);
+            assert_at_most(&row, "makespan_ns", times * SERIAL_NS);
+            assert_at_most(&row, "turn_gap_ns_max", gap * SECOND_NS);
+        }
+        let alone = number(&run("lc-alone"), "lc_latency_ns_p99");
+        let hinted = run("lc-four-be");
+        assert_at_most(&hinted, "lc_latency_ns_p99", 1.05 * alone);
+        assert_at_least(&hinted, "be_throughput_ratio", 0.90);
+        let unhinted = run("lc-four-be-unhinted");
+        assert_at_most(&unhinted, "lc_latency_ns_p99", alone + 200e3);
+        assert_at_least(&unhinted, "be_throughput_ratio", 0.95);
+    }
+}
+
 #[test]
 fn waits_are_forecast() {
     let steady =
@@ -188,6 +210,16 @@ fn a_sweep_has_a_row_for_each_value() {
     assert!(
         complaint(&["sweep", "seed-4x12", "--vary", "turn_mim=1s,2s"]).contains("did you mean `turn_min`?")
     );
+}
+
+#[test]
+fn a_seed_that_is_varied_goes_over_one_that_is_named() {
+    let curve = json(&["sweep", "bursty", "--vary", "seed=7,8", "--seed", "9"]);
+    for (at, seed) in [(0, "7"), (1, "8")] {
+        let one = json(&["run", "bursty", "--seed", seed]);
+        assert_eq!(curve["rows"][at]["makespan_ns"], one["rows"][0]["makespan_ns"], "seed {seed}");
+    }
+    assert!(complaint(&["run", "bursty", "--seed", "-1"]).contains("whole number from 0 to"));
 }
 
 #[test]
@@ -255,6 +287,16 @@ fn names_that_nobody_has_are_guessed() {
     assert!(complaint(&["run", "no/such.toml"]).contains("cannot read no/such.toml"));
     assert!(complaint(&["run", "seed-4x12", "--policy", "unifid"]).contains("did you mean `unified`?"));
     assert!(complaint(&["run", "seed-4x12", "--set", "turn_min"]).contains("KEY=VALUE"));
+}
+
+#[test]
+fn the_scenario_that_the_readme_shows_runs() {
+    let readme = include_str!("../../../README.md");
+    let block = readme.split("```toml\n").find(|block| block.contains("[[job]]")).expect("there is one");
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("mine.toml");
+    std::fs::write(&file, block.split("```").next().unwrap()).unwrap();
+    assert_eq!(run(file.to_str().unwrap())["finished"], true);
 }
 
 #[test]

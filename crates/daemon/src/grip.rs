@@ -14,6 +14,7 @@ use channels::{ChannelSet, Control, ControlError, RmControl};
 use sched::{Scope, Slice};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -93,17 +94,43 @@ pub struct Grip {
     manager: ResourceManager,
     reported: Mutex<Reported>,
     changed: Condvar,
+    /// Its program is to end: its page never says again that its memory is there.
+    condemned: AtomicBool,
 }
 
 impl Grip {
     /// For a tenant with this page.
     pub fn new(page: SharedPage, manager: ResourceManager) -> Self {
-        Self { page, manager, reported: Mutex::default(), changed: Condvar::new() }
+        Self {
+            page,
+            manager,
+            reported: Mutex::default(),
+            changed: Condvar::new(),
+            condemned: AtomicBool::new(false),
+        }
     }
 
     /// The page shared with the tenant.
     pub fn page(&self) -> &SharedPage {
         &self.page
+    }
+
+    /// Says in the page that all of the tenant's memory is on the device.
+    pub fn commit_residency(&self, number: u64) {
+        if self.condemned.load(SeqCst) {
+            return;
+        }
+        self.page.commit_residency(number);
+        // Condemned meanwhile, on another thread: one of the two revokes last.
+        if self.condemned.load(SeqCst) {
+            self.page.revoke_residency();
+        }
+    }
+
+    /// The program is to end: hung up on, it must not go on, whatever becomes of its memory.
+    pub fn condemn(&self) {
+        self.condemned.store(true, SeqCst);
+        self.page.revoke_residency();
     }
 
     /// Takes in a report. Returns how many channels there are now.

@@ -3,8 +3,8 @@
 use mover::{HandleKey, Owner};
 use sched::{HandleId, Owned, TenantId};
 
-/// The most tenants that one daemon ever numbers: the wire has 32 bits for it.
-pub const TENANT_NUMBER_MAX: u64 = u32::MAX as u64;
+/// The most tenants that one daemon ever numbers: as many as the core takes, which the wire's 32 bits are enough for.
+pub const TENANT_NUMBER_MAX: u64 = sched::NUMBER_MAX;
 
 /// A tenant, as the wire knows it.
 pub fn on_wire(tenant: TenantId) -> wire::TenantId {

@@ -28,6 +28,7 @@ use crate::{
     Action, Bytes, Costs, Event, GpuId, HandleId, JobId, OpId, Owned, RequestId, Settings, Slice, TenantId,
     Time, UserId,
 };
+pub use roster::NUMBER_MAX;
 use roster::Roster;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,8 +87,6 @@ pub struct Core {
     copies: BTreeMap<Owned, Bytes>,
     copies_sum: Bytes,
     pressure: Pressure,
-    /// Whom the core wanted to end, until it is gone.
-    ending: Option<TenantId>,
     /// Nobody else ends before then.
     end_not_before: Time,
     actions: Vec<Action>,
@@ -96,6 +95,7 @@ pub struct Core {
 impl Core {
     /// Nobody is there yet.
     pub fn new(settings: Settings) -> Self {
+        let settings = settings.checked();
         Self {
             costs: settings.costs.clone(),
             settings,
@@ -113,7 +113,6 @@ impl Core {
             copies: BTreeMap::new(),
             copies_sum: Bytes::ZERO,
             pressure: Pressure::Calm,
-            ending: None,
             end_not_before: Time::ZERO,
             actions: Vec::new(),
         }

@@ -118,6 +118,8 @@ pub(crate) struct Gpu {
     pub(crate) move_retry: Time,
     /// Since when nothing can move because the arena is full.
     pub(crate) starved_since: Option<Time>,
+    /// Since when a move waits for what the dead held.
+    pub(crate) burials_since: Option<Time>,
     /// What the switch under way has cost so far.
     pub(crate) switch_cost: Option<Span>,
     /// What it was expected to cost.
@@ -192,6 +194,7 @@ impl Gpu {
             leaving: BTreeSet::new(),
             move_retry: Time::ZERO,
             starved_since: None,
+            burials_since: None,
             switch_cost: None,
             expected_cost: Span::ZERO,
             mean_cost: Span::ZERO,
@@ -266,6 +269,11 @@ impl Gpu {
             self.dying -= departed.bytes;
         }
         true
+    }
+
+    /// Has somebody left whose memory is not free yet?
+    pub(crate) fn has_departed(&self, id: TenantId) -> bool {
+        self.departed.contains_key(&id)
     }
 
     /// What those who left still hold.

@@ -23,7 +23,7 @@ mod units;
 mod view;
 
 pub use action::{Action, Missed, Scope, Short, Slice};
-pub use core::Core;
+pub use core::{Core, NUMBER_MAX};
 pub use event::{Class, Event, GpuSpec, Outcome, Priority, Terms, WhenFull};
 pub use hints::HintCounts;
 pub use ids::{GpuId, HandleId, JobId, OpId, Owned, RequestId, TenantId, TicketId, UserId};

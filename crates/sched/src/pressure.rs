@@ -1,6 +1,6 @@
 //! How full the arena is, what follows from that, and who is ended when nothing else helps.
 //!
-//! What counts is what the arena would have to hold if everybody were away who can be. The answer is graded:
+//! What counts is what is away, copies that can be dropped left out. The answer is graded:
 //!
 //! | needed of the arena | [`Pressure`] | what follows |
 //! |---|---|---|

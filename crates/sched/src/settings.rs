@@ -79,6 +79,17 @@ pub struct Deadlines {
     pub retry: Span,
 }
 
+impl Settings {
+    /// The same, with no deadline of nothing: what is given up at once and tried again at once would never end.
+    pub(crate) fn checked(mut self) -> Self {
+        let Deadlines { grip, movement, retry } = &mut self.deadlines;
+        for deadline in [grip, movement, retry] {
+            *deadline = (*deadline).max(Span::from_micros(1));
+        }
+        self
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {

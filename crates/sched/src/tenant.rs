@@ -82,6 +82,8 @@ pub(crate) struct Tenant {
     pub(crate) residue: Bytes,
     pub(crate) context: bool,
     pub(crate) grip: Grip,
+    /// Nobody knows what became of its last freeze or thaw: it may run, or not.
+    pub(crate) unsure: bool,
     /// The slice it has, as far as is known.
     pub(crate) slice: Slice,
     /// A change of its slice is under way.
@@ -147,6 +149,7 @@ impl Tenant {
             residue,
             context: false,
             grip: Grip::Frozen(Scope::All),
+            unsure: false,
             slice: Slice::Own,
             slicing: None,
             grip_retry: Time::ZERO,

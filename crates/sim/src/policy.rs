@@ -4,6 +4,7 @@ use crate::baselines::{serial, stock, unified};
 use crate::engine;
 use crate::record::Record;
 use crate::report::Row;
+use crate::report::row::named;
 use crate::scenario::nearest::nearest;
 use crate::scenario::{Scenario, quantity};
 use sched::{PolicyKind, Span};
@@ -100,7 +101,7 @@ pub fn run(policy: Policy, scenario: &Scenario) -> Run {
         }
         Policy::Stock => {
             let (record, failed) = stock::run(scenario);
-            note = out_of_memory(&failed);
+            note = named("out of memory", &failed);
             record
         }
         Policy::Serial => serial::run(scenario),
@@ -111,7 +112,8 @@ pub fn run(policy: Policy, scenario: &Scenario) -> Run {
             engine::run(&scenario)
         }
     };
-    let row = Row { note, ..Row::of(&policy.to_string(), scenario, &record) };
+    let mut row = Row::of(&policy.to_string(), scenario, &record);
+    row.note = note.or(row.note);
     Run { record, row }
 }
 
@@ -122,16 +124,6 @@ pub fn compare(scenario: &Scenario) -> Vec<Run> {
     policies.extend(longer);
     policies.extend([Policy::Stock, Policy::Serial, Policy::Rota(None)]);
     policies.into_iter().map(|policy| run(policy, scenario)).collect()
-}
-
-fn out_of_memory(failed: &[String]) -> Option<String> {
-    const NAMED_MAX: usize = 4;
-    let named = failed.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
-    match failed.len() {
-        0 => None,
-        1..=NAMED_MAX => Some(format!("out of memory: {named}")),
-        more => Some(format!("out of memory: {named} and {} more", more - NAMED_MAX)),
-    }
 }
 
 #[cfg(test)]
@@ -152,13 +144,5 @@ mod tests {
         assert_eq!(said("seriel"), "there is no policy `seriel`; did you mean `serial`?");
         assert!(said("best").contains("known are rota, "), "{}", said("best"));
         assert!(said("unified-0s").contains("no policy"));
-    }
-
-    #[test]
-    fn whoever_failed_is_named_up_to_a_point() {
-        let names = |count: usize| (1..=count).map(|number| format!("t{number}")).collect::<Vec<_>>();
-        assert_eq!(out_of_memory(&names(0)), None);
-        assert_eq!(out_of_memory(&names(2)).unwrap(), "out of memory: t1, t2");
-        assert_eq!(out_of_memory(&names(6)).unwrap(), "out of memory: t1, t2, t3, t4 and 2 more");
     }
 }

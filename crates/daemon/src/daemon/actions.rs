@@ -29,8 +29,8 @@ impl Daemon {
                 tracing::error!("{what}");
                 self.events.note("error", json!({ "what": what }));
             }
-            // Nobody is latency-critical, no copies are kept of what is on the device, no grants are given ahead, and
-            // there is one GPU to be placed on: none of these is ever wanted of this daemon.
+            // Nobody is latency-critical, no copies are kept of what is on the device, and there is one GPU to be placed
+            // on. Grants are used at once, so none can come back.
             Action::WarmUp { .. }
             | Action::HintMissed { .. }
             | Action::Drop(_)
@@ -65,7 +65,7 @@ impl Daemon {
         let what = format!("the program is ended: {why}");
         tracing::error!("tenant {tenant}: {what}");
         self.events.note_of(&known.link.who, "error", json!({ "what": what }));
-        known.link.grip.page().revoke_residency();
+        known.link.grip.condemn();
         known.link.outgoing.hang_up();
     }
 }

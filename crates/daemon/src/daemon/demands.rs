@@ -3,7 +3,7 @@
 use super::Daemon;
 use crate::executor::{Switch, SwitchTo, Work};
 use crate::reasons;
-use sched::{Bytes, Event, HandleId, Owned, RequestId, Short, Slice, TenantId};
+use sched::{Bytes, Event, HandleId, Owned, RequestId, Short, Slice, State, TenantId};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -23,13 +23,17 @@ pub(super) struct Demands {
 impl Daemon {
     /// Whoever has channels takes turns: whether it has work for them is not seen.
     pub(super) fn has_channels(&mut self, tenant: TenantId, present: bool) {
-        let Some(known) = self.known.get_mut(&tenant) else { return };
+        let now = self.now();
+        let Self { core, known, .. } = self;
+        let Some(known) = known.get_mut(&tenant) else { return };
         if std::mem::replace(&mut known.context, present) == present {
             return;
         }
         if present {
             let page = known.link.grip.page();
-            if page.frozen() && page.resident() {
+            // A move of its memory may be waiting to begin: until then the page says that all is there.
+            let moves = core.describe(tenant, now).is_some_and(|described| described.state == State::Moving);
+            if page.frozen() && page.resident() && !moves {
                 // It was frozen when it gave up its last context, so this one was born frozen. Contexts begin thawed, those
                 // of tenants with memory away excepted.
                 let switch = Switch { op: None, link: known.link.clone(), to: SwitchTo::Thawed(Slice::Own) };

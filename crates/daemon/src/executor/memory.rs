@@ -184,10 +184,9 @@ impl<D: Device> Memory<D> {
     pub(super) fn commit_if_whole(&mut self, tenant: TenantId) {
         let whole = self.is_whole(tenant);
         let Some(link) = self.links.get(&tenant).filter(|_| whole) else { return };
-        let page = link.grip.page();
-        if !page.resident() {
+        if !link.grip.page().resident() {
             self.commits += 1;
-            page.commit_residency(self.commits);
+            link.grip.commit_residency(self.commits);
         }
     }
 

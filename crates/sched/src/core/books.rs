@@ -61,6 +61,9 @@ impl Core {
             self.rebook(id, gpu, job, &before, &after);
         }
         self.relist(id);
+        if before.active != after.active {
+            self.relist_lead(job);
+        }
         self.concerned.insert(gpu);
         Some(result)
     }
@@ -176,7 +179,7 @@ impl Core {
 
     /// Does a tenant wait for a turn that it may have now?
     fn belongs_in_line(&self, id: TenantId, tenant: &Tenant) -> bool {
-        if tenant.phase != Phase::Here || !tenant.is_active() || tenant.not_before > self.now {
+        if tenant.phase != Phase::Here || !self.gang_is_active(tenant) || tenant.not_before > self.now {
             return false;
         }
         if tenant.is_unsettled() {

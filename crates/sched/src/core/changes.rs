@@ -21,10 +21,11 @@ impl Core {
 
     pub(super) fn set_settings(&mut self, settings: Settings) {
         let reorders = settings.policy != self.settings.policy || settings.ageing != self.settings.ageing;
-        self.settings = settings;
+        self.settings = settings.checked();
         if reorders {
             let everybody: Vec<_> = self.tenants.iter().map(|(id, _)| id).collect();
             everybody.into_iter().for_each(|id| self.relist(id));
+            self.gpus.keys().copied().collect::<Vec<_>>().into_iter().for_each(|gpu| self.shorten_turn(gpu));
         }
         self.concerned.extend(self.gpus.keys());
     }
@@ -60,8 +61,13 @@ impl Core {
         }
         self.part(id);
         self.settle_class(id);
+        let now = self.now;
         for member in members {
             self.rearrange_door(member, |tenant| tenant.heed(&terms));
+            if before.compute_max != terms.compute_max {
+                // What it had to wait for was another cap.
+                self.postpone(member, now);
+            }
         }
         self.relist_lead(id);
     }
@@ -112,6 +118,7 @@ impl Core {
             let thawed = present && tenant.is_whole();
             tenant.grip = if thawed { Grip::Thawed } else { Grip::Frozen(Scope::All) };
             tenant.slice = Slice::Own;
+            tenant.unsure = false;
             tenant.since = now;
             tenant.idle_since = now;
         });
@@ -235,7 +242,9 @@ impl Core {
         });
         self.gpu_mut(gpu).move_retry = now;
         self.inspect(vec![id]);
-        self.postpone(id, now);
+        if self.tenant(id).is_some_and(|tenant| self.cap(tenant).is_none()) {
+            self.postpone(id, now);
+        }
     }
 
     pub(super) fn leave(&mut self, id: TenantId) {
@@ -266,9 +275,6 @@ impl Core {
             books.depart(id, bytes);
             let stayed = now.since(tenant.arrived).0;
             books.stay.0 = if books.stay.0 == 0 { stayed } else { books.stay.0 / 4 * 3 + stayed / 4 };
-        }
-        if self.ending == Some(id) {
-            self.ending = None;
         }
         if let Some(job) = self.jobs.get_mut(job) {
             job.members.remove(&id);

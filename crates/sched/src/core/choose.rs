@@ -11,6 +11,9 @@ use crate::{Action, Bytes, GpuId, Ratio, Span, TenantId, Time};
 /// How many in line are looked at to find one that may run beside the owner of the turn.
 const FILLERS_LOOKED_AT_MAX: usize = 8;
 
+/// The least part of the time that counts as used by one of two who run side by side.
+const PAID_MIN: Ratio = Ratio::from_percent(10);
+
 impl Core {
     /// Ends the turn that is over and names who is next; finds someone to run beside the owner.
     pub(super) fn choose(&mut self, gpu: GpuId) {
@@ -42,6 +45,7 @@ impl Core {
             if self.gpu_of(gpu).incoming == Some(first) || !self.is_vain(first) {
                 return;
             }
+            self.deny_the_impossible(first);
             let later = self.later();
             self.postpone(first, later);
         }
@@ -50,11 +54,9 @@ impl Core {
     /// Would a turn be of no use to a tenant? Whoever is latency-critical and has all its memory runs without one.
     fn is_vain(&self, id: TenantId) -> bool {
         let Some(tenant) = self.tenants.get(id) else { return true };
-        let uses_none = match tenant.critical {
-            true => tenant.is_whole() && self.fellows_are_whole(tenant),
-            false => !tenant.wants && self.gang_of(tenant).is_none(),
-        };
-        uses_none && self.grantable(id) == Bytes::ZERO
+        let runs_anyway = tenant.critical && tenant.is_whole() && self.fellows_are_whole(tenant);
+        let only_asks = !tenant.wants && self.gang_of(tenant).is_none();
+        (runs_anyway || only_asks) && self.grantable(id) == Bytes::ZERO
     }
 
     /// The first in line, unless it is on its way already.
@@ -166,7 +168,7 @@ impl Core {
         first.is_some_and(|first| first.critical)
     }
 
-    fn cap(&self, tenant: &Tenant) -> Option<Ratio> {
+    pub(super) fn cap(&self, tenant: &Tenant) -> Option<Ratio> {
         tenant.compute_max.filter(|_| !tenant.critical)
     }
 
@@ -252,6 +254,9 @@ impl Core {
         if let Some(since) = books.starved_since {
             at(since + self.settings.deadlines.movement);
         }
+        if let Some(since) = books.burials_since {
+            at(since + self.settings.deadlines.retry);
+        }
         if books.critical_mode {
             at(books.critical_until);
         }
@@ -281,21 +286,43 @@ impl Core {
     /// turns would then be shorter than what moving costs. It is the same for all on a GPU, since those with equal turns
     /// come round in the same order, and gaps are as short as they can be.
     pub(super) fn turn_length(&self, tenant: &Tenant) -> Span {
+        // A gang's ends on all its GPUs at once: it is worth what was moved on any of them.
+        let gang = self.gang_of(tenant).filter(|job| job.gang == Gang::Together);
+        let elsewhere = gang.map_or(&[][..], |job| &job.holds).iter().filter(|&&gpu| gpu != tenant.gpu);
+        let lengths = elsewhere.map(|&gpu| self.turn_length_on(gpu, tenant));
+        lengths.max().unwrap_or_default().max(self.turn_length_on(tenant.gpu, tenant))
+    }
+
+    fn turn_length_on(&self, gpu: GpuId, tenant: &Tenant) -> Span {
         let settings = &self.settings;
-        let books = self.gpu_of(tenant.gpu);
+        let books = self.gpu_of(gpu);
         let fits = books.everything() + books.asked <= books.usable(settings.headroom);
         let grip = self.costs.freeze + self.costs.thaw;
         let cost = if fits { grip } else { books.known_cost.max(grip) };
-        let by_share = settings.moving_share.whole(cost).less(cost);
+        // What is known may lag behind by an eighth.
+        let by_share = settings.moving_share.whole(cost + Span(cost.0 / 8)).less(cost);
         if policies::to_the_end(settings) {
             return Span::MAX;
         }
         if books.critical_mode && !tenant.critical {
-            return if fits { settings.lc_turn } else { settings.lc_turn.max(by_share) };
+            return if fits {
+                settings.lc_turn
+            } else {
+                settings.lc_turn.max(by_share.min(settings.turn_max))
+            };
         }
-        let others = (books.line.len() - usize::from(tenant.in_line.is_some())).max(1) as u64;
+        let is_in_line = gpu == tenant.gpu && tenant.in_line.is_some();
+        let others = (books.line.len() - usize::from(is_in_line)).max(1) as u64;
         let by_gap = Span(settings.gap_max.less(cost).0 / others).less(cost).max(cost);
         by_share.min(by_gap).clamp(settings.turn_min, settings.turn_max.max(settings.turn_min))
+    }
+
+    /// Turns are shorter from now on, perhaps: also the one that is on.
+    pub(super) fn shorten_turn(&mut self, gpu: GpuId) {
+        let Some(turn) = self.gpu_of(gpu).turn else { return };
+        let Some(owner) = self.tenants.get(turn.tenant) else { return };
+        let until = turn.until.min(self.now + self.turn_length(owner));
+        self.gpu_mut(gpu).turn = Some(Turn { until, ..turn });
     }
 
     /// Room was made for whoever has the turn, and is to be worth it: the turn is a whole one from here, within the
@@ -421,7 +448,8 @@ impl Core {
 
     /// What of the time is a tenant's own while one runs beside it.
     fn share_beside(&self, id: TenantId, other: Ratio) -> Ratio {
-        let busy = self.tenants.get(id).map_or(Ratio::ONE, |tenant| tenant.busy);
+        // Whoever has the turn pays for it, also if nothing of it was seen: otherwise it would keep it for ever.
+        let busy = self.tenants.get(id).map_or(Ratio::ONE, |tenant| tenant.busy).max(PAID_MIN);
         let together = u64::from(busy.0) + u64::from(other.0);
         Ratio(scale(u64::from(busy.0), 1_000_000, together.max(1_000_000)) as u32)
     }

@@ -15,6 +15,10 @@ const HOLDS_MAX: usize = 64;
 /// However long a request takes: so long best-effort work is held back for it at most.
 const HOLD_MAX: Span = Span::from_millis(500);
 
+/// Or half of it, a quarter, and so on, as the guarantee allows, but not less than this: to put best-effort work on and
+/// off for less helps nobody, and no more hints are heard until its share is back.
+const HOLD_MIN: Span = Span::from_millis(50);
+
 impl Core {
     /// A latency-critical tenant began or ended a request.
     pub(super) fn critical_stirred(&mut self, id: TenantId, wants: bool) {
@@ -30,10 +34,12 @@ impl Core {
 
     /// On while somebody latency-critical has work, and for some time after: changing it costs.
     pub(super) fn set_critical_mode(&mut self, gpu: GpuId) {
-        let now = self.now;
-        let books = self.gpu_mut(gpu);
-        books.critical_mode = books.critical_wanting > 0 || now < books.critical_until;
         self.expire_holds(gpu);
+        let (now, linger) = (self.now, self.settings.lc_linger);
+        let books = self.gpu_mut(gpu);
+        // A hint counts as a request that is there once it is no further away than one that was is remembered.
+        let stirred = now < books.critical_until || books.holds.iter().any(|hold| hold.from <= now + linger);
+        books.critical_mode = books.critical_wanting > 0 || (stirred && !books.critical.is_empty());
     }
 
     /// The slice of the best-effort tenant that runs: the shortest, unless best-effort work gets less than its share.
@@ -64,9 +70,7 @@ impl Core {
         let able = able(tenant);
         match self.plan_hold(gpu, id, within, able) {
             Ok(Some(hold)) => {
-                let books = self.gpu_mut(gpu);
-                books.holds.push(hold);
-                books.critical_until = books.critical_until.max(hold.until);
+                self.gpu_mut(gpu).holds.push(hold);
                 self.concerned.insert(gpu);
             }
             // The same request, hinted once more.
@@ -91,6 +95,7 @@ impl Core {
             return Err(Missed::Unable);
         }
         let (now, lead) = (self.now, self.settings.hint_lead);
+        self.tell_held(gpu);
         let books = self.gpu_of(gpu);
         if books.holds.len() >= HOLDS_MAX {
             return Err(Missed::Distrusted);
@@ -98,7 +103,9 @@ impl Core {
         if !books.guarantee.allows(now, within.min(lead) + lead, self.settings.be_guarantee) {
             return Err(Missed::Guarantee);
         }
-        if within < self.costs.freeze && self.someone_runs(gpu) {
+        // By what was measured only as long as that is usual: one slow freeze must not make all hints late, since then
+        // nobody is frozen any more and nothing better is ever measured.
+        if within < self.costs.freeze.min(lead) && self.someone_runs(gpu) {
             return Err(Missed::Late);
         }
         let tenant = self.tenants.get_mut(id).ok_or(Missed::Unable)?;
@@ -120,9 +127,30 @@ impl Core {
         running.into_iter().any(|tenant| !tenant.critical && tenant.may_run())
     }
 
+    /// Tells the guarantee for how long best-effort work has been held back: also while it still is, since holds that
+    /// follow each other may never end.
+    fn tell_held(&mut self, gpu: GpuId) {
+        let now = self.now;
+        let books = self.gpu_mut(gpu);
+        if let Some(since) = &mut books.held_since {
+            books.guarantee.hold(*since, now);
+            *since = now;
+        }
+    }
+
+    /// For how long best-effort work may be held back for a request from now on.
+    fn hold_max(&self, gpu: GpuId) -> Span {
+        let allowed =
+            |&span: &Span| self.gpu_of(gpu).guarantee.allows(self.now, span, self.settings.be_guarantee);
+        let halves = std::iter::successors(Some(HOLD_MAX), |span| Some(Span(span.0 / 2)));
+        halves.take_while(|&span| span > HOLD_MIN).find(allowed).unwrap_or(HOLD_MIN)
+    }
+
     fn request_came(&mut self, gpu: GpuId, id: TenantId) {
         let now = self.now;
         let ready = !self.someone_runs(gpu);
+        self.tell_held(gpu);
+        let until = now + self.hold_max(gpu);
         let books = self.gpu_mut(gpu);
         let hinted = books.holds.iter_mut().filter(|hold| hold.tenant == id && !hold.came);
         let Some(hold) = hinted.min_by_key(|hold| hold.expect) else {
@@ -133,7 +161,7 @@ impl Core {
         };
         hold.came = true;
         hold.from = hold.from.min(now);
-        hold.until = now + HOLD_MAX;
+        hold.until = until;
         if let Some(tenant) = self.tenants.get_mut(id) {
             tenant.hints.came(now, ready);
         }
@@ -197,12 +225,13 @@ impl Core {
                 self.report_unhonoured(&hold);
             }
         }
-        let held = self.holds_back(gpu);
+        let (held, thaw) = (self.holds_back(gpu), self.costs.thaw);
         let books = self.gpu_mut(gpu);
         match (books.held_since, held) {
             (None, true) => books.held_since = Some(now),
             (Some(since), false) => {
-                books.guarantee.hold(since, now);
+                // It is off until it is thawed.
+                books.guarantee.hold(since, now + thaw);
                 books.held_since = None;
                 books.warmed = false;
             }

@@ -2,6 +2,7 @@
 
 use super::Core;
 use crate::gpu::Turn;
+use crate::policies;
 use crate::tenant::{Phase, Tenant};
 use crate::units::scale;
 use crate::{Bytes, Described, GpuId, GpuView, PolicyKind, Ratio, Span, State, TenantId, Time};
@@ -42,6 +43,10 @@ impl Core {
     pub fn forecast(&self, id: TenantId, now: Time) -> Option<Span> {
         let tenant = self.tenants.get(id)?;
         let books = self.gpus.get(&tenant.gpu)?;
+        if policies::to_the_end(&self.settings) {
+            // Nobody knows when whoever runs is done.
+            return None;
+        }
         let place = tenant.in_line?;
         let own = self.cost_of(tenant);
         if books.incoming == Some(id) {

@@ -47,6 +47,7 @@ impl Core {
                     self.update(id, |tenant| {
                         // Whoever was off already stays off.
                         tenant.grip = tenant.grip.given_up();
+                        tenant.unsure |= tenant.grip == Grip::Thawed;
                         if !thawing {
                             tenant.grip_retry = later;
                         }
@@ -88,7 +89,10 @@ impl Core {
             });
             return;
         };
-        self.update(id, |tenant| tenant.grip = Grip::Frozen(scope));
+        self.update(id, |tenant| {
+            tenant.grip = Grip::Frozen(scope);
+            tenant.unsure = false;
+        });
         self.concern_fellows(id);
         learn(&mut self.costs.freeze, took);
         self.add_cost(gpu, took);
@@ -103,7 +107,7 @@ impl Core {
         let (gpu, later) = (tenant.gpu, self.later());
         let Some(took) = took else {
             self.update(id, |tenant| {
-                tenant.grip = Grip::Frozen(scope);
+                tenant.grip = if tenant.unsure { Grip::Thawed } else { Grip::Frozen(scope) };
                 tenant.grip_retry = later;
             });
             self.turn_failed(id);
@@ -111,6 +115,7 @@ impl Core {
         };
         self.update(id, |tenant| {
             tenant.grip = Grip::Thawed;
+            tenant.unsure = false;
             tenant.slice = slice;
         });
         learn(&mut self.costs.thaw, took);
@@ -167,13 +172,17 @@ impl Core {
                 self.put(owned, Spot::Returning);
             }
         }
+        self.relist_fellows(&moving);
         if stuck {
             let books = self.gpu_mut(gpu);
             books.stuck_until = stuck_until;
         }
         if let Some(took) = took {
             self.add_cost(gpu, took);
-            self.learn_bandwidth(bytes_out, bytes_in, took);
+            // What goes only in part takes its time for other reasons.
+            if !stuck && into.len() == moving.into.len() {
+                self.learn_bandwidth(bytes_out, bytes_in, took);
+            }
             if moving.whom.is_some() && moving.whom == self.gpu_of(gpu).turn.map(|turn| turn.tenant) {
                 self.grew(gpu, took);
             }
@@ -197,10 +206,22 @@ impl Core {
             self.put(owned, Spot::Unsettled);
             tenants.insert(owned.tenant);
         }
+        self.relist_fellows(&moving);
         let alive = tenants.into_iter().filter(|&id| self.tenants.get(id).is_some()).collect();
         // Also if all have left meanwhile: a move that nobody waits for may still be under way.
         let looking = self.inspect(alive);
         self.gpu_mut(gpu).looking = Some(looking);
+    }
+
+    /// Where the memory of one of a gang is decides whether another one stands in line for all.
+    fn relist_fellows(&mut self, moving: &Moving) {
+        let owners: BTreeSet<_> =
+            moving.out.iter().chain(&moving.into).map(|(owned, _)| owned.tenant).collect();
+        for id in owners {
+            if let Some(job) = self.tenants.get(id).filter(|tenant| tenant.gang).map(|tenant| tenant.job) {
+                self.relist_lead(job);
+            }
+        }
     }
 
     fn end_move(&mut self, gpu: GpuId, op: OpId) -> Option<Moving> {
@@ -213,6 +234,8 @@ impl Core {
             self.concern_fellows(id);
         }
         for &(owned, bytes) in &moving.out {
+            // It may have been copied meanwhile, and be counted already.
+            self.forget_copy(owned);
             if self.handle(owned).is_some_and(|held| held.clean && held.spot == Spot::Device) {
                 self.copies.insert(owned, bytes);
                 self.copies_sum += bytes;
@@ -282,6 +305,9 @@ impl Core {
                 if spot != before {
                     self.put(owned, spot);
                 }
+            }
+            if let Some(job) = self.tenants.get(id).filter(|tenant| tenant.gang).map(|tenant| tenant.job) {
+                self.relist_lead(job);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The door: who is let in, who waits there and for how long. Also where a job should go.
 
 use super::{Core, roster};
+use crate::job::Gang;
 use crate::placement::{self, Seat};
 use crate::pressure::Pressure;
 use crate::tenant::{Phase, Tenant};
@@ -16,6 +17,7 @@ impl Core {
             None => Some(Short::Unknown),
             _ if !self.jobs.contains(job) => Some(Short::Unknown),
             _ if self.tenants.get(id).is_some() || id.0 > roster::NUMBER_MAX => Some(Short::Malformed),
+            Some(books) if books.has_departed(id) => Some(Short::Malformed),
             Some(books) if books.door.len() >= DOOR_MAX => Some(Short::Tenants),
             _ if limit.is_some_and(|limit| residue > limit) => {
                 limit.map(|limit| Short::Limit { wanted: residue, limit })
@@ -38,6 +40,10 @@ impl Core {
         tenant.virtual_time = self.gpu_of(gpu).present;
         let key = door_key(id, &tenant);
         self.book(id, tenant);
+        if self.jobs.get(job).is_some_and(|job| job.gang == Gang::Apart) {
+            // One that was alone so far is of a gang from here on, and gets its turns as one.
+            self.part(job);
+        }
         self.gpu_mut(gpu).door.insert(key);
         self.concerned.insert(gpu);
         // Let in at once, it hears nothing of a door.

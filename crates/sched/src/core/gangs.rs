@@ -17,10 +17,19 @@ impl Core {
         job.filter(|job| job.members.len() > 1)
     }
 
-    /// What all of a gang have on a GPU, or ask for.
+    /// What all of a gang have on a GPU.
     pub(super) fn gang_bytes(&self, job: &Job, gpu: GpuId) -> Bytes {
-        let here = job.members.iter().filter_map(|&id| self.tenants.get(id)).filter(|one| one.gpu == gpu);
-        here.map(|tenant| tenant.whole_bytes() + tenant.asked_sum).sum()
+        self.members_on(job, gpu).map(Tenant::whole_bytes).sum()
+    }
+
+    /// What all of a gang ask for on a GPU.
+    pub(super) fn gang_asks(&self, job: &Job, gpu: GpuId) -> Bytes {
+        self.members_on(job, gpu).map(|tenant| tenant.asked_sum).sum()
+    }
+
+    fn members_on<'a>(&'a self, job: &'a Job, gpu: GpuId) -> impl Iterator<Item = &'a Tenant> {
+        let members = job.members.iter().filter_map(|&id| self.tenants.get(id));
+        members.filter(move |tenant| tenant.gpu == gpu)
     }
 
     /// Is a GPU to be had: is the turn there over, and nobody on its way?
@@ -40,9 +49,10 @@ impl Core {
         self.taking_part(job).find(|(_, tenant)| tenant.gpu == gpu).map(|(id, _)| id)
     }
 
-    /// The member that stands in line for all: the first on the first GPU.
+    /// The member that stands in line for all: the first on the first GPU. Nobody, while one of them does not answer.
     pub(super) fn lead(&self, job: &Job) -> Option<TenantId> {
-        let active = self.taking_part(job).any(|(_, tenant)| tenant.is_active());
+        let answers = self.taking_part(job).all(|(_, tenant)| !tenant.is_unsettled());
+        let active = answers && self.taking_part(job).any(|(_, tenant)| tenant.is_active());
         let first = self.taking_part(job).min_by_key(|&(id, tenant)| (tenant.gpu, id));
         first.filter(|_| active).map(|(id, _)| id)
     }

@@ -16,7 +16,9 @@ impl Core {
         let taken = tenant.asked.contains_key(&request) || tenant.granted.contains_key(&request);
         let own = tenant.whole_bytes() + tenant.asked_sum + bytes;
         // A gang runs only when all of it is here.
-        let together = self.gang_of(tenant).map_or(own, |gang| self.gang_bytes(gang, gpu) + bytes);
+        let together = self
+            .gang_of(tenant)
+            .map_or(own, |gang| self.gang_bytes(gang, gpu) + self.gang_asks(gang, gpu) + bytes);
         let usable = self.gpu_of(gpu).usable(self.settings.headroom);
         let job = self.jobs.get(tenant.job);
         let limit = job.and_then(|job| job.terms.memory_max);
@@ -55,6 +57,11 @@ impl Core {
             return Some(Short::Limit { wanted, limit });
         }
         let usable = books.usable(self.settings.headroom);
+        // Contexts may have come since it was asked: it has to fit with all that it has.
+        let own = self.gang_of(tenant).map_or(tenant.whole_bytes(), |gang| self.gang_bytes(gang, gpu));
+        if own + bytes > usable {
+            return Some(Short::Device { wanted: own + bytes, usable });
+        }
         if self.pressure >= Pressure::Refusing && books.short_of(bytes, self.settings.headroom) > Bytes::ZERO
         {
             return Some(Short::Pressure);
@@ -116,6 +123,7 @@ impl Core {
 
     /// Grants what one tenant asks for, in the order it asked. False if there was no room for something it might have.
     fn grant_to(&mut self, gpu: GpuId, id: TenantId) -> bool {
+        self.deny_the_impossible(id);
         while let Some((&request, &bytes)) =
             self.tenants.get(id).and_then(|tenant| tenant.asked.first_key_value())
         {
@@ -135,6 +143,21 @@ impl Core {
             self.actions.push(Action::Grant { tenant: id, request });
         }
         true
+    }
+
+    /// What could be had when it was asked for may not be any more: then it is out of memory, if its job does not wait.
+    pub(super) fn deny_the_impossible(&mut self, id: TenantId) {
+        while let Some(tenant) = self.tenants.get(id)
+            && let Some((&request, &bytes)) = tenant.asked.first_key_value()
+            && self.jobs.get(tenant.job).is_some_and(|job| job.terms.when_full == WhenFull::Fail)
+            && let Some(why) = self.not_now(tenant.gpu, id, bytes)
+        {
+            self.update(id, |tenant| {
+                tenant.asked.remove(&request);
+                tenant.asked_sum -= bytes;
+            });
+            self.actions.push(Action::Deny { tenant: id, request, why });
+        }
     }
 
     /// What a tenant asks for and could get if there were room on the device.
@@ -247,9 +270,9 @@ impl Core {
         }
     }
 
-    /// Ends whoever the rule names, among all or among those of one GPU, unless somebody is about to end already.
+    /// Ends whoever the rule names, among all or among those of one GPU, unless one was not long ago.
     pub(super) fn end_someone(&mut self, gpu: Option<GpuId>) {
-        if self.ending.is_some() || self.now < self.end_not_before {
+        if self.now < self.end_not_before {
             return;
         }
         let subjects = self.tenants.iter().filter(|(_, tenant)| {
@@ -264,8 +287,8 @@ impl Core {
             arrived: tenant.arrived,
         });
         if let Some((tenant, why)) = pressure::whom_to_end(subjects) {
-            self.ending = Some(tenant);
-            // What it leaves behind has to be used first, before another one ends.
+            // What it leaves behind has to be used first, before another one ends. If it is still there by then, it is
+            // told once more.
             self.end_not_before = self.now + self.settings.deadlines.movement;
             self.actions.push(Action::End { tenant, why });
         }

@@ -14,8 +14,7 @@ const ORIGIN: u64 = 1 << 50;
 const PAST_MAX: u64 = 1 << 42;
 
 impl Core {
-    /// The same state with the present at a fixed instant. Returns it with what has to be added to its instants and to its
-    /// actions' numbers to get the real ones.
+    /// The same state with the present at a fixed instant, and its actions numbered from one.
     pub fn rebased(&self) -> Self {
         let mut moved = self.clone();
         let now = self.now.0;
@@ -114,7 +113,13 @@ fn rebase_gpu(books: &mut Gpu, at: &impl Fn(&mut Time), number: &impl Fn(&mut Op
     over(&mut books.move_retry);
     over(&mut books.stuck_until);
     over(&mut books.critical_until);
-    for time in books.starved_since.iter_mut().chain(&mut books.held_since).chain(&mut books.wake) {
+    for time in books
+        .starved_since
+        .iter_mut()
+        .chain(&mut books.burials_since)
+        .chain(&mut books.held_since)
+        .chain(&mut books.wake)
+    {
         at(time);
     }
     if let Some(turn) = &mut books.turn {
@@ -132,6 +137,9 @@ fn rebase_gpu(books: &mut Gpu, at: &impl Fn(&mut Time), number: &impl Fn(&mut Op
     }
     if let Some(moving) = &mut books.moving {
         number(&mut moving.op);
+    }
+    if let Some(looking) = &mut books.looking {
+        number(looking);
     }
     books.present = books.present.saturating_sub(least);
     books.stay = Span::ZERO;

@@ -141,7 +141,13 @@ impl Core {
                 continue;
             }
             let deadline = self.now + self.settings.deadlines.grip;
-            match tenant.grip {
+            // One of whom nobody knows is thawed once more.
+            let grip = if tenant.unsure && tenant.grip == Grip::Thawed {
+                Grip::Frozen(Scope::All)
+            } else {
+                tenant.grip
+            };
+            match grip {
                 Grip::Frozen(scope) => {
                     let op = self.begin(OpKind::Thaw(id, slice), deadline);
                     self.update(id, |tenant| {
@@ -188,24 +194,30 @@ impl Core {
         let company: Vec<TenantId> =
             main.into_iter().chain(main.map(|id| self.fellows(gpu, id)).unwrap_or_default()).collect();
         let members = || company.iter().filter_map(|&id| self.tenants.get(id));
-        let needs: Bytes = members().map(|tenant| tenant.away).sum();
-        let grows = main.map_or(Bytes::ZERO, |id| self.grantable(id));
-        if over == Bytes::ZERO && needs == Bytes::ZERO && grows == Bytes::ZERO {
-            self.gpu_mut(gpu).starved_since = None;
-            return;
-        }
-        let short = |wanted: Bytes| books.short_of(wanted, headroom);
-        if short(needs + grows) > Bytes::ZERO && books.burials_pending() {
-            // What the dead held is free in a moment: better than moving more than would be needed then.
-            return;
-        }
         if let Some(id) = main
-            && needs > Bytes::ZERO
             && members().any(|tenant| tenant.is_unsettled())
         {
             self.give_up_on(gpu, id);
             return;
         }
+        let needs: Bytes = members().map(|tenant| tenant.away).sum();
+        let grows = main.map_or(Bytes::ZERO, |id| self.grantable(id));
+        if over == Bytes::ZERO && needs == Bytes::ZERO && grows == Bytes::ZERO {
+            let books = self.gpu_mut(gpu);
+            (books.starved_since, books.burials_since) = (None, None);
+            return;
+        }
+        if books.short_of(needs + grows, headroom) > Bytes::ZERO && books.burials_pending() {
+            // What the dead held is free in a moment: better than moving more than would be needed then. Not for ever,
+            // since others may die all the time.
+            let now = self.now;
+            let since = *self.gpu_mut(gpu).burials_since.get_or_insert(now);
+            if now < since + self.settings.deadlines.retry {
+                return;
+            }
+        }
+        let books = self.gpu_of(gpu);
+        let short = |wanted: Bytes| books.short_of(wanted, headroom);
         let mut room = self.make_room(gpu, main, short(needs + grows));
         if room.freed < short(needs + grows) && grows > Bytes::ZERO {
             // Not enough to grow: then at least enough to run.
@@ -265,7 +277,7 @@ impl Core {
         let names = |all: &[(Owned, Bytes)]| all.iter().map(|&(owned, _)| owned).collect();
         self.actions.push(Action::Move { op, gpu, out: names(&room.out), into: names(&into), room: free });
         let books = self.gpu_mut(gpu);
-        books.starved_since = None;
+        (books.starved_since, books.burials_since) = (None, None);
         books.moving = Some(Moving {
             op,
             out: room.out,
@@ -331,7 +343,7 @@ impl Core {
             self.part(job);
             let lead = self.jobs.get(job).and_then(|job| self.lead(job));
             if let Some(lead) = lead {
-                self.postpone(lead, until);
+                self.postpone_at_least(lead, until);
             }
         }
         if self.gpu_of(gpu).turn.is_some_and(|turn| turn.tenant == id) {
@@ -341,8 +353,15 @@ impl Core {
         if books.incoming == Some(id) {
             books.incoming = None;
         }
-        self.postpone(id, until);
+        self.postpone_at_least(id, until);
         self.concerned.insert(gpu);
+    }
+
+    /// Keeps a tenant out of line until then, or for longer if its cap says so.
+    fn postpone_at_least(&mut self, id: TenantId, until: Time) {
+        let Some(tenant) = self.tenants.get(id) else { return };
+        let until = until.max(tenant.not_before);
+        self.postpone(id, until);
     }
 
     /// The arena has no place for what would have to go. If that lasts, somebody has to end.

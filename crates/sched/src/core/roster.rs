@@ -4,7 +4,7 @@ use crate::{JobId, TenantId};
 use std::marker::PhantomData;
 
 /// The largest number of a tenant or job: a list this long is what the memory of the core is bounded by.
-pub(super) const NUMBER_MAX: u64 = 1 << 24;
+pub const NUMBER_MAX: u64 = 1 << 24;
 
 /// Something with a number.
 pub(super) trait Number: Copy {

@@ -3,6 +3,7 @@
 mod critical;
 mod failures;
 mod gangs;
+mod hardship;
 mod memory;
 mod shares;
 mod turns;

@@ -30,7 +30,7 @@ pub struct Row {
     pub be_throughput_ratio: Option<f64>,
     /// How evenly best-effort jobs got on, each by the share it should have had: Jain's index, 1 is even.
     pub jain: Option<f64>,
-    /// Did everybody end by itself?
+    /// Did everybody get to the end of its work, or to the death that the scenario has for it?
     pub finished: bool,
     /// How far forecasts of waiting were off, as a share of the wait: half of them by no more.
     pub forecast_error_ratio_p50: Option<f64>,
@@ -62,7 +62,7 @@ impl Row {
             finished: record.finished,
             forecast_error_ratio_p50: forecast_error(&record.forecasts),
             livelock: record.livelock,
-            note: None,
+            note: nothing_done(record),
         }
     }
 
@@ -82,6 +82,23 @@ impl Row {
         words.extend(self.note.clone());
         format!("{}: {}", self.policy, words.join(", "))
     }
+}
+
+/// A few names, and how many more there are.
+pub(crate) fn named(what: &str, names: &[String]) -> Option<String> {
+    const NAMED_MAX: usize = 4;
+    let some = names.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
+    match names.len() {
+        0 => None,
+        1..=NAMED_MAX => Some(format!("{what}: {some}")),
+        more => Some(format!("{what}: {some} and {} more", more - NAMED_MAX)),
+    }
+}
+
+/// Who never got to do anything, where not everybody got to the end.
+fn nothing_done(record: &Record) -> Option<String> {
+    let idle = record.tenants.iter().filter(|fate| !record.finished && fate.work == Span::ZERO);
+    named("nothing done", &idle.map(|fate| fate.name.clone()).collect::<Vec<_>>())
 }
 
 /// The smallest of sorted values that is not below so many per cent of them.
@@ -215,6 +232,18 @@ job = [
 
     fn row(record: &Record) -> Row {
         Row::of("rota", &file::parse("two", "two.toml", TWO, &[]).unwrap(), record)
+    }
+
+    #[test]
+    fn who_did_nothing_is_named_up_to_a_point() {
+        let record =
+            |finished| Record { tenants: vec![fate(0, 1, 0), fate(1, 0, 0)], finished, ..Record::default() };
+        assert_eq!(row(&record(false)).note.as_deref(), Some("nothing done: t1"));
+        assert_eq!(row(&record(true)).note, None);
+        let names = |count: usize| (1..=count).map(|number| format!("t{number}")).collect::<Vec<_>>();
+        assert_eq!(named("x", &names(0)), None);
+        assert_eq!(named("x", &names(2)).unwrap(), "x: t1, t2");
+        assert_eq!(named("x", &names(6)).unwrap(), "x: t1, t2, t3, t4 and 2 more");
     }
 
     #[test]

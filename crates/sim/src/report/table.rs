@@ -56,9 +56,7 @@ fn columns(first: Vec<(&'static str, Vec<String>)>, rows: &[Row]) -> Table {
         ("LC P99", |row| row.lc_latency_ns_p99.map(span)),
         ("BE", |row| row.be_throughput_ratio.map(percent)),
         ("JAIN", |row| row.jain.map(|jain| format!("{jain:.3}"))),
-        ("FORECAST", |row| {
-            row.forecast_error_ratio_p50.map(|error| format!("±{error:.0}%", error = error * 100.0))
-        }),
+        ("FORECAST", |row| row.forecast_error_ratio_p50.map(off_by)),
         ("FINISHED", |row| Some(if row.finished { "yes" } else { "no" }.into())),
         ("NOTE", note),
     ];
@@ -88,6 +86,11 @@ fn span(nanos: u64) -> String {
     Span(nanos).to_string()
 }
 
+/// By how much a forecast was off. Beyond ten times it was no forecast, and how far beyond says nothing.
+fn off_by(error: f64) -> String {
+    if error < 10.0 { format!("±{:.0}%", error * 100.0) } else { ">1000%".into() }
+}
+
 fn percent(ratio: f64) -> String {
     format!("{:.1}%", ratio * 100.0)
 }
@@ -96,6 +99,12 @@ fn percent(ratio: f64) -> String {
 mod tests {
     use super::*;
     use crate::scenario::builtin;
+
+    #[test]
+    fn forecasts_that_were_none_fill_no_line() {
+        assert_eq!((off_by(0.014).as_str(), off_by(9.99).as_str()), ("±1%", "±999%"));
+        assert_eq!(off_by(3.8e7), ">1000%");
+    }
 
     #[test]
     fn what_no_run_has_is_no_column() {

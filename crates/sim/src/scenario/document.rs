@@ -76,7 +76,8 @@ pub(crate) fn parse(text: &str) -> Result<Node, Problem> {
         Ok(table) => Reader { text }.table(table.get_ref(), Place::Line(1)),
         Err(error) => {
             let start = error.span().map_or(0, |span| span.start);
-            Err(Problem::new(&Place::Line(line_of(text, start)), error.message()))
+            Err(Problem::new(&Place::Line(line_of(text.as_bytes(), start)), error.message().replace('\n', "; "))
+                .hint("this is no TOML: look for a quote, a bracket or a `=` that is missing, and for keys given twice"))
         }
     }
 }
@@ -113,7 +114,8 @@ fn put_at(node: &mut Node, words: &[&str], new: &Node) -> Result<(), Problem> {
             });
             put_at(&mut entries[there].node, rest, new)
         }
-        _ => Err(Problem::new(&new.place, format!("there is no `{word}` in a value that is no table"))),
+        _ => Err(Problem::new(&new.place, format!("there is no `{word}` in a value that is no table"))
+            .hint(format!("leave `.{word}` out, or write that value as a table in the file"))),
     }
 }
 
@@ -123,7 +125,7 @@ struct Reader<'t> {
 
 impl Reader<'_> {
     fn place(&self, start: usize) -> Place {
-        Place::Line(line_of(self.text, start))
+        Place::Line(line_of(self.text.as_bytes(), start))
     }
 
     fn table(&self, table: &DeTable<'_>, place: Place) -> Result<Node, Problem> {
@@ -144,14 +146,20 @@ impl Reader<'_> {
             DeValue::String(text) => Value::Text(text.clone().into_owned()),
             DeValue::Integer(integer) => match i64::from_str_radix(integer.as_str(), integer.radix()) {
                 Ok(integer) => Value::Integer(integer),
-                Err(_) => return Err(Problem::new(&place, format!("{} is too large", integer.as_str()))),
+                Err(_) => {
+                    return Err(Problem::new(&place, format!("{} is too large", integer.as_str()))
+                        .hint(format!("whole numbers end at {}", i64::MAX)));
+                }
             },
             DeValue::Float(number) => match number.as_str().parse() {
                 Ok(number) => Value::Number(number),
                 Err(_) => return Err(Problem::new(&place, format!("{} is no number", number.as_str()))),
             },
             DeValue::Boolean(truth) => Value::Truth(*truth),
-            DeValue::Datetime(_) => return Err(Problem::new(&place, "a scenario has no dates")),
+            DeValue::Datetime(_) => {
+                return Err(Problem::new(&place, "a scenario has no dates")
+                    .hint("write a length of time as in \"159s\""));
+            }
             DeValue::Array(all) => {
                 Value::List(all.iter().map(|one| self.node(one)).collect::<Result<_, _>>()?)
             }
@@ -161,8 +169,9 @@ impl Reader<'_> {
     }
 }
 
-fn line_of(text: &str, start: usize) -> usize {
-    text.as_bytes()[..start.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
+/// In which line the byte at `start` is, counted from 1.
+pub(crate) fn line_of(text: &[u8], start: usize) -> usize {
+    text[..start.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
 #[cfg(test)]

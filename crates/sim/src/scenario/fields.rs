@@ -4,6 +4,7 @@ use super::document::{Entry, Node, Place, Problem, Value};
 use super::nearest::nearest;
 use super::quantity::{BYTES, Kind, RATE, SHARE, SPAN};
 use sched::{Bytes, Ratio, Span};
+use std::ops::RangeInclusive;
 
 /// A table that is being read.
 pub(crate) struct Fields<'n> {
@@ -18,7 +19,8 @@ impl<'n> Fields<'n> {
     pub(crate) fn of(name: &'static str, node: &'n Node) -> Result<Self, Problem> {
         match &node.value {
             Value::Table(entries) => Ok(Self { name, place: node.place.clone(), entries, known: Vec::new() }),
-            _ => Err(Problem::new(&node.place, format!("{name} is not a table"))),
+            _ => Err(Problem::new(&node.place, format!("{name} is not a table"))
+                .hint("write keys and values below it, or between { and }")),
         }
     }
 
@@ -38,8 +40,14 @@ impl<'n> Fields<'n> {
 
     /// The value of a key, if it is there.
     pub(crate) fn take(&mut self, key: &'static str) -> Option<&'n Node> {
-        self.known.push(key);
+        self.knows(key);
         self.find(key).map(|entry| &entry.node)
+    }
+
+    fn knows(&mut self, key: &'static str) {
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
     }
 
     /// The value of a key that has to be there.
@@ -47,7 +55,7 @@ impl<'n> Fields<'n> {
         let missing = || Problem::new(&self.place, format!("{} has no `{key}`", self.name));
         match self.find(key) {
             Some(entry) => {
-                self.known.push(key);
+                self.knows(key);
                 Ok(&entry.node)
             }
             None => Err(missing().hint(format!("add for example {key} = {example}"))),
@@ -108,8 +116,18 @@ impl<'n> Fields<'n> {
 
     /// Sets `to` if the key is there, to a whole number of at least 1.
     pub(crate) fn count(&mut self, key: &'static str, to: &mut u64, max: u64) -> Result<(), Problem> {
-        let Some(node) = self.take(key) else { return Ok(()) };
-        *to = count(key, node, max)?;
+        self.whole(key, to, 1..=max)
+    }
+
+    /// The same, from 0.
+    pub(crate) fn number(&mut self, key: &'static str, to: &mut u64, max: u64) -> Result<(), Problem> {
+        self.whole(key, to, 0..=max)
+    }
+
+    fn whole(&mut self, key: &'static str, to: &mut u64, bounds: RangeInclusive<u64>) -> Result<(), Problem> {
+        if let Some(node) = self.take(key) {
+            *to = whole(key, node, bounds)?;
+        }
         Ok(())
     }
 
@@ -129,7 +147,8 @@ impl<'n> Fields<'n> {
                 *to = *truth;
                 Ok(())
             }
-            Some(node) => Err(Problem::new(&node.place, format!("`{key}` is neither true nor false"))),
+            Some(node) => Err(Problem::new(&node.place, format!("`{key}` is neither true nor false"))
+                .hint(format!("write {key} = true or {key} = false"))),
         }
     }
 
@@ -185,23 +204,24 @@ pub(crate) fn quantity(key: &str, node: &Node, kind: &Kind) -> Result<u64, Probl
 pub(crate) fn text<'n>(key: &str, node: &'n Node) -> Result<&'n str, Problem> {
     match &node.value {
         Value::Text(text) if !text.trim().is_empty() => Ok(text),
-        Value::Text(_) => Err(Problem::new(&node.place, format!("`{key}` is empty"))),
+        Value::Text(_) => Err(Problem::new(&node.place, format!("`{key}` is empty"))
+            .hint("write at least a letter between the quotes")),
         _ => Err(Problem::new(&node.place, format!("`{key}` is not a text")).hint("write it between quotes")),
     }
 }
 
-/// A whole number from 1 to `max`.
-pub(crate) fn count(key: &str, node: &Node, max: u64) -> Result<u64, Problem> {
-    let problem = match &node.value {
-        Value::Integer(0) => Problem::new(&node.place, format!("`{key}` is 0")),
+/// A whole number within bounds.
+fn whole(key: &str, node: &Node, bounds: RangeInclusive<u64>) -> Result<u64, Problem> {
+    let (min, max) = (bounds.start(), bounds.end());
+    let reason = match &node.value {
         Value::Integer(number) => match u64::try_from(*number) {
-            Ok(number) if number <= max => return Ok(number),
-            Ok(number) => Problem::new(&node.place, format!("`{key}` is {number}, more than {max}")),
-            Err(_) => Problem::new(&node.place, format!("`{key}` is {number}, less than 1")),
+            Ok(number) if bounds.contains(&number) => return Ok(number),
+            Ok(number) if number > *max => format!("`{key}` is {number}, more than {max}"),
+            _ => format!("`{key}` is {number}, less than {min}"),
         },
-        _ => Problem::new(&node.place, format!("`{key}` is not a whole number")),
+        _ => format!("`{key}` is not a whole number"),
     };
-    Err(problem.hint(format!("write a number from 1 to {max}")))
+    Err(Problem::new(&node.place, reason).hint(format!("write a number from {min} to {max}")))
 }
 
 /// A list, or one that stands for itself.

@@ -13,6 +13,8 @@ use super::nearest::nearest;
 use super::quantity::SPAN;
 use super::{Faults, Gpu, Job, Scenario, Work};
 use sched::{Bytes, Ratio, Settings, Span};
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::Path;
 use thiserror::Error;
 
@@ -25,6 +27,8 @@ const QUANTA_MAX: usize = 8;
 /// What stands at the top of a file.
 const KEYS: [&str; 9] =
     ["about", "seed", "limit", "arena", "unified_quanta", "gpu", "settings", "faults", "job"];
+/// The largest seed.
+pub const SEED_MAX: u64 = u32::MAX as u64;
 /// GPUs in one scenario.
 const GPUS_MAX: usize = 64;
 /// Tenants in one scenario.
@@ -34,12 +38,14 @@ const TENANTS_MAX: u64 = 100_000;
 #[derive(Debug, Error)]
 pub enum FileError {
     /// It cannot be read.
-    #[error("cannot read {path}: {cause}")]
+    #[error("cannot read {path}: {cause}\nhint: {hint}")]
     Unreadable {
         /// Which file.
         path: String,
         /// Why not.
         cause: std::io::Error,
+        /// What to do about it.
+        hint: &'static str,
     },
     /// It can, but it is wrong.
     #[error("{}", told(origin, problem))]
@@ -75,8 +81,23 @@ fn told(origin: &str, problem: &Problem) -> String {
 /// Reads a file.
 pub fn read(path: &Path, given: &[Given]) -> Result<Scenario, FileError> {
     let origin = path.display().to_string();
-    let text = std::fs::read_to_string(path)
-        .map_err(|cause| FileError::Unreadable { path: origin.clone(), cause })?;
+    let bytes = std::fs::read(path).map_err(|cause| {
+        let hint = match cause.kind() {
+            ErrorKind::NotFound => {
+                "see those that come with rota with `rota sim list`, or name a file that is there"
+            }
+            ErrorKind::IsADirectory => "name a TOML file in it",
+            _ => "see with `ls -l` who may read it",
+        };
+        FileError::Unreadable { path: origin.clone(), cause, hint }
+    })?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let good = error.utf8_error().valid_up_to();
+        let line = document::line_of(error.as_bytes(), good);
+        let problem = Problem::new(&Place::Line(line), "this is no text in UTF-8")
+            .hint("save it as UTF-8, or name a TOML file");
+        FileError::Wrong { origin: origin.clone(), problem }
+    })?;
     let name = path.file_stem().map_or_else(|| origin.clone(), |stem| stem.to_string_lossy().into_owned());
     parse(&name, &origin, &text, given)
 }
@@ -108,7 +129,7 @@ fn scenario(name: &str, text: &str, given: &[Given]) -> Result<Scenario, Problem
     let about =
         self::text("about", from.need("about", "\"Two tenants that do not fit together\"")?)?.to_owned();
     let mut seed = 1;
-    from.count("seed", &mut seed, u64::from(u32::MAX))?;
+    from.number("seed", &mut seed, SEED_MAX)?;
     let limit = limit(&mut from)?;
     let gpus = gpus(&mut from)?;
     let settings = match from.take("settings") {
@@ -170,6 +191,8 @@ fn jobs(from: &mut Fields<'_>, gpus: &[Gpu], settings: &Settings, limit: Span) -
     let node = from
         .need("job", "{ name = \"a\", memory = \"12GiB\", work = { kind = \"steady\", total = \"60s\" } }")?;
     let mut jobs: Vec<Job> = Vec::new();
+    let mut names = BTreeSet::new();
+    let mut tenants = 0;
     for one in all(node) {
         let place = &one.place;
         let (job, copies) = job::read(one, gpus, settings, limit)?;
@@ -180,20 +203,22 @@ fn jobs(from: &mut Fields<'_>, gpus: &[Gpu], settings: &Settings, limit: Span) -
             )
             .hint("add limit = \"60s\" at the top, or a `count` to its work"));
         }
+        tenants += u64::from(copies) * u64::from(job.tenants);
+        if tenants > TENANTS_MAX {
+            return Err(Problem::new(place, format!("there are {tenants} tenants, more than {TENANTS_MAX}"))
+                .hint("lower `copies` or `tenants`"));
+        }
         for copy in 1..=copies {
             let name = if copies == 1 { job.name.clone() } else { format!("{}-{copy}", job.name) };
-            if jobs.iter().any(|other| other.name == name) {
+            if !names.insert(name.clone()) {
                 return Err(Problem::new(place, format!("two jobs have the name `{name}`"))
                     .hint("give each a name of its own, or use `copies`"));
             }
             jobs.push(Job { name, ..job.clone() });
         }
-        if jobs.iter().map(|job| u64::from(job.tenants)).sum::<u64>() > TENANTS_MAX {
-            return Err(Problem::new(place, format!("there are more than {TENANTS_MAX} tenants")));
-        }
     }
     if jobs.is_empty() {
-        return Err(Problem::new(&node.place, "the scenario has no jobs"));
+        return Err(Problem::new(&node.place, "the scenario has no jobs").hint("add a [[job]]"));
     }
     Ok(jobs)
 }
@@ -233,7 +258,8 @@ fn quanta(from: &mut Fields<'_>) -> Result<Vec<Span>, Problem> {
     for one in all(node) {
         let quantum = Span(quantity("unified_quanta", one, &SPAN)?);
         if quantum == Span::ZERO || quanta.contains(&quantum) {
-            return Err(Problem::new(&one.place, format!("a quantum of {quantum}, zero or there already")));
+            return Err(Problem::new(&one.place, format!("a quantum of {quantum}, zero or there already"))
+                .hint("write each quantum once, as in [\"30s\", \"60s\"]"));
         }
         quanta.push(quantum);
     }
@@ -254,7 +280,8 @@ fn numbers(key: &str, node: &document::Node, gpus: usize) -> Result<Vec<u16>, Pr
                 Err(Problem::new(&one.place, format!("there is no GPU {number}"))
                     .hint(format!("`{key}` counts from 0 to {}", gpus - 1)))
             }
-            _ => Err(Problem::new(&one.place, format!("`{key}` is not a list of numbers"))),
+            _ => Err(Problem::new(&one.place, format!("`{key}` is not a list of numbers"))
+                .hint(format!("write for example {key} = [0]"))),
         })
         .collect()
 }

@@ -5,7 +5,8 @@ const WRONG_MAX: usize = 3;
 
 /// The known word that a mistyped one is probably meant to be.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let bound = WRONG_MAX.min(word.chars().count().div_ceil(2));
+    // A third of a word may be wrong: with more, any short word is like any other.
+    let bound = WRONG_MAX.min(word.chars().count().div_ceil(3));
     known
         .into_iter()
         .map(|candidate| (distance(word, candidate), candidate))
@@ -52,6 +53,9 @@ mod tests {
         assert_eq!(nearest("gapmax", known), Some("gap_max"));
         assert_eq!(nearest("turn", known), Some("turn_min"));
         assert_eq!(nearest("colour", known), None);
+        assert_eq!(nearest("foo", ["job"]), None);
+        assert_eq!(nearest("jbo", ["job"]), None);
+        assert_eq!(nearest("jo", ["job"]), Some("job"));
         assert_eq!(nearest("x", known), None);
         assert_eq!(nearest("anything", []), None);
     }

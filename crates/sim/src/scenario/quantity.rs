@@ -109,6 +109,12 @@ impl Kind {
             }
             return format!("known units are {}", known.collect::<Vec<_>>().join(", "));
         }
+        if let QuantityError::TooLarge(_) = error {
+            // The largest unit is the last but for other names of the same.
+            let largest = self.units.iter().rev().max_by(|one, other| one.1.total_cmp(&other.1));
+            let (unit, factor) = largest.copied().unwrap_or(("", 1.0));
+            return format!("write at most \"{}{unit}\"", (self.max as f64 / factor).floor());
+        }
         format!("write {} as in {}", self.name, self.example)
     }
 }
@@ -166,5 +172,7 @@ mod tests {
         assert_eq!(BYTES.hint(&wrong), "did you mean `GiB`?");
         assert!(BYTES.hint(&bytes("12x").unwrap_err()).contains("KiB, MiB"));
         assert!(SPAN.hint(&span("3").unwrap_err()).contains("100ms"));
+        assert_eq!(BYTES.hint(&bytes("9999TiB").unwrap_err()), "write at most \"1024TiB\"");
+        assert_eq!(SPAN.hint(&span("9999h").unwrap_err()), "write at most \"2400h\"");
     }
 }

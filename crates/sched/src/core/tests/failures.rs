@@ -25,6 +25,7 @@ fn a_lost_freeze_and_a_lost_thaw_are_made_up_for() {
         |action| matches!(action, Action::Thaw { .. }),
         |action| matches!(action, Action::Inspect { .. }),
         |action| matches!(action, Action::Slice { .. }),
+        |action| matches!(action, Action::Freeze { .. } | Action::Thaw { .. }),
     ] {
         let mut rig = Rig::new(settings());
         let (a, b) = (rig.busy(1, 1, 0, 12), rig.busy(2, 2, 0, 12));

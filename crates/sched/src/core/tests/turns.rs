@@ -134,6 +134,19 @@ fn two_with_gaps_fill_each_others_gaps_on_long_slices() {
 }
 
 #[test]
+fn those_of_whom_no_work_was_seen_still_take_turns() {
+    let mut rig = Rig::new(settings());
+    let all = [rig.busy(1, 1, 0, 4), rig.busy(2, 2, 0, 4), rig.busy(3, 3, 0, 4)];
+    for tenant in all {
+        rig.tell(Event::Measured { tenant, busy: Ratio::ZERO });
+    }
+    rig.until(30.0);
+    for tenant in all {
+        close(rig.ran(tenant), 20.0, 0.1);
+    }
+}
+
+#[test]
 fn those_who_are_busy_run_one_at_a_time() {
     let mut rig = Rig::new(settings());
     let (a, b) = (rig.busy(1, 1, 0, 4), rig.busy(2, 2, 0, 4));

@@ -2,6 +2,7 @@
 
 use super::super::document::{Node, Problem};
 use super::super::fields::Fields;
+use super::super::quantity::SPAN;
 use super::super::{Gpu, Physics};
 use sched::{Bytes, Ratio, Span};
 
@@ -104,14 +105,16 @@ fn physics(node: &Node) -> Result<Physics, Problem> {
             return Err(Problem::new(
                 &from.place_of(key),
                 format!("`{key}` is zero, so nobody would compute"),
-            ));
+            )
+            .hint(format!("leave `{key}` out, or write {} as in {}", SPAN.name, SPAN.example)));
         }
     }
     if physics.switch_save.0 + physics.switch_load.0 > Ratio::ONE.0 {
         return Err(Problem::new(
             from.place(),
             "`switch_save` and `switch_load` together are more than a whole switch",
-        ));
+        )
+        .hint("together they are at most \"100%\""));
     }
     from.finish()?;
     Ok(physics)

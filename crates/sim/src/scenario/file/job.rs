@@ -191,9 +191,13 @@ fn fits(
     if most > room {
         return Err(Problem::new(
             place,
-            format!("a tenant of `{name}` has {most}, and its GPU has room for {room} beside contexts and the mover"),
+            format!(
+                "a tenant of `{name}` has {most}, and its GPU has room for {room} beside its context, the mover and \
+                 `headroom`"
+            ),
         )
-        .hint(format!("make its memory at most {room}, or the GPU's `capacity` larger")));
+        // In MiB and rounded down: what the hint says is accepted when it is written so.
+        .hint(format!("make its memory at most \"{}MiB\", or the GPU's `capacity` larger", room.0 >> 20)));
     }
     if let Some(limit) = terms.memory_max.filter(|limit| *limit < most) {
         return Err(Problem::new(

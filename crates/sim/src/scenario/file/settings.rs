@@ -2,7 +2,8 @@
 
 use super::super::document::{Node, Problem};
 use super::super::fields::Fields;
-use sched::{Costs, Deadlines, PolicyKind, Settings};
+use super::super::quantity::SPAN;
+use sched::{Costs, Deadlines, PolicyKind, Settings, Span};
 
 const POLICIES: [(&str, PolicyKind); 4] = [
     ("fair", PolicyKind::Fair),
@@ -59,6 +60,7 @@ pub(super) fn read(node: &Node) -> Result<Settings, Problem> {
     if let Some(node) = from.take("deadlines") {
         settings.deadlines = deadlines(node)?;
     }
+    not_zero(&from, "turn_max", settings.turn_max)?;
     if settings.turn_min > settings.turn_max {
         let Settings { turn_min, turn_max, .. } = settings;
         return Err(Problem::new(
@@ -69,6 +71,14 @@ pub(super) fn read(node: &Node) -> Result<Settings, Problem> {
     }
     from.finish()?;
     Ok(settings)
+}
+
+fn not_zero(from: &Fields<'_>, key: &str, length: Span) -> Result<(), Problem> {
+    if length > Span::ZERO {
+        return Ok(());
+    }
+    Err(Problem::new(&from.place_of(key), format!("`{key}` is zero, so nothing would ever get done"))
+        .hint(format!("leave `{key}` out, or write {} as in {}", SPAN.name, SPAN.example)))
 }
 
 fn costs(node: &Node) -> Result<Costs, Problem> {
@@ -89,6 +99,7 @@ fn deadlines(node: &Node) -> Result<Deadlines, Problem> {
     from.span("grip", &mut deadlines.grip)?;
     from.span("movement", &mut deadlines.movement)?;
     from.span("retry", &mut deadlines.retry)?;
+    not_zero(&from, "grip", deadlines.grip)?;
     from.finish()?;
     Ok(deadlines)
 }

@@ -107,6 +107,14 @@ fn impossible_sizes_are_refused_where_they_stand() {
         ("\"30%\"", "\"130%\"", "memory = {", "more than all of it"),
         ("\"1GiB\", dirty", "\"1B\", dirty", "memory = {", "are too many"),
         ("\"50ms\"", "\"5min\"", "turn_min", "longer than `turn_max`"),
+        ("turn_min = \"50ms\"", "turn_max = \"0s\"", "turn_min", "`turn_max` is zero"),
+        ("costs = { freeze = \"1ms\" }", "deadlines = { grip = \"0s\" }", "costs", "`grip` is zero"),
+        (
+            "copies = 2",
+            "copies = 99999\ntenants = 2",
+            "[[job]]\nname = \"train\"",
+            "there are 199998 tenants",
+        ),
         ("\"5%\"", "\"5\"", "late =", "has no unit"),
         ("\"steps\"", "\"step\"", "kind = \"steps\"", "unknown value \"step\""),
         ("per_second = 100", "per_second = 90000", "kind = \"requests\"", "more than a whole GPU"),
@@ -151,4 +159,39 @@ fn a_value_from_outside_goes_over_that_of_the_file() {
 fn a_file_that_is_not_there_is_named() {
     let error = read(Path::new("/nowhere/x.toml"), &[]).unwrap_err().to_string();
     assert!(error.starts_with("cannot read /nowhere/x.toml: "), "{error}");
+    assert!(error.contains("\nhint: see those that come with rota"), "{error}");
+    let error = read(Path::new("/"), &[]).unwrap_err().to_string();
+    assert!(error.contains("\nhint: name a TOML file in it"), "{error}");
+}
+
+#[test]
+fn a_file_that_is_no_text_has_a_line_too() {
+    let path = std::env::temp_dir().join(format!("rota-sim-no-text-{}.toml", std::process::id()));
+    std::fs::write(&path, b"about = \"x\"\n# \xff\n").unwrap();
+    let error = read(&path, &[]).unwrap_err().to_string();
+    std::fs::remove_file(&path).unwrap();
+    assert!(error.contains(".toml:2: this is no text in UTF-8\nhint: "), "{error}");
+}
+
+#[test]
+fn a_hint_that_is_followed_is_right() {
+    let error = said("\"8GiB\"", "\"20GiB\"");
+    let most = error.split('"').nth(1).expect("a quantity between quotes");
+    scenario_of(&GOOD.replacen("8GiB", most, 1));
+    assert_eq!(most, "15266MiB");
+}
+
+#[test]
+fn keys_that_are_known_are_named_once() {
+    let error = said("both = ", "xyzzy = ");
+    assert!(
+        error.ends_with("known keys are capacity, reserve, residue, out, in, both, physics, count"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_seed_may_be_zero() {
+    assert_eq!(scenario_of(&GOOD.replace("seed = 7", "seed = 0")).seed, 0);
+    assert!(said("seed = 7", "seed = -1").contains("hint: write a number from 0 to 4294967295"));
 }
