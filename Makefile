@@ -4,7 +4,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BUNDLE := gpu/bundle
 
-.PHONY: build test lint style deny advisories bench demo model mutants gpu-bundle clean
+.PHONY: build test lint style deny advisories bench demo mutants gpu-bundle clean
 
 build:
 	$(CARGO) build --release --locked --workspace
@@ -45,15 +45,11 @@ demo:
 	@echo "The timeline is a picture: open $(TARGET)/demo/seed-4x12.svg in a browser."
 	@echo "More: $(TARGET)/release/rota sim list"
 
-# Every order of events in the largest configuration that ends within ten minutes; a smaller one is part of the tests.
-model:
-	$(CARGO) test --release --locked -p rota-sched --test model -- --ignored --nocapture
-
 # Can the core's tests fail? Two hundred mutants of it, always the same, each against tests of a few seconds.
 mutants:
 	@$(CARGO) mutants --version >/dev/null 2>&1 || { echo "mutants: needs cargo-mutants: cargo install --locked cargo-mutants"; exit 1; }
 	$(CARGO) mutants -p rota-sched --shard 0/9 --sharding round-robin --no-shuffle --timeout 20 -o $(TARGET)/mutants \
-		--cargo-arg=--config=profile.dev.package.rota-sched.opt-level=0 -- --lib
+		--cargo-arg=--config=profile.dev.package.rota-sched.opt-level=0
 
 # What a GPU machine needs, built here: it may have no toolchain.
 gpu-bundle: build

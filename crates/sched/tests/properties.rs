@@ -12,7 +12,7 @@ use world::life::Life;
 /// Events of one life.
 const EVENTS: u64 = 10_000;
 /// Lives, unless the environment says otherwise.
-const SEEDS: u64 = 2;
+const SEEDS: u64 = 12;
 
 fn live(seed: u64) {
     let mut life = Life::new(seed);

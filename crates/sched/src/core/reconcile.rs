@@ -152,7 +152,10 @@ impl Core {
                     let op = self.begin(OpKind::Thaw(id, slice), deadline);
                     self.update(id, |tenant| {
                         tenant.grip = Grip::Thawing(op, scope);
-                        tenant.slice = slice;
+                        // One that may be running has the slice that it had until it is thawed.
+                        if !(tenant.unsure && tenant.slice == Slice::Shortest) {
+                            tenant.slice = slice;
+                        }
                     });
                     self.actions.push(Action::Thaw { op, tenant: id, slice });
                 }

@@ -3,7 +3,7 @@
 use super::execute::How;
 use super::life::Life;
 use super::matrix::{KINDS, Matrix, Seen};
-use super::truth::Op;
+use super::truth::{Op, Tenant};
 use sched::{
     Bytes, Event, GpuId, HandleId, JobId, OpId, Owned, Ratio, RequestId, Span, TenantId, TicketId, UserId,
 };
@@ -28,6 +28,26 @@ impl Life {
                 }
             }
         }
+    }
+
+    /// Somebody dies and is buried while an inspection of it is open, if that has not been seen to its end yet.
+    pub(crate) fn orphan(&mut self, so_far: &Matrix) {
+        let missing =
+            |kind: &'static str| !so_far.has(kind, Seen::Nobody) && !self.matrix.has(kind, Seen::Nobody);
+        let open =
+            self.world.ops.values().flat_map(Op::concerns).any(|id| !self.world.tenants.contains_key(&id));
+        if open || !["Done", "DoneFailed", "DoneLate"].into_iter().any(missing) {
+            return;
+        }
+        let still = |(id, t): &(TenantId, &Tenant)| t.admitted() && self.can_bury(*id);
+        let Some(tenant) = self.world.living().find(still).map(|(id, _)| id) else { return };
+        self.tell(Event::Answers(tenant));
+        if let Some(op) = self.op_about(tenant, false) {
+            self.put_off(op);
+        }
+        self.tell(Event::Left(tenant));
+        self.world.settle_overdue_of(tenant);
+        self.tell(Event::Buried(tenant));
     }
 
     fn provoke(&mut self, kind: &str, tenant: TenantId, seen: Seen) -> bool {
@@ -68,7 +88,9 @@ impl Life {
         let there = self.world.gpus.get(&gpu)?;
         let owned = Owned { tenant, handle: HandleId(NOBODY) };
         let request = RequestId(NOBODY);
-        if known.is_none() && ["Gpu", "Settings", "Unmanaged", "Arena", "User", "Place", "Tick"].contains(&kind) {
+        if known.is_none()
+            && ["Gpu", "Settings", "Unmanaged", "Arena", "User", "Place", "Tick"].contains(&kind)
+        {
             return None;
         }
         Some(match kind {
@@ -87,7 +109,9 @@ impl Life {
                 Event::Place { ticket, job, count: 1, among: Vec::new(), bytes: Bytes::from_gib(1) }
             }
             // Somebody who left the door is forgotten at once.
-            "Arrived" if known.is_some_and(|t| t.gone.is_some_and(|gone| gone.device == Bytes::ZERO)) => return None,
+            "Arrived" if known.is_some_and(|t| t.gone.is_some_and(|gone| gone.device == Bytes::ZERO)) => {
+                return None;
+            }
             "Arrived" => Event::Arrived { tenant, job, gpu, residue: Bytes::from_mib(500) },
             "Context" => Event::Context { tenant, present: true },
             "ContextGone" => Event::Context { tenant, present: false },

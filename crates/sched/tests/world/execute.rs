@@ -317,7 +317,7 @@ impl World {
         let Some(t) = known else { return };
         match (op.deed.clone(), done) {
             (Deed::Freeze(_, scope), true) => t.frozen = Some(op.was.map_or(scope, |was| was.max(scope))),
-            (Deed::Thaw(..), true) => t.thaws += 1,
+            (Deed::Thaw(_, slice), true) => (t.thaws, t.slices) = (t.thaws + 1, BTreeSet::from([slice])),
             (Deed::Thaw(..), false) => t.frozen = op.was,
             (Deed::Slice(_, slice), true) => t.slices = BTreeSet::from([slice]),
             (Deed::Slice(_, slice), false) if t.slices.len() > 1 => {
