@@ -6,19 +6,23 @@
 
 mod books;
 mod changes;
+mod charge;
 mod check;
 mod choose;
 mod critical;
 mod describe;
 mod done;
 mod door;
+mod filler;
 mod gangs;
+mod length;
 mod memory;
 mod rebase;
 mod reconcile;
 mod roster;
 #[cfg(test)]
 mod tests;
+mod wake;
 
 use crate::gpu::Gpu;
 use crate::job::Job;

@@ -6,13 +6,7 @@ use crate::job::Gang;
 use crate::policies;
 use crate::tenant::Tenant;
 use crate::units::scale;
-use crate::{Action, Bytes, GpuId, Ratio, Span, TenantId, Time};
-
-/// How many in line are looked at to find one that may run beside the owner of the turn.
-const FILLERS_LOOKED_AT_MAX: usize = 8;
-
-/// The least part of the time that counts as used by one of two who run side by side.
-const PAID_MIN: Ratio = Ratio::from_percent(10);
+use crate::{Action, Bytes, GpuId, Ratio, Span, TenantId};
 
 impl Core {
     /// Ends the turn that is over and names who is next; finds someone to run beside the owner.
@@ -154,7 +148,7 @@ impl Core {
     }
 
     /// Ends a turn, that of a gang on all its GPUs.
-    fn stop(&mut self, gpu: GpuId, turn: &Turn) {
+    pub(super) fn stop(&mut self, gpu: GpuId, turn: &Turn) {
         let owner = self.tenants.get(turn.tenant).filter(|owner| self.is_in_gang_together(owner));
         match owner.map(|owner| owner.job) {
             Some(gang) => self.part(gang),
@@ -163,7 +157,7 @@ impl Core {
     }
 
     /// Is the first in line latency-critical? Then it waits for memory.
-    fn critical_waits(&self, gpu: GpuId) -> bool {
+    pub(super) fn critical_waits(&self, gpu: GpuId) -> bool {
         let first = books::first(&self.gpu_of(gpu).line).and_then(|first| self.tenants.get(first));
         first.is_some_and(|first| first.critical)
     }
@@ -173,7 +167,7 @@ impl Core {
     }
 
     /// The first in line, or one of a gang that waits for this GPU.
-    fn who_waits(&self, gpu: GpuId) -> Option<&Tenant> {
+    pub(super) fn who_waits(&self, gpu: GpuId) -> Option<&Tenant> {
         let books = self.gpu_of(gpu);
         let gang = || books.gangs_waiting.iter().find_map(|&job| self.member_here(job, gpu));
         self.tenants.get(books::first(&books.line).or_else(gang)?)
@@ -199,158 +193,6 @@ impl Core {
         // What it cost to bring it in must not have been for nothing, unless somebody latency-critical waits.
         let paid = turn.since + self.settings.moving_share.whole(self.cost_of(next));
         cuts && (next.critical || self.now >= paid)
-    }
-
-    /// When to look again, so that nothing is missed.
-    pub(super) fn remind(&mut self, gpu: GpuId) {
-        let wake = self.next_look(gpu).filter(|&at| at > self.now);
-        let books = self.gpu_mut(gpu);
-        let before = std::mem::replace(&mut books.wake, wake);
-        if before == wake {
-            return;
-        }
-        if let Some(before) = before {
-            self.due.remove(&(before, super::Due::Gpu(gpu)));
-        }
-        if let Some(wake) = wake {
-            self.due.insert((wake, super::Due::Gpu(gpu)));
-        }
-    }
-
-    fn next_look(&self, gpu: GpuId) -> Option<Time> {
-        let books = self.gpu_of(gpu);
-        let mut next = None;
-        let mut at = |time: Time| {
-            if time > self.now && time < Time::MAX && next.is_none_or(|next| time < next) {
-                next = Some(time);
-            }
-        };
-        if let Some(turn) = books.turn {
-            let owner = self.tenants.get(turn.tenant);
-            let first = self.who_waits(gpu);
-            if first.is_some()
-                || !books.gangs_waiting.is_empty()
-                || owner.is_some_and(|owner| self.cap(owner).is_some())
-            {
-                at(turn.until);
-            }
-            if let (Some(owner), Some(next)) = (owner, first) {
-                if !self.gang_is_active(owner) {
-                    at(owner.idle_since + self.cost_of(next));
-                } else if policies::preempts(&self.settings, &self.standing(next), &self.standing(owner)) {
-                    at(turn.since + self.settings.moving_share.whole(self.cost_of(next)));
-                }
-            }
-        }
-        let vacant = self.is_vacant(gpu);
-        for &id in books.awake.iter().chain(books.dozing.iter().take_while(|_| !vacant)) {
-            at(self.tenants.get(id).map_or(Time::ZERO, |tenant| tenant.grip_retry));
-        }
-        for id in books.incoming.iter().chain(&books.critical) {
-            at(self.tenants.get(*id).map_or(Time::ZERO, |tenant| tenant.grip_retry));
-        }
-        at(books.move_retry);
-        at(books.stuck_until);
-        if let Some(since) = books.starved_since {
-            at(since + self.settings.deadlines.movement);
-        }
-        if let Some(since) = books.burials_since {
-            at(since + self.settings.deadlines.retry);
-        }
-        if books.critical_mode {
-            at(books.critical_until);
-        }
-        if self.arena_needed > self.arena {
-            at(self.end_not_before);
-        }
-        if let Some(hold) = self.next_hold(gpu) {
-            at(hold);
-        }
-        next
-    }
-
-    /// What it would cost to put a tenant on: to freeze, to move just enough, to thaw.
-    pub(super) fn cost_of(&self, tenant: &Tenant) -> Span {
-        let books = self.gpu_of(tenant.gpu);
-        let into = tenant.away + tenant.asked_sum;
-        let room = books.room(self.settings.headroom);
-        let grip = self.costs.freeze + self.costs.thaw;
-        if into == Bytes::ZERO {
-            return grip;
-        }
-        let out = into.less(room).at(self.costs.out_per_second);
-        grip + self.costs.per_move + out.max(tenant.away.at(self.costs.in_per_second))
-    }
-
-    /// How long a turn is: moving stays under its share of the time, and nobody waits longer than the longest gap, unless
-    /// turns would then be shorter than what moving costs. It is the same for all on a GPU, since those with equal turns
-    /// come round in the same order, and gaps are as short as they can be.
-    pub(super) fn turn_length(&self, tenant: &Tenant) -> Span {
-        // A gang's ends on all its GPUs at once: it is worth what was moved on any of them.
-        let gang = self.gang_of(tenant).filter(|job| job.gang == Gang::Together);
-        let elsewhere = gang.map_or(&[][..], |job| &job.holds).iter().filter(|&&gpu| gpu != tenant.gpu);
-        let lengths = elsewhere.map(|&gpu| self.turn_length_on(gpu, tenant));
-        lengths.max().unwrap_or_default().max(self.turn_length_on(tenant.gpu, tenant))
-    }
-
-    fn turn_length_on(&self, gpu: GpuId, tenant: &Tenant) -> Span {
-        let settings = &self.settings;
-        let books = self.gpu_of(gpu);
-        let fits = books.everything() + books.asked <= books.usable(settings.headroom);
-        let grip = self.costs.freeze + self.costs.thaw;
-        let cost = if fits { grip } else { books.known_cost.max(grip) };
-        // What is known may lag behind by an eighth.
-        let by_share = settings.moving_share.whole(cost + Span(cost.0 / 8)).less(cost);
-        if policies::to_the_end(settings) {
-            return Span::MAX;
-        }
-        if books.critical_mode && !tenant.critical {
-            return if fits {
-                settings.lc_turn
-            } else {
-                settings.lc_turn.max(by_share.min(settings.turn_max))
-            };
-        }
-        let is_in_line = gpu == tenant.gpu && tenant.in_line.is_some();
-        let others = (books.line.len() - usize::from(is_in_line)).max(1) as u64;
-        let by_gap = Span(settings.gap_max.less(cost).0 / others).less(cost).max(cost);
-        by_share.min(by_gap).clamp(settings.turn_min, settings.turn_max.max(settings.turn_min))
-    }
-
-    /// Turns are shorter from now on, perhaps: also the one that is on.
-    pub(super) fn shorten_turn(&mut self, gpu: GpuId) {
-        let Some(turn) = self.gpu_of(gpu).turn else { return };
-        let Some(owner) = self.tenants.get(turn.tenant) else { return };
-        let until = turn.until.min(self.now + self.turn_length(owner));
-        self.gpu_mut(gpu).turn = Some(Turn { until, ..turn });
-    }
-
-    /// Room was made for whoever has the turn, and is to be worth it: the turn is a whole one from here, within the
-    /// longest gap.
-    pub(super) fn grew(&mut self, gpu: GpuId, cost: Span) {
-        self.learn_cost(gpu, cost);
-        self.charge(gpu);
-        let Some(turn) = self.gpu_of(gpu).turn else { return };
-        let Some(owner) = self.tenants.get(turn.tenant) else { return };
-        let length = self.turn_length(owner);
-        let (times, per) = self.virtual_rate(owner);
-        let goal = owner.virtual_time.saturating_add(scale(length.0, times, per));
-        let until = (self.now + length).min(turn.since + self.settings.gap_max).max(turn.until);
-        self.gpu_mut(gpu).turn = Some(Turn { until, goal, ..turn });
-    }
-
-    /// Learns what a switch cost. Lengths of turns follow only when that changed by more than an eighth.
-    fn learn_cost(&mut self, gpu: GpuId, cost: Span) {
-        let books = self.gpu_mut(gpu);
-        // Quick to see that it costs more, slow to believe that it costs less.
-        books.mean_cost = match cost > books.mean_cost {
-            true => Span(books.mean_cost.max(books.expected_cost.min(cost)).0.midpoint(cost.0)),
-            false => Span(books.mean_cost.0 - (books.mean_cost.0 - cost.0) / 8),
-        };
-        let (mean, known) = (books.mean_cost.0, books.known_cost.0);
-        if mean.abs_diff(known) > known / 8 {
-            books.known_cost = books.mean_cost;
-        }
     }
 
     /// A tenant that was called is on: its turn begins.
@@ -411,128 +253,11 @@ impl Core {
         self.actions.push(Action::TurnEnds { tenant: turn.tenant, ran });
     }
 
-    /// The virtual time of one whose turn is used up. A turn that ended a moment late is a whole turn, and whoever is
-    /// about equal to another is equal: otherwise the order would change with every moment.
-    fn evened_out(&self, gpu: GpuId, turn: &Turn) -> u64 {
-        let virtual_time = self.tenants.get(turn.tenant).map_or(0, |tenant| tenant.virtual_time);
-        let little = (turn.goal - turn.from) / 64;
-        let line = &self.gpu_of(gpu).line;
-        let (least, most) = (virtual_time.saturating_sub(little), virtual_time.saturating_add(little));
-        let equal = policies::virtual_time_between(&self.settings, line, least, most);
-        equal.unwrap_or(if virtual_time.abs_diff(turn.goal) <= little { turn.goal } else { virtual_time })
-    }
-
     pub(super) fn end_turn_of(&mut self, id: TenantId) {
         let Some(gpu) = self.tenants.get(id).map(|tenant| tenant.gpu) else { return };
         if self.gpu_of(gpu).turn.is_some_and(|turn| turn.tenant == id) {
             self.end_turn(gpu, false);
         }
-    }
-
-    /// Books the GPU time of the turn so far.
-    pub(super) fn charge(&mut self, gpu: GpuId) {
-        let now = self.now;
-        let Some(turn) = &mut self.gpu_mut(gpu).turn else { return };
-        let ran = now.since(turn.charged);
-        turn.charged = now;
-        let (id, filler) = (turn.tenant, self.gpu_of(gpu).filler);
-        if ran == Span::ZERO {
-            return;
-        }
-        let share = match filler.and_then(|(filler, _)| self.tenants.get(filler)) {
-            Some(filler) => self.share_beside(id, filler.busy),
-            None => Ratio::ONE,
-        };
-        self.charge_to(id, share.of(ran));
-    }
-
-    /// What of the time is a tenant's own while one runs beside it.
-    fn share_beside(&self, id: TenantId, other: Ratio) -> Ratio {
-        // Whoever has the turn pays for it, also if nothing of it was seen: otherwise it would keep it for ever.
-        let busy = self.tenants.get(id).map_or(Ratio::ONE, |tenant| tenant.busy).max(PAID_MIN);
-        let together = u64::from(busy.0) + u64::from(other.0);
-        Ratio(scale(u64::from(busy.0), 1_000_000, together.max(1_000_000)) as u32)
-    }
-
-    /// The virtual time at which somebody starts who begins to want now: that of whoever had the least, which never goes
-    /// back.
-    pub(super) fn present(&mut self, gpu: GpuId, newcomer: TenantId) -> u64 {
-        self.charge(gpu);
-        let books = self.gpu_of(gpu);
-        let owner = books.turn.map(|turn| turn.tenant);
-        let others = owner
-            .into_iter()
-            .chain(books.line.iter().take(2).map(|&(_, id)| id))
-            .filter(|&id| id != newcomer);
-        let least = others.filter_map(|id| self.tenants.get(id)).map(|tenant| tenant.virtual_time).min();
-        let books = self.gpu_mut(gpu);
-        books.present = books.present.max(least.unwrap_or(0));
-        books.present
-    }
-
-    pub(super) fn charge_to(&mut self, id: TenantId, ran: Span) {
-        let Some(tenant) = self.tenants.get(id) else { return };
-        let (times, per) = self.virtual_rate(tenant);
-        let virtual_time = tenant.virtual_time.saturating_add(scale(ran.0, times, per));
-        if let Some(tenant) = self.tenants.get_mut(id) {
-            tenant.virtual_time = virtual_time;
-        }
-        self.relist(id);
-    }
-
-    /// Someone to run beside an owner that has gaps.
-    fn find_filler(&mut self, gpu: GpuId) {
-        let books = self.gpu_of(gpu);
-        let main = books.incoming.or(books.turn.map(|turn| turn.tenant));
-        let owner = main.and_then(|main| self.tenants.get(main));
-        let wanted = !books.critical_mode
-            && owner.is_some_and(|owner| {
-                owner.is_whole()
-                    && owner.busy < self.settings.filler_below
-                    && !self.is_in_gang_together(owner)
-            });
-        if let Some((filler, _)) = books.filler {
-            let good =
-                self.tenants.get(filler).is_some_and(|filler| filler.in_line.is_some() && filler.is_whole());
-            if wanted && good {
-                return;
-            }
-            self.stop_filler(gpu);
-        }
-        if !wanted {
-            return;
-        }
-        let books = self.gpu_of(gpu);
-        let fits = |&id: &TenantId| {
-            self.tenants.get(id).is_some_and(|tenant| {
-                tenant.is_whole()
-                    && tenant.wants
-                    && self.cap(tenant).is_none()
-                    && !books.leaving.contains(&id)
-                    && self.gang_of(tenant).is_none()
-            })
-        };
-        let others = books.line.iter().map(|&(_, id)| id).filter(|&id| Some(id) != main);
-        let found = others.take(FILLERS_LOOKED_AT_MAX).find(fits);
-        if let Some(filler) = found {
-            self.charge(gpu);
-            let now = self.now;
-            self.gpu_mut(gpu).filler = Some((filler, now));
-        }
-    }
-
-    /// Nobody runs beside the owner any more.
-    pub(super) fn stop_filler(&mut self, gpu: GpuId) {
-        let Some((filler, since)) = self.gpu_of(gpu).filler else { return };
-        self.charge(gpu);
-        let owner = self
-            .gpu_of(gpu)
-            .turn
-            .and_then(|turn| self.tenants.get(turn.tenant))
-            .map_or(Ratio::ZERO, |t| t.busy);
-        self.gpu_mut(gpu).filler = None;
-        let share = self.share_beside(filler, owner);
-        self.charge_to(filler, share.of(self.now.since(since)));
     }
 
     /// Is a tenant of a gang that runs together?

@@ -1,0 +1,95 @@
+//! How long turns are: what switching costs, and what that makes worthwhile.
+
+use super::Core;
+use crate::gpu::Turn;
+use crate::job::Gang;
+use crate::policies;
+use crate::tenant::Tenant;
+use crate::units::scale;
+use crate::{Bytes, GpuId, Span};
+
+impl Core {
+    /// What it would cost to put a tenant on: to freeze, to move just enough, to thaw.
+    pub(super) fn cost_of(&self, tenant: &Tenant) -> Span {
+        let books = self.gpu_of(tenant.gpu);
+        let into = tenant.away + tenant.asked_sum;
+        let room = books.room(self.settings.headroom);
+        let grip = self.costs.freeze + self.costs.thaw;
+        if into == Bytes::ZERO {
+            return grip;
+        }
+        let out = into.less(room).at(self.costs.out_per_second);
+        grip + self.costs.per_move + out.max(tenant.away.at(self.costs.in_per_second))
+    }
+
+    /// How long a turn is: moving stays under its share of the time, and nobody waits longer than the longest gap, unless
+    /// turns would then be shorter than what moving costs. It is the same for all on a GPU, since those with equal turns
+    /// come round in the same order, and gaps are as short as they can be.
+    pub(super) fn turn_length(&self, tenant: &Tenant) -> Span {
+        // A gang's ends on all its GPUs at once: it is worth what was moved on any of them.
+        let gang = self.gang_of(tenant).filter(|job| job.gang == Gang::Together);
+        let elsewhere = gang.map_or(&[][..], |job| &job.holds).iter().filter(|&&gpu| gpu != tenant.gpu);
+        let lengths = elsewhere.map(|&gpu| self.turn_length_on(gpu, tenant));
+        lengths.max().unwrap_or_default().max(self.turn_length_on(tenant.gpu, tenant))
+    }
+
+    pub(super) fn turn_length_on(&self, gpu: GpuId, tenant: &Tenant) -> Span {
+        let settings = &self.settings;
+        let books = self.gpu_of(gpu);
+        let fits = books.everything() + books.asked <= books.usable(settings.headroom);
+        let grip = self.costs.freeze + self.costs.thaw;
+        let cost = if fits { grip } else { books.known_cost.max(grip) };
+        // What is known may lag behind by an eighth.
+        let by_share = settings.moving_share.whole(cost + Span(cost.0 / 8)).less(cost);
+        if policies::to_the_end(settings) {
+            return Span::MAX;
+        }
+        if books.critical_mode && !tenant.critical {
+            return if fits {
+                settings.lc_turn
+            } else {
+                settings.lc_turn.max(by_share.min(settings.turn_max))
+            };
+        }
+        let is_in_line = gpu == tenant.gpu && tenant.in_line.is_some();
+        let others = (books.line.len() - usize::from(is_in_line)).max(1) as u64;
+        let by_gap = Span(settings.gap_max.less(cost).0 / others).less(cost).max(cost);
+        by_share.min(by_gap).clamp(settings.turn_min, settings.turn_max.max(settings.turn_min))
+    }
+
+    /// Turns are shorter from now on, perhaps: also the one that is on.
+    pub(super) fn shorten_turn(&mut self, gpu: GpuId) {
+        let Some(turn) = self.gpu_of(gpu).turn else { return };
+        let Some(owner) = self.tenants.get(turn.tenant) else { return };
+        let until = turn.until.min(self.now + self.turn_length(owner));
+        self.gpu_mut(gpu).turn = Some(Turn { until, ..turn });
+    }
+
+    /// Room was made for whoever has the turn, and is to be worth it: the turn is a whole one from here, within the
+    /// longest gap.
+    pub(super) fn grew(&mut self, gpu: GpuId, cost: Span) {
+        self.learn_cost(gpu, cost);
+        self.charge(gpu);
+        let Some(turn) = self.gpu_of(gpu).turn else { return };
+        let Some(owner) = self.tenants.get(turn.tenant) else { return };
+        let length = self.turn_length(owner);
+        let (times, per) = self.virtual_rate(owner);
+        let goal = owner.virtual_time.saturating_add(scale(length.0, times, per));
+        let until = (self.now + length).min(turn.since + self.settings.gap_max).max(turn.until);
+        self.gpu_mut(gpu).turn = Some(Turn { until, goal, ..turn });
+    }
+
+    /// Learns what a switch cost. Lengths of turns follow only when that changed by more than an eighth.
+    pub(super) fn learn_cost(&mut self, gpu: GpuId, cost: Span) {
+        let books = self.gpu_mut(gpu);
+        // Quick to see that it costs more, slow to believe that it costs less.
+        books.mean_cost = match cost > books.mean_cost {
+            true => Span(books.mean_cost.max(books.expected_cost.min(cost)).0.midpoint(cost.0)),
+            false => Span(books.mean_cost.0 - (books.mean_cost.0 - cost.0) / 8),
+        };
+        let (mean, known) = (books.mean_cost.0, books.known_cost.0);
+        if mean.abs_diff(known) > known / 8 {
+            books.known_cost = books.mean_cost;
+        }
+    }
+}

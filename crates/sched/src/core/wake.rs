@@ -1,0 +1,75 @@
+//! When to look at a GPU again, so that nothing is missed.
+
+use super::Core;
+use crate::policies;
+use crate::{GpuId, Time};
+
+impl Core {
+    /// When to look again, so that nothing is missed.
+    pub(super) fn remind(&mut self, gpu: GpuId) {
+        let wake = self.next_look(gpu).filter(|&at| at > self.now);
+        let books = self.gpu_mut(gpu);
+        let before = std::mem::replace(&mut books.wake, wake);
+        if before == wake {
+            return;
+        }
+        if let Some(before) = before {
+            self.due.remove(&(before, super::Due::Gpu(gpu)));
+        }
+        if let Some(wake) = wake {
+            self.due.insert((wake, super::Due::Gpu(gpu)));
+        }
+    }
+
+    pub(super) fn next_look(&self, gpu: GpuId) -> Option<Time> {
+        let books = self.gpu_of(gpu);
+        let mut next = None;
+        let mut at = |time: Time| {
+            if time > self.now && time < Time::MAX && next.is_none_or(|next| time < next) {
+                next = Some(time);
+            }
+        };
+        if let Some(turn) = books.turn {
+            let owner = self.tenants.get(turn.tenant);
+            let first = self.who_waits(gpu);
+            if first.is_some()
+                || !books.gangs_waiting.is_empty()
+                || owner.is_some_and(|owner| self.cap(owner).is_some())
+            {
+                at(turn.until);
+            }
+            if let (Some(owner), Some(next)) = (owner, first) {
+                if !self.gang_is_active(owner) {
+                    at(owner.idle_since + self.cost_of(next));
+                } else if policies::preempts(&self.settings, &self.standing(next), &self.standing(owner)) {
+                    at(turn.since + self.settings.moving_share.whole(self.cost_of(next)));
+                }
+            }
+        }
+        let vacant = self.is_vacant(gpu);
+        for &id in books.awake.iter().chain(books.dozing.iter().take_while(|_| !vacant)) {
+            at(self.tenants.get(id).map_or(Time::ZERO, |tenant| tenant.grip_retry));
+        }
+        for id in books.incoming.iter().chain(&books.critical) {
+            at(self.tenants.get(*id).map_or(Time::ZERO, |tenant| tenant.grip_retry));
+        }
+        at(books.move_retry);
+        at(books.stuck_until);
+        if let Some(since) = books.starved_since {
+            at(since + self.settings.deadlines.movement);
+        }
+        if let Some(since) = books.burials_since {
+            at(since + self.settings.deadlines.retry);
+        }
+        if books.critical_mode {
+            at(books.critical_until);
+        }
+        if self.arena_needed > self.arena {
+            at(self.end_not_before);
+        }
+        if let Some(hold) = self.next_hold(gpu) {
+            at(hold);
+        }
+        next
+    }
+}
