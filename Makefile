@@ -4,7 +4,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BUNDLE := gpu/bundle
 
-.PHONY: build test lint style deny advisories bench demo mutants gpu-bundle clean
+.PHONY: build test lint style deny advisories bench demo conformance mutants gpu-bundle clean
 
 build:
 	$(CARGO) build --release --locked --workspace
@@ -45,6 +45,11 @@ demo:
 	@echo "The timeline is a picture: open $(TARGET)/demo/seed-4x12.svg in a browser."
 	@echo "More: $(TARGET)/release/rota sim list"
 
+# Whether the virtual GPU answers as the real driver did: a few hundred checks and random calls, line by line.
+conformance:
+	$(CARGO) build --release --locked -p rota-programs -p rota-vgpu -p rota-vgpu-device
+	ROTA_BUNDLE=$(TARGET)/release OUT=$(TARGET)/conformance gpu/conformance.sh --virtual
+
 # Can the core's tests fail? Two hundred mutants of it, always the same, each against tests of a few seconds.
 mutants:
 	@$(CARGO) mutants --version >/dev/null 2>&1 || { echo "mutants: needs cargo-mutants: cargo install --locked cargo-mutants"; exit 1; }
@@ -55,6 +60,7 @@ mutants:
 gpu-bundle: build
 	mkdir -p $(BUNDLE)
 	install -m 755 $(TARGET)/release/rota $(TARGET)/release/rotad $(BUNDLE)/
+	install -m 755 $(TARGET)/release/conformance $(TARGET)/release/misuse $(TARGET)/release/worker $(BUNDLE)/
 	install -m 644 $(TARGET)/release/librota_shim.so $(BUNDLE)/
 
 clean:

@@ -18,6 +18,7 @@ Examples:
   rota run --name nightly -- ./sim   the same, under a name of its own
   rota ps                            see who has the GPU and who waits
   rota ps -o json                    the same, for scripts
+  rota demo                          watch programs take turns, without a GPU
   rota sim compare seed-4x12         see what turns are worth, without a GPU";
 
 const RUN_EXAMPLES: &str = "\
@@ -43,6 +44,11 @@ Environment, set for the program:
   ROTA_SOCKET           the daemon's socket
   ROTA_JOB              the job's name
   CUDA_VISIBLE_DEVICES  the shared GPU, unless it is set already";
+
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  rota demo
+  rota demo --programs 4 --seconds 20";
 
 const PS_EXAMPLES: &str = "\
 Examples:
@@ -80,6 +86,9 @@ pub(crate) enum Verb {
     /// Show the GPU and who shares it.
     #[command(before_long_help = PS_EXAMPLES, after_long_help = PS_AFTER)]
     Ps(PsArgs),
+    /// Watch real programs take turns on a virtual GPU; needs no real one.
+    #[command(before_long_help = DEMO_EXAMPLES)]
+    Demo(DemoArgs),
     /// Simulate: run scenarios without a GPU, under rota and under what it is compared with.
     #[command(subcommand, before_long_help = sim::EXAMPLES, after_long_help = sim::AFTER)]
     Sim(SimVerb),
@@ -107,6 +116,17 @@ pub(crate) struct PsArgs {
     /// How to print it.
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct DemoArgs {
+    /// How many programs.
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=6))]
+    pub(crate) programs: u32,
+
+    /// How long each works, in seconds of the clock.
+    #[arg(long, value_name = "SECONDS", default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub(crate) seconds: u64,
 }
 
 /// How to print data.

@@ -8,6 +8,7 @@
 mod args;
 mod columns;
 mod daemon;
+mod demo;
 mod ps;
 mod quantity;
 mod run;
@@ -28,6 +29,13 @@ fn main() -> ExitCode {
             ExitCode::from(failure.exit_code)
         }
         Verb::Ps(args) => match ps::ps(&args, &socket) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                complain(&error);
+                ExitCode::FAILURE
+            }
+        },
+        Verb::Demo(args) => match demo::demo(&args) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 complain(&error);

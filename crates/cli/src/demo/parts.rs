@@ -1,0 +1,36 @@
+//! The files that the demo is made of: all beside `rota` itself, as they were built or installed.
+
+use anyhow::Context as _;
+use std::path::{Path, PathBuf};
+
+/// Where they are.
+pub(super) struct Parts {
+    pub(super) rotad: PathBuf,
+    pub(super) shim: PathBuf,
+    pub(super) vgpu: PathBuf,
+    pub(super) vgpud: PathBuf,
+    pub(super) worker: PathBuf,
+}
+
+impl Parts {
+    pub(super) fn find() -> anyhow::Result<Self> {
+        let rota = std::env::current_exe().context("cannot tell where this executable is")?;
+        let folder = rota.parent().unwrap_or(Path::new("/"));
+        let find = |name: &str| {
+            let path = folder.join(name);
+            path.is_file().then_some(path).with_context(|| {
+                format!(
+                    "the demo needs {name}, which is not in {}\nhint: build all of it with `make build`",
+                    folder.display()
+                )
+            })
+        };
+        Ok(Self {
+            rotad: find("rotad")?,
+            shim: find("librota_shim.so")?,
+            vgpu: find("libvgpu.so")?,
+            vgpud: find("vgpud")?,
+            worker: find("worker")?,
+        })
+    }
+}

@@ -1,0 +1,59 @@
+//! Keeps a GPU busy with memory whose every byte it knows, and says after each step whether all are right.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use programs::worker::{self, Options};
+
+/// Rewrites and checks device memory, step by step; prints a line of JSON a step.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// How much device memory to hold, in MiB.
+    #[arg(long, default_value_t = 64)]
+    mib: u64,
+    /// How much of it lies in one allocation, in MiB.
+    #[arg(long, default_value_t = 16)]
+    piece_mib: u64,
+    /// For how long to work.
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// For how many steps to work; 10 if nothing else ends it.
+    #[arg(long)]
+    steps: Option<u64>,
+    /// What the bytes are made of.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Copies, frees and allocates too.
+    #[arg(long)]
+    copies: bool,
+    /// How long a kernel that touches no memory runs in each step.
+    #[arg(long, default_value_t = 0)]
+    kernel_ms: u64,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let arguments = Arguments::parse();
+    let steps_max = arguments.steps.unwrap_or(if arguments.seconds.is_some() { u64::MAX } else { 10 });
+    let work = worker::run(&Options {
+        mib: arguments.mib,
+        piece_mib: arguments.piece_mib,
+        time_max: arguments.seconds.map_or(Ok(Duration::MAX), Duration::try_from_secs_f64)?,
+        steps_max,
+        seed: arguments.seed,
+        copies: arguments.copies,
+        kernel: Duration::from_millis(arguments.kernel_ms),
+    })?;
+    Ok(if work.wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn arguments_are_consistent() {
+        super::Arguments::command().debug_assert();
+    }
+}

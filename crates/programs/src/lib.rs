@@ -1,0 +1,19 @@
+//! The project's own CUDA programs: what tests, the conformance suite and demonstrations run on a GPU.
+//!
+//! - [`kernels`]: the kernels, with what each computes in Rust.
+//! - [`conformance`]: what a driver answers, call by call.
+//! - [`random`]: random calls by a seed, and a hash of all answers.
+//! - [`misuse`]: a dozen misuses, and whether a driver catches them.
+//! - [`worker`]: keeps a GPU busy and checks every byte.
+//! - [`api`] and `bench`: what they call the driver with.
+//!
+//! The programs know nothing of rota: they open `libcuda.so.1` as any program does, and run the same on a real driver,
+//! on a virtual GPU, and as a tenant.
+
+pub mod api;
+mod bench;
+pub mod conformance;
+pub mod kernels;
+pub mod misuse;
+pub mod random;
+pub mod worker;

@@ -1,0 +1,270 @@
+//! Kernels over rows of 64-bit words. They share one shape: so many places, each done once, in order.
+
+use std::fmt::Debug;
+use std::ops::Range;
+
+use vgpu_messages::Spec;
+use vgpu_messages::quantity::{Nanos, Rate};
+
+use super::{Kernel, Pace, Step};
+use crate::space::touch::{Fault, Touch, aligned};
+
+/// Words that are read or written in one go.
+const BATCH_WORDS: u64 = 8192;
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The mixing function of `rewrite.ptx`.
+pub(super) fn mix(mut x: u64) -> u64 {
+    x ^= x >> 30;
+    x = x.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x ^= x >> 27;
+    x = x.wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// What is done with places.
+trait Places: Debug {
+    /// Does these places: at most [`BATCH_WORDS`].
+    fn places(&mut self, range: Range<u64>, memory: &mut Touch<'_>) -> Result<(), Fault>;
+    /// After all of them.
+    fn finish(&mut self, _memory: &mut Touch<'_>) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// A kernel over places.
+#[derive(Debug)]
+struct Over<P> {
+    pace: Pace,
+    unit: u64,
+    done: u64,
+    count: u64,
+    places: P,
+}
+
+impl<P: Places + 'static> Over<P> {
+    /// `unit`: the bytes that each place touches.
+    fn boxed(count: u64, unit: u64, rate: Rate, places: P) -> Box<dyn Kernel> {
+        let pace = Pace::new(count.saturating_mul(unit), rate);
+        Box::new(Self { pace, unit, done: 0, count, places })
+    }
+}
+
+impl<P: Places> Kernel for Over<P> {
+    fn run(&mut self, time: Nanos, _now: Nanos, memory: &mut Touch<'_>) -> Result<Step, Fault> {
+        let due = self.pace.advance(time).end;
+        let over = self.pace.is_over();
+        let end = if over { self.count } else { (due / self.unit).min(self.count) };
+        while self.done < end {
+            let next = end.min(self.done + BATCH_WORDS);
+            self.places.places(self.done..next, memory)?;
+            self.done = next;
+        }
+        if !over {
+            return Ok(Step::More);
+        }
+        self.places.finish(memory)?;
+        Ok(Step::Done)
+    }
+
+    fn remaining(&self, _now: Nanos) -> Option<Nanos> {
+        Some(self.pace.remaining())
+    }
+
+    fn is_heavy(&self) -> bool {
+        true
+    }
+
+    fn longest_step(&self) -> Nanos {
+        self.pace.longest_step()
+    }
+}
+
+fn at(base: u64, index: u64) -> Result<u64, Fault> {
+    let address = base.wrapping_add(index.wrapping_mul(8));
+    aligned(address).map(|()| address)
+}
+
+fn load(memory: &mut Touch<'_>, base: u64, range: &Range<u64>) -> Result<Vec<u64>, Fault> {
+    let mut bytes = vec![0; 8 * (range.end - range.start) as usize];
+    memory.read(at(base, range.start)?, &mut bytes)?;
+    Ok(bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect())
+}
+
+fn store(
+    memory: &mut Touch<'_>,
+    base: u64,
+    range: &Range<u64>,
+    value: impl FnMut(u64) -> u64,
+) -> Result<(), Fault> {
+    let bytes: Vec<u8> = range.clone().map(value).flat_map(u64::to_le_bytes).collect();
+    memory.write(at(base, range.start)?, &bytes)
+}
+
+#[derive(Debug)]
+struct Rewrite {
+    words: u64,
+    key: u64,
+}
+
+impl Places for Rewrite {
+    fn places(&mut self, range: Range<u64>, memory: &mut Touch<'_>) -> Result<(), Fault> {
+        let key = self.key;
+        store(memory, self.words, &range, |i| mix(key.wrapping_add(GOLDEN.wrapping_mul(i.wrapping_add(1)))))
+    }
+}
+
+pub(super) fn rewrite(
+    words: u64,
+    count: u64,
+    first: u64,
+    seed: u64,
+    step: u64,
+    rate: Rate,
+) -> Box<dyn Kernel> {
+    let key = mix(seed.wrapping_add(GOLDEN.wrapping_mul(step))).wrapping_add(GOLDEN.wrapping_mul(first));
+    Over::boxed(count, 8, rate, Rewrite { words, key })
+}
+
+#[derive(Debug)]
+struct Fill {
+    words: u64,
+    value: u64,
+}
+
+impl Places for Fill {
+    fn places(&mut self, range: Range<u64>, memory: &mut Touch<'_>) -> Result<(), Fault> {
+        let value = self.value;
+        store(memory, self.words, &range, |_| value)
+    }
+}
+
+pub(super) fn fill(words: u64, count: u64, value: u64, rate: Rate) -> Box<dyn Kernel> {
+    Over::boxed(count, 8, rate, Fill { words, value })
+}
+
+#[derive(Debug)]
+struct Add {
+    sums: u64,
+    left: u64,
+    right: u64,
+}
+
+impl Places for Add {
+    fn places(&mut self, range: Range<u64>, memory: &mut Touch<'_>) -> Result<(), Fault> {
+        let left = load(memory, self.left, &range)?;
+        let right = load(memory, self.right, &range)?;
+        let place = |i: u64| (i - range.start) as usize;
+        store(memory, self.sums, &range, |i| left[place(i)].wrapping_add(right[place(i)]))
+    }
+}
+
+pub(super) fn add(sums: u64, left: u64, right: u64, count: u64, rate: Rate) -> Box<dyn Kernel> {
+    Over::boxed(count, 24, rate, Add { sums, left, right })
+}
+
+#[derive(Debug)]
+struct Checksum {
+    words: u64,
+    sums: u64,
+    any: bool,
+    plain: u64,
+    mixed: u64,
+}
+
+impl Places for Checksum {
+    fn places(&mut self, range: Range<u64>, memory: &mut Touch<'_>) -> Result<(), Fault> {
+        for (i, word) in range.clone().zip(load(memory, self.words, &range)?) {
+            self.plain = self.plain.wrapping_add(word);
+            self.mixed ^= mix(word.wrapping_add(GOLDEN.wrapping_mul(i + 1)));
+        }
+        self.any = true;
+        Ok(())
+    }
+
+    fn finish(&mut self, memory: &mut Touch<'_>) -> Result<(), Fault> {
+        if !self.any {
+            return Ok(());
+        }
+        let (first, second) = (memory.word(self.sums)?, memory.word(self.sums.wrapping_add(8))?);
+        memory.set_word(self.sums, first.wrapping_add(self.plain))?;
+        memory.set_word(self.sums.wrapping_add(8), second ^ self.mixed)
+    }
+}
+
+pub(super) fn checksum(words: u64, count: u64, sums: u64, rate: Rate) -> Box<dyn Kernel> {
+    Over::boxed(count, 8, rate, Checksum { words, sums, any: false, plain: 0, mixed: 0 })
+}
+
+#[derive(Debug)]
+struct TouchRandom {
+    words: u64,
+    count: u64,
+    seed: u64,
+}
+
+impl Places for TouchRandom {
+    fn places(&mut self, range: Range<u64>, memory: &mut Touch<'_>) -> Result<(), Fault> {
+        for t in range {
+            let x = mix(self.seed.wrapping_add(GOLDEN.wrapping_mul(t + 1)));
+            let i = ((u128::from(x) * u128::from(self.count)) >> 64) as u64;
+            let address = at(self.words, i)?;
+            let word = memory.word(address)?;
+            memory.set_word(address, word.wrapping_add(mix(x)))?;
+        }
+        Ok(())
+    }
+}
+
+/// A touch costs a sector each way.
+const TOUCH_BYTES: u64 = 64;
+
+pub(super) fn touch_random(words: u64, count: u64, seed: u64, touches: u64, spec: &Spec) -> Box<dyn Kernel> {
+    let touches = if count == 0 { 0 } else { touches };
+    Over::boxed(touches, TOUCH_BYTES, spec.memory_rate, TouchRandom { words, count, seed })
+}
+
+/// Place `p` of all rounds together is word `p % count` in round `p / count`.
+#[derive(Debug)]
+struct Increment {
+    words: u64,
+    count: u64,
+    heartbeat: u64,
+}
+
+impl Places for Increment {
+    fn places(&mut self, range: Range<u64>, memory: &mut Touch<'_>) -> Result<(), Fault> {
+        let mut place = range.start;
+        while place < range.end {
+            let (round, first) = (place / self.count, place % self.count);
+            let words = first..self.count.min(first + (range.end - place));
+            let before = load(memory, self.words, &words)?;
+            store(memory, self.words, &words, |i| before[(i - words.start) as usize].wrapping_add(1))?;
+            if words.end == self.count && self.heartbeat != 0 {
+                memory.set_word(self.heartbeat, round + 1)?;
+            }
+            place += words.end - words.start;
+        }
+        Ok(())
+    }
+}
+
+/// No words: only the heartbeat goes up.
+#[derive(Debug)]
+struct EmptyRounds {
+    heartbeat: u64,
+}
+
+impl Places for EmptyRounds {
+    fn places(&mut self, range: Range<u64>, memory: &mut Touch<'_>) -> Result<(), Fault> {
+        if self.heartbeat == 0 { Ok(()) } else { memory.set_word(self.heartbeat, range.end) }
+    }
+}
+
+pub(super) fn increment(words: u64, count: u64, rounds: u64, heartbeat: u64, spec: &Spec) -> Box<dyn Kernel> {
+    if count == 0 {
+        return Over::boxed(rounds, 1, spec.compute_rate, EmptyRounds { heartbeat });
+    }
+    Over::boxed(count.saturating_mul(rounds), 16, spec.memory_rate, Increment { words, count, heartbeat })
+}

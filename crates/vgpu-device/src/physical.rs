@@ -1,0 +1,226 @@
+//! Physical memory: blocks of bytes on a GPU or the host, with what each GPU has left.
+//!
+//! A block lives as long as something refers to it: a handle, a mapping, an exported file. Its bytes are made when first
+//! touched; until then they read as [`POISON`], so that a forgotten copy shows.
+
+use std::collections::HashMap;
+
+use vgpu_messages::memory::{HandleProperties, Location};
+use vgpu_messages::{DeviceId, SessionId};
+
+/// What memory reads as before anything was written to it.
+pub const POISON: u8 = 0xa5;
+
+/// Bytes come into being in pages of this size.
+const PAGE_BYTES: usize = 64 << 10;
+
+/// A block of physical memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId(pub u64);
+
+/// There is not enough memory left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not enough device memory")]
+pub struct OutOfMemory;
+
+/// A block.
+#[derive(Debug)]
+pub struct Block {
+    /// Its size.
+    pub bytes: u64,
+    /// What it was made as.
+    pub properties: HandleProperties,
+    /// Whose memory it is, in the books of NVML.
+    pub owner: SessionId,
+    references: u32,
+    pages: Vec<Option<Box<[u8]>>>,
+}
+
+impl Block {
+    /// The GPU that holds it; None for the host's memory.
+    pub fn device(&self) -> Option<DeviceId> {
+        match self.properties.location {
+            Location::Device(device) => Some(device),
+            _ => None,
+        }
+    }
+
+    /// Copies bytes out.
+    pub fn read(&self, mut offset: u64, mut into: &mut [u8]) {
+        while !into.is_empty() {
+            let (page, at) = place(offset);
+            let length = into.len().min(PAGE_BYTES - at);
+            let (now, rest) = into.split_at_mut(length);
+            match &self.pages[page] {
+                Some(bytes) => now.copy_from_slice(&bytes[at..at + length]),
+                None => now.fill(POISON),
+            }
+            into = rest;
+            offset += length as u64;
+        }
+    }
+
+    /// Copies bytes in.
+    pub fn write(&mut self, mut offset: u64, mut from: &[u8]) {
+        while !from.is_empty() {
+            let (page, at) = place(offset);
+            let length = from.len().min(PAGE_BYTES - at);
+            let (now, rest) = from.split_at(length);
+            self.page(page)[at..at + length].copy_from_slice(now);
+            from = rest;
+            offset += length as u64;
+        }
+    }
+
+    fn page(&mut self, page: usize) -> &mut [u8] {
+        let bytes = self.pages.len();
+        assert!(page < bytes, "page {page} of {bytes}");
+        self.pages[page].get_or_insert_with(|| vec![POISON; PAGE_BYTES].into_boxed_slice())
+    }
+}
+
+fn place(offset: u64) -> (usize, usize) {
+    ((offset / PAGE_BYTES as u64) as usize, (offset % PAGE_BYTES as u64) as usize)
+}
+
+/// The memory of one GPU, in the books.
+#[derive(Clone, Copy, Debug)]
+struct Bank {
+    total_bytes: u64,
+    used_bytes: u64,
+}
+
+/// All physical memory of the machine.
+#[derive(Debug)]
+pub struct Physical {
+    blocks: HashMap<BlockId, Block>,
+    banks: Vec<Bank>,
+    last: u64,
+}
+
+impl Physical {
+    /// So many GPUs with so much memory each.
+    pub fn new(gpus: u32, total_bytes: u64) -> Self {
+        let banks = vec![Bank { total_bytes, used_bytes: 0 }; gpus as usize];
+        Self { blocks: HashMap::new(), banks, last: 0 }
+    }
+
+    /// A new block with one reference.
+    pub fn make(
+        &mut self,
+        bytes: u64,
+        properties: HandleProperties,
+        owner: SessionId,
+    ) -> Result<BlockId, OutOfMemory> {
+        if let Location::Device(device) = properties.location {
+            self.take(device, bytes)?;
+        }
+        let pages = bytes.div_ceil(PAGE_BYTES as u64) as usize;
+        let pages = std::iter::repeat_with(|| None).take(pages).collect();
+        self.last += 1;
+        let id = BlockId(self.last);
+        self.blocks.insert(id, Block { bytes, properties, owner, references: 1, pages });
+        Ok(id)
+    }
+
+    /// One more reference.
+    pub fn retain(&mut self, id: BlockId) {
+        self.blocks.get_mut(&id).expect("a block that is referred to").references += 1;
+    }
+
+    /// One reference less; the last one takes the block along.
+    pub fn release(&mut self, id: BlockId) {
+        let block = self.blocks.get_mut(&id).expect("a block that is referred to");
+        block.references -= 1;
+        if block.references == 0 {
+            let (device, bytes) = (block.device(), block.bytes);
+            self.blocks.remove(&id);
+            if let Some(device) = device {
+                self.give_back(device, bytes);
+            }
+        }
+    }
+
+    /// Takes memory that has no bytes: of contexts, and kept by pools.
+    pub fn take(&mut self, device: DeviceId, bytes: u64) -> Result<(), OutOfMemory> {
+        let bank = &mut self.banks[device.0 as usize];
+        if bytes > bank.total_bytes - bank.used_bytes {
+            return Err(OutOfMemory);
+        }
+        bank.used_bytes += bytes;
+        Ok(())
+    }
+
+    /// Gives that back.
+    pub fn give_back(&mut self, device: DeviceId, bytes: u64) {
+        let bank = &mut self.banks[device.0 as usize];
+        assert!(bank.used_bytes >= bytes, "{device:?} gets back more than was taken");
+        bank.used_bytes -= bytes;
+    }
+
+    /// Bytes in use on a GPU, and all of them.
+    pub fn used(&self, device: DeviceId) -> (u64, u64) {
+        let bank = self.banks[device.0 as usize];
+        (bank.used_bytes, bank.total_bytes)
+    }
+
+    /// A block that is referred to.
+    pub fn block(&self, id: BlockId) -> &Block {
+        &self.blocks[&id]
+    }
+
+    /// The same, to write.
+    pub fn block_mut(&mut self, id: BlockId) -> &mut Block {
+        self.blocks.get_mut(&id).expect("a block that is referred to")
+    }
+
+    /// Bytes of a session's blocks on a GPU.
+    pub fn owned(&self, device: DeviceId, owner: SessionId) -> u64 {
+        let own = |block: &&Block| block.owner == owner && block.device() == Some(device);
+        self.blocks.values().filter(own).map(|block| block.bytes).sum()
+    }
+
+    /// How many blocks there are.
+    pub fn count(&self) -> usize {
+        self.blocks.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on_device(device: u32) -> HandleProperties {
+        let location = Location::Device(DeviceId(device));
+        HandleProperties { kind: 1, handle_types: 1, location, flags: [0; 8] }
+    }
+
+    #[test]
+    fn memory_is_taken_once_and_given_back_with_the_last_reference() {
+        let mut physical = Physical::new(2, 8 << 20);
+        let block = physical.make(6 << 20, on_device(1), SessionId(1)).unwrap();
+        assert_eq!(physical.used(DeviceId(1)), (6 << 20, 8 << 20));
+        assert_eq!(physical.used(DeviceId(0)), (0, 8 << 20));
+        assert_eq!(physical.make(4 << 20, on_device(1), SessionId(1)), Err(OutOfMemory));
+        physical.retain(block);
+        physical.release(block);
+        assert_eq!(physical.used(DeviceId(1)).0, 6 << 20);
+        assert_eq!(physical.owned(DeviceId(1), SessionId(1)), 6 << 20);
+        physical.release(block);
+        assert_eq!((physical.used(DeviceId(1)).0, physical.count()), (0, 0));
+    }
+
+    #[test]
+    fn untouched_bytes_are_poison_and_written_ones_stay() {
+        let mut physical = Physical::new(1, 8 << 20);
+        let id = physical.make(2 << 20, on_device(0), SessionId(1)).unwrap();
+        let block = physical.block_mut(id);
+        let text: Vec<u8> = (0..200_000u32).map(|at| at as u8 ^ 0x33).collect();
+        block.write(65_000, &text);
+        let mut back = vec![0; 200_002];
+        block.read(64_999, &mut back);
+        assert_eq!(back[0], POISON);
+        assert_eq!(&back[1..200_001], &text[..]);
+        assert_eq!(back[200_001], POISON);
+    }
+}
