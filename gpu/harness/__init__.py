@@ -6,7 +6,7 @@ What is being shown lives in the scripts, what runs on the GPU lives in `program
 """
 
 from .device import Nvml
-from .processes import end_group, spawn
+from .processes import end_group, spawn, where_it_stands
 from .program import touch
 from .run import main
 from .tables import fmt, percentile, table
@@ -28,4 +28,5 @@ __all__ = [
     "spawn",
     "table",
     "touch",
+    "where_it_stands",
 ]

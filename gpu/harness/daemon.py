@@ -6,7 +6,7 @@ import signal
 import subprocess
 
 from .events import Events
-from .processes import end_group, spawn
+from .processes import end_group, output_of, spawn
 from .waiting import Failed, until
 
 GIB = 1 << 30
@@ -66,6 +66,11 @@ class Daemon:
             return " | ".join(self.log.read_text(errors="replace")[-size:].split("\n"))
         except OSError:
             return ""
+
+    def listing(self) -> str:
+        """What `rota ps` says."""
+        argv = ["env", f"ROTA_SOCKET={self.socket}", str(self.run.bundled("rota")), "ps", "-o", "json"]
+        return output_of(argv) or "rota ps does not answer"
 
     def wait_arena(self, timeout_s: float = 90.0):
         """Waits until the arena is pinned."""

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 _children: list[subprocess.Popen] = []
 
@@ -52,3 +53,18 @@ def output_of(argv, timeout_s: float = 20.0) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
+
+
+def where_it_stands(pid: int) -> str:
+    """What each thread of a process waits for: for a program that stands still."""
+    lines = []
+    for task in sorted(Path(f"/proc/{pid}/task").glob("*"), key=lambda path: int(path.name)):
+        words = []
+        for name in ("comm", "wchan", "syscall", "stack"):
+            try:
+                words.append(f"{name} " + " < ".join((task / name).read_text().split("\n")).strip(" <"))
+            except OSError as reason:
+                words.append(f"{name} ({reason.strerror})")
+        lines.append(f"thread {task.name}: " + ", ".join(words))
+    frames = output_of(["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all bt 25"], 30.0)
+    return "\n".join(lines + ([frames] if frames else []))

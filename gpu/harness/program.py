@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 from .daemon import Daemon
-from .processes import end_group, spawn
+from .processes import end_group, spawn, where_it_stands
 from .waiting import Failed, until
 
 
@@ -61,9 +61,16 @@ class Program:
 
     def wait_file(self, path: Path, timeout_s: float = 120.0):
         """Waits for a file that the program makes."""
-        until(
-            f"{self.label} to make {path.name}", timeout_s, lambda: path.exists() or (self.must_live() and False), 0.005
-        )
+        try:
+            until(
+                f"{self.label} to make {path.name}",
+                timeout_s,
+                lambda: path.exists() or (self.must_live() and False),
+                0.005,
+            )
+        except Failed:
+            self.run.say(where_it_stands(self.pid)[:8000] + (self.under.listing() if self.under else ""))
+            raise
 
     def kill(self):
         """SIGKILL to the program alone."""

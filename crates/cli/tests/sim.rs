@@ -163,15 +163,67 @@ fn other_seeds_give_no_other_picture() {
     }
 }
 
+/// Programs that work all the time, or in a rhythm, whatever goes wrong around them.
+const STEADY: [&str; 14] = [
+    "seed-4x12",
+    "h200-4x12",
+    "h200-4x12-long",
+    "lc-four-be",
+    "lc-four-be-unhinted",
+    "fair-two-users",
+    "weights-3-1",
+    "small-co-residents",
+    "training-steps",
+    "growing",
+    "deaths",
+    "faults",
+    "gangs",
+    "eight-gpus",
+];
+
+/// Programs that work by chance.
+const BURSTY: [&str; 3] = ["bursty", "idle-gives-way", "poisson-lc"];
+
+/// Somebody alone, who never waits.
+const ALONE: [&str; 1] = ["lc-alone"];
+
+/// How far forecasts may be off.
+fn assert_forecast(scenario: &str, words: &[&str], most: f64) {
+    let row = row(&json(&[&["run", scenario], words].concat()), "rota").clone();
+    let error = number(&row, "forecast_error_ratio_p50");
+    assert!(error <= most, "{scenario} {words:?}: half of the forecasts are off by more than {error}");
+}
+
 #[test]
-fn waits_are_forecast() {
-    let steady =
-        ["seed-4x12", "h200-4x12", "h200-4x12-long", "small-co-residents", "weights-3-1", "fair-two-users"];
-    for scenario in steady.into_iter().chain(["training-steps", "growing"]) {
-        assert_at_most(&run(scenario), "forecast_error_ratio_p50", 0.2);
+fn waits_are_forecast_in_every_scenario() {
+    let listed = json(&["list"]);
+    let mut names: Vec<_> =
+        listed["scenarios"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    let mut judged = [&STEADY[..], &BURSTY, &ALONE].concat();
+    names.sort_unstable();
+    judged.sort_unstable();
+    assert_eq!(names, judged, "a new scenario is steady, bursty, or of somebody alone");
+    for seed in ["1", "2", "3"] {
+        STEADY.into_iter().for_each(|scenario| assert_forecast(scenario, &["--seed", seed], 0.2));
+        BURSTY.into_iter().for_each(|scenario| assert_forecast(scenario, &["--seed", seed], 0.5));
     }
-    for scenario in ["bursty", "idle-gives-way", "eight-gpus", "deaths", "faults"] {
-        assert_at_most(&run(scenario), "forecast_error_ratio_p50", 0.5);
+    assert!(run(ALONE[0])["forecast_error_ratio_p50"].is_null());
+}
+
+/// The scenarios are nothing special: others of their kind are forecast as well.
+#[test]
+fn waits_are_forecast_in_other_sizes() {
+    for (scenario, most, sets) in [
+        ("seed-4x12", 0.2, &["job.copies=7", "job.memory=5GiB", "gpu.capacity=24GiB"][..]),
+        ("small-co-residents", 0.2, &["job.copies=12", "gpu.capacity=16GiB"]),
+        ("growing", 0.2, &["job.copies=3", "gpu.capacity=24GiB"]),
+        ("gangs", 0.2, &["job.memory=4GiB", "job.memory=12GiB", "gpu.capacity=24GiB", "job.weight=2"]),
+        ("eight-gpus", 0.2, &["job.copies=3", "gpu.capacity=24GiB", "gpu.count=3"]),
+        ("lc-four-be", 0.2, &["lc_turn=100ms", "job.memory=4GiB"]),
+        ("bursty", 0.5, &["job.copies=6", "job.memory=9GiB", "gpu.capacity=12GiB"]),
+        ("poisson-lc", 0.5, &["job.memory=4GiB", "hint_lead=2ms"]),
+    ] {
+        sets.iter().for_each(|set| assert_forecast(scenario, &["--set", set], most));
     }
 }
 

@@ -16,7 +16,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use wire::{BLOCK_BYTES, Connection, FromDaemon, HANDLES_MAX, ToDaemon, VERSION, WireError};
+use wire::{
+    BLOCK_BYTES, Connection, FromDaemon, HANDLE_BYTES_MAX, HANDLES_MAX, ToDaemon, VERSION, WireError,
+};
 
 /// The most bytes of a name that a program may give.
 const NAME_BYTES_MAX: usize = 128;
@@ -243,6 +245,9 @@ fn hear(
         ToDaemon::Allocated { grant, handle } => {
             if handle.bytes == 0 || !handle.bytes.is_multiple_of(BLOCK_BYTES) {
                 return Err(Ended::OutOfOrder("a handle's size is not a multiple of 2 MiB"));
+            }
+            if handle.bytes > HANDLE_BYTES_MAX {
+                return Err(Ended::OutOfOrder("a handle is larger than 256 MiB"));
             }
             let file = files.into_iter().next().expect("counted above");
             let owned = Owned { tenant, handle: HandleId(handle.handle.0) };

@@ -248,7 +248,7 @@ impl Grip {
     fn while_stale(&self, act: impl Fn() -> Result<usize, GripError>) -> Result<usize, GripError> {
         for _ in 0..STALE_TRIES {
             match act() {
-                Err(GripError::Control(cause)) if cause.status() == Some(Status::ObjectNotFound) => {
+                Err(GripError::Control(cause)) if is_stale(cause.status()) => {
                     let reported = self.lock();
                     drop(self.changed.wait_timeout(reported, STALE_WAIT));
                 }
@@ -312,6 +312,11 @@ impl Grip {
     fn lock(&self) -> MutexGuard<'_, Reported> {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Is that what the driver says of channels that are being freed?
+fn is_stale(status: Option<Status>) -> bool {
+    matches!(status, Some(Status::ObjectNotFound | Status::InvalidChannel))
 }
 
 fn within(scope: Scope, groups: &[ChannelGroup]) -> impl Iterator<Item = &ChannelGroup> {

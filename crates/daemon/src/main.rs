@@ -22,9 +22,6 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use tracing_subscriber::EnvFilter;
 
-/// What a tenant's context takes on the device: 518 MiB were measured on an H200, and rounded up.
-const RESIDUE_BYTES: u64 = 544 << 20;
-
 /// Shares one NVIDIA GPU among the programs started by `rota run`: they take turns, frozen in the middle of a kernel,
 /// their memory moved to the host when they do not fit together.
 #[derive(Parser)]
@@ -107,7 +104,7 @@ fn run(flags: Settings, file: Option<&Path>) -> anyhow::Result<()> {
     let rules = Rules {
         capacity_bytes,
         reserve_bytes: config.reserve.0,
-        residue_bytes: RESIDUE_BYTES,
+        residue_bytes: config.residue.0,
         arena_bytes: arena.size_bytes(),
         settings: config.sharing,
         turn_jitter: config.turn_jitter,

@@ -23,6 +23,10 @@ pub fn words(why: Short) -> String {
         }
         Short::Tenants => "as many programs as may come (tenants_max) are there already".into(),
         Short::Pressure => "the arena is nearly full".into(),
+        Short::Standstill => {
+            "every program that has memory on this GPU waits for more, so none of them would ever free any"
+                .into()
+        }
     }
 }
 

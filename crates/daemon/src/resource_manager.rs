@@ -14,8 +14,22 @@ pub struct ResourceManager {
 }
 
 impl ResourceManager {
-    /// The one in the kernel, behind `/dev/nvidiactl`.
-    pub const SYSTEM: Self = Self { ioctl: SYSTEM_IOCTL, owns: is_nvidiactl };
+    /// The one in the kernel, behind `/dev/nvidiactl`; or that of a virtual GPU, whose library, preloaded, answers `ioctl`.
+    pub const SYSTEM: Self = Self { ioctl: SYSTEM_IOCTL, owns: is_control };
+}
+
+fn is_control(file: BorrowedFd<'_>) -> bool {
+    is_nvidiactl(file) || (is_on_virtual_gpu() && is_socket(file))
+}
+
+/// Whether the daemon was started on a virtual GPU.
+fn is_on_virtual_gpu() -> bool {
+    std::env::var_os("ROTA_VGPU").is_some_and(|directory| !directory.is_empty())
+}
+
+/// A virtual GPU's control files are sockets. On another socket a control fails at once, as nobody knows it.
+fn is_socket(file: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Socket)
 }
 
 fn is_nvidiactl(file: BorrowedFd<'_>) -> bool {

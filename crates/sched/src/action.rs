@@ -212,6 +212,8 @@ pub enum Short {
     Tenants,
     /// The arena is nearly full.
     Pressure,
+    /// Everybody who has memory there waits for more, so nobody would ever free any.
+    Standstill,
 }
 
 /// Why a hint was not honoured.
@@ -219,6 +221,9 @@ pub enum Short {
 pub enum Missed {
     /// It came too late to take anybody off in time.
     Late,
+    /// It is about a request more than ten seconds ahead. Such hints would take the place of those that matter now: to be
+    /// sent again when it is nearer.
+    Early,
     /// Nothing followed the last ones.
     Distrusted,
     /// Best-effort work would get less than it is guaranteed.

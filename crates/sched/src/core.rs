@@ -19,7 +19,9 @@ mod length;
 mod memory;
 mod rebase;
 mod reconcile;
+mod rehearse;
 mod roster;
+mod standstill;
 #[cfg(test)]
 mod tests;
 mod wake;
@@ -124,6 +126,13 @@ impl Core {
 
     /// Takes in what happened and says what to do, in this order. Time that runs backwards stands still.
     pub fn step(&mut self, now: Time, event: Event) -> Vec<Action> {
+        let actions = self.take_step(now, event);
+        debug_assert!(self.concerned.is_empty(), "looks go round in circles");
+        debug_assert_eq!(self.check(), Ok(()));
+        actions
+    }
+
+    fn take_step(&mut self, now: Time, event: Event) -> Vec<Action> {
         self.now = self.now.max(now);
         // A completion that is there counts, however late: what it is about is not given up any more.
         if let Event::Done { op, outcome } = event {
@@ -137,7 +146,6 @@ impl Core {
             let Some(gpu) = self.concerned.pop_first() else { break };
             self.look_at(gpu);
         }
-        debug_assert_eq!(self.check(), Ok(()));
         std::mem::take(&mut self.actions)
     }
 
@@ -176,7 +184,7 @@ impl Core {
             Event::Context { tenant, present } => self.set_context(tenant, present),
             Event::Shares(one, other) => self.tie(one, other),
             Event::Ask { tenant, request, bytes } => self.ask(tenant, request, bytes),
-            Event::Claimed { owned, request } => self.claim(owned, request),
+            Event::Claimed { owned, request, bytes } => self.claim(owned, request, bytes),
             Event::Adopted { owned, movable } => self.change_handle(owned, |held| held.adopted = movable),
             Event::Pinned { owned, pinned } => self.change_handle(owned, |held| held.pinned = pinned),
             Event::Copied { owned, clean } => self.set_clean(owned, clean),
@@ -209,7 +217,7 @@ impl Core {
                     }
                     self.concerned.insert(gpu);
                 }
-                Due::Tenant(tenant) => self.relist(tenant),
+                Due::Tenant(tenant) => self.start_at_present(tenant),
                 Due::Op(op) => self.overdue(op),
             }
         }
@@ -223,6 +231,7 @@ impl Core {
         self.set_critical_mode(gpu);
         self.open_door(gpu);
         self.grant(gpu);
+        self.end_standstill(gpu);
         self.choose(gpu);
         self.reconcile(gpu);
         self.remind(gpu);

@@ -88,12 +88,14 @@ pub enum Event {
         /// How many.
         bytes: Bytes,
     },
-    /// A tenant used a grant for a handle, which cannot move before it is adopted.
+    /// A tenant used a grant, or part of one, for a handle, which cannot move before it is adopted.
     Claimed {
         /// Whose, and which.
         owned: Owned,
-        /// Which grant it used up.
+        /// Which grant it used.
         request: RequestId,
+        /// How much of it.
+        bytes: Bytes,
     },
     /// The mover knows a handle that was claimed, or cannot.
     Adopted {
@@ -116,7 +118,7 @@ pub enum Event {
         /// Is the copy good?
         clean: bool,
     },
-    /// A grant will not be used.
+    /// A grant, or the rest of one, will not be used.
     Returned {
         /// Who.
         tenant: TenantId,

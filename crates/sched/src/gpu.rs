@@ -276,9 +276,19 @@ impl Gpu {
         self.departed.contains_key(&id)
     }
 
+    /// Those who left and whose memory will be free in a moment.
+    pub(crate) fn dying_ones(&self) -> impl Iterator<Item = TenantId> {
+        self.departed.iter().filter(|(_, departed)| !departed.lingers).map(|(&id, _)| id)
+    }
+
     /// What those who left still hold.
     pub(crate) fn departed(&self) -> Bytes {
         self.dying + self.lingering
+    }
+
+    /// What others have who may leave at any time: programs outside of rota, and those who hung up and live.
+    pub(crate) fn foreign(&self) -> Bytes {
+        self.unmanaged + self.lingering
     }
 
     /// Is somebody dying whose memory will be free in a moment?

@@ -9,7 +9,7 @@ use crate::{Ratio, Span, Time};
 /// Over which the share is guaranteed.
 const WINDOW: Span = Span(HALF.0 * 2);
 /// Half of it: what is counted together.
-const HALF: Span = Span::from_millis(500);
+pub(crate) const HALF: Span = Span::from_millis(500);
 
 /// What was held back lately.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -54,6 +54,15 @@ impl Guarantee {
             }
         }
         true
+    }
+
+    /// The same books with the half-second `from` in the place of `to`; what is older than a window is forgotten.
+    pub(crate) fn moved(&mut self, from: u64, to: u64) {
+        if self.half + 1 < from || self.held + self.held_before == Span::ZERO {
+            *self = Self { half: to, ..Self::default() };
+            return;
+        }
+        self.half = to + self.half - from;
     }
 
     fn add(&mut self, half: u64, span: Span) {

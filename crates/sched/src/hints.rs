@@ -29,6 +29,8 @@ const BIAS_PER: i64 = 8;
 const DEVIATION_PER: i64 = 4;
 /// Hints for instants closer together than this mean the same request.
 const SAME_WITHIN: Span = Span::from_micros(500);
+/// No request further ahead than this is hinted: whoever names instants that never come would not be found out before.
+const WITHIN_MAX: Span = Span::from_secs(10);
 /// Hints of one tenant that may be pending.
 const PENDING_MAX: usize = 16;
 /// So many hints are remembered.
@@ -134,6 +136,9 @@ impl Hints {
     /// A hint: a request comes `within` this time. `lead` is what a freeze takes. Nothing is to be done for one that is
     /// pending already. A refusal is not counted here: whoever reports it says so by [`Hints::missed`].
     pub(crate) fn plan(&mut self, now: Time, within: Span, lead: Span) -> Result<Option<Plan>, Missed> {
+        if within > WITHIN_MAX {
+            return Err(Missed::Early);
+        }
         if now < self.distrusted_until || self.pending.len() >= PENDING_MAX {
             return Err(Missed::Distrusted);
         }
@@ -212,6 +217,16 @@ impl Hints {
     /// A hint was refused, whatever the reason.
     pub(crate) fn missed(&mut self) {
         self.counts.missed += 1;
+    }
+
+    /// Moves all instants by `at` and forgets what is only counted.
+    pub(crate) fn moved(&mut self, at: impl Fn(&mut Time)) {
+        for Pending { plan, hinted } in &mut self.pending {
+            [&mut plan.freeze_at, &mut plan.expect, &mut plan.until, hinted].into_iter().for_each(&at);
+        }
+        self.outlived.iter_mut().for_each(&at);
+        at(&mut self.distrusted_until);
+        self.counts = HintCounts::default();
     }
 
     /// How hints ended so far.
@@ -402,12 +417,8 @@ mod tests {
     #[test]
     fn what_is_far_off_counts_as_ten_milliseconds() {
         let mut hints = Hints::default();
-        hints.plan(us(0), Span::from_secs(100), LEAD).expect("trusted");
+        hints.plan(us(0), WITHIN_MAX, LEAD).expect("trusted");
         assert_eq!(hints.came(us(10), false), Some(Came::Early));
-        assert_eq!((hints.bias, hints.deviation), (-1_250_000, 2_500_000));
-        let mut hints = Hints::default();
-        hints.plan(us(0), Span::MAX, LEAD).expect("trusted");
-        hints.came(us(10), false);
         assert_eq!((hints.bias, hints.deviation), (-1_250_000, 2_500_000));
         let mut hints = Hints::default();
         hints.plan(us(0), Span::ZERO, LEAD).expect("trusted");
@@ -591,11 +602,8 @@ mod tests {
             let mut refused = 0;
             for now in 0..5_000u64 {
                 let at = us(now * 1_000);
-                while let Some(plan) = hints.pending.first().map(|next| next.plan)
-                    && at >= plan.until
-                {
-                    hints.expired(at);
-                }
+                let over = hints.pending.iter().take_while(|next| at >= next.plan.until).count();
+                (0..over).for_each(|_| hints.expired(at));
                 if now % every == every / 2 {
                     let ready = hints.pending.first().is_some_and(|next| at >= next.plan.freeze_at + LEAD);
                     hints.came(at, ready);
@@ -616,11 +624,8 @@ mod tests {
             for ahead in [2, 1] {
                 hints.plan(now, us((round + ahead) * 4_000).since(now), LEAD).expect("trusted");
             }
-            while let Some(plan) = hints.pending.first().map(|next| next.plan)
-                && request > plan.until
-            {
-                hints.expired(plan.until);
-            }
+            let ends: Vec<_> = hints.pending.iter().map(|next| next.plan.until).collect();
+            ends.into_iter().take_while(|&end| request > end).for_each(|end| hints.expired(end));
             hints.came(request, true);
         }
         assert_eq!(hints.counts().false_, 0);
@@ -656,6 +661,16 @@ mod tests {
         assert_eq!(hints.counts(), HintCounts { good: 2, false_: 1, ..HintCounts::default() });
         hints.came_meanwhile();
         assert_eq!(hints.counts().good, 2, "none is pending");
+    }
+
+    #[test]
+    fn what_is_too_far_ahead_is_hinted_when_it_is_nearer() {
+        let mut hints = Hints::default();
+        for ahead in [WITHIN_MAX + Span(1), Span::from_secs(3_600), Span::MAX] {
+            assert_eq!(hints.plan(us(0), ahead, LEAD), Err(Missed::Early));
+        }
+        assert!(hints.pending.is_empty());
+        assert!(hints.plan(us(0), WITHIN_MAX, LEAD).expect("near enough").is_some());
     }
 
     #[test]

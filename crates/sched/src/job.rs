@@ -35,11 +35,9 @@ pub(crate) struct Job {
 /// A job as one GPU sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct JobHere {
-    /// Its tenants here, the door excepted.
-    pub(crate) tenants: u32,
-    /// Of them, those best-effort ones that want turns.
+    /// Best-effort tenants of it that want turns.
     pub(crate) active: u32,
-    /// All they have, contexts included.
+    /// All its tenants have here, contexts included.
     pub(crate) bytes: Bytes,
 }
 

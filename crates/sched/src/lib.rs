@@ -11,6 +11,7 @@ mod core;
 mod event;
 mod gpu;
 mod guarantee;
+mod habits;
 mod hints;
 mod ids;
 mod job;

@@ -1,13 +1,15 @@
 //! Where a job goes, and why there.
 //!
-//! A GPU can take a tenant if it fits there alone, if there is a place for one more, and if the GPU is open. Of the GPUs
-//! that can, or of the sets of them for a job on several, the first by this order is taken:
-//! 1. where all that is there fits together, so that nothing has to move;
-//! 2. for several GPUs: those that all reach each other without the bus; then those near the same host memory;
-//! 3. where the fewest want turns: for several GPUs on the busiest, since the slowest sets the pace, then on all;
-//! 4. where a turn would move for the shortest time, by what is too much for the device;
-//! 5. where the fewest tenants are: those that came last may want turns soon;
-//! 6. the lowest numbers.
+//! A GPU can take a tenant if it fits there alone, beside the contexts of those who are there: where it does not, it would
+//! come in only to find no memory. It comes in, or waits at the door until there is a place for one more and the GPU is
+//! open. Of the GPUs that can take it, or of the sets of them for a job on several, the first by this order is taken:
+//! 1. where it need not wait at the door; if it has to everywhere, where the fewest wait already;
+//! 2. where all that is there fits together, so that nothing has to move;
+//! 3. for several GPUs: those that all reach each other without the bus; then those near the same host memory;
+//! 4. where the fewest want turns: for several GPUs on the busiest, since the slowest sets the pace, then on all;
+//! 5. where a turn would move for the shortest time, by what is too much for the device;
+//! 6. where the fewest tenants are: those that came last may want turns soon;
+//! 7. the lowest numbers.
 //!
 //! Data in, data out: nothing is kept here. Whether the job may come in at all is decided at the door.
 
@@ -37,11 +39,15 @@ pub(crate) struct Seat {
     pub(crate) links: Vec<GpuId>,
     /// Does it admit nobody, as the arena is nearly full?
     pub(crate) closed: bool,
+    /// How many wait at its door.
+    pub(crate) queued: u32,
 }
 
 /// How good a set of GPUs is, the best first: the order of the fields is the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Rank {
+    waits: bool,
+    queued: u32,
     overcommitted: bool,
     unlinked: bool,
     apart: bool,
@@ -109,7 +115,11 @@ pub(crate) fn place(
         }
     });
     let best = best.expect("enough GPUs for one set are there");
-    let mut why = praise(&best, bytes, residue);
+    let taken = able.iter().filter(|seat| best.gpus.contains(&seat.gpu));
+    let mut why = match taken.into_iter().find_map(|seat| not_now(seat)) {
+        Some(reason) => format!("{}: it has to wait, as {reason}", named(&best.gpus)),
+        None => praise(&best, bytes, residue),
+    };
     if let Some(other) = next.map(|next| contrast(&best, &next)).or_else(|| obstacles.next()) {
         why = format!("{why}; {other}");
     }
@@ -118,10 +128,13 @@ pub(crate) fn place(
 
 /// Why a GPU cannot take a tenant that needs so much.
 fn obstacle(seat: &Seat, needed: Bytes) -> Option<String> {
-    let Seat { gpu, usable, tenants, tenants_max, .. } = seat;
-    if needed > *usable {
-        return Some(format!("GPU {gpu} has {usable} for tenants, of {needed} that one needs"));
-    }
+    let Seat { gpu, usable, .. } = seat;
+    (needed > *usable).then(|| format!("GPU {gpu} has {usable} for tenants, of {needed} that one needs"))
+}
+
+/// Why nobody can come in on a GPU now.
+fn not_now(seat: &Seat) -> Option<String> {
+    let Seat { gpu, tenants, tenants_max, .. } = seat;
     if tenants >= tenants_max {
         return Some(format!("GPU {gpu} has {tenants} tenants, of {tenants_max} at most"));
     }
@@ -146,7 +159,10 @@ fn rated(set: &[&Seat], needed: Bytes, costs: &Costs) -> Choice {
     };
     let linked =
         |(one, other): (&Seat, &Seat)| one.links.contains(&other.gpu) || other.links.contains(&one.gpu);
+    let waits = |seat: &&&Seat| not_now(seat).is_some();
     let rank = Rank {
+        waits: set.iter().any(|seat| waits(&seat)),
+        queued: set.iter().filter(waits).map(|seat| seat.queued).sum(),
         overcommitted: moved > Bytes::ZERO,
         unlinked: !pairs(set).all(linked),
         apart: !pairs(set).all(|(one, other)| one.numa == other.numa),
@@ -215,7 +231,14 @@ fn contrast(best: &Choice, next: &Choice) -> String {
     let name = named(&next.gpus);
     let (ours, theirs) = (best.rank, next.rank);
     let would_move = || format!("{name} would have to move {} each turn", next.moved);
-    if theirs.overcommitted != ours.overcommitted {
+    if theirs.waits != ours.waits {
+        format!("on {name} it would have to wait")
+    } else if theirs.queued != ours.queued {
+        format!(
+            "on {name} {} already",
+            if theirs.queued == 1 { "1 waits".to_owned() } else { format!("{} wait", theirs.queued) }
+        )
+    } else if theirs.overcommitted != ours.overcommitted {
         would_move()
     } else if theirs.unlinked != ours.unlinked {
         format!("{name} are not linked")
@@ -266,6 +289,7 @@ mod tests {
             numa: 0,
             links: Vec::new(),
             closed: false,
+            queued: 0,
         };
         change(&mut seat);
         seat
@@ -355,23 +379,47 @@ mod tests {
     }
 
     #[test]
-    fn full_and_closed_gpus_are_not_taken() {
-        let full = with(0, 8, 0, 0);
-        let closed = seat(1, |seat| seat.closed = true);
+    fn where_it_would_have_to_wait_it_goes_only_if_it_has_to_everywhere() {
+        let full = seat(0, |seat| (seat.tenants, seat.queued) = (8, 2));
+        let closed = seat(1, |seat| (seat.closed, seat.queued) = (true, 1));
+        let crowded = seat(2, |seat| (seat.tenants, seat.queued) = (9, 3));
         assert_eq!(
-            goes(&[full.clone(), closed.clone()], 1, 1),
-            declines(
-                "no GPU can take it: GPU 0 has 8 tenants, of 8 at most; GPU 1 admits nobody now, as the arena is nearly \
-                 full"
+            goes(&[full.clone(), closed.clone(), crowded.clone()], 1, 1),
+            takes(
+                &[1],
+                "GPU 1: it has to wait, as GPU 1 admits nobody now, as the arena is nearly full; on GPU 0 2 wait already"
             )
         );
-        let last_place = with(2, 7, 0, 0);
         assert_eq!(
-            goes(&[full, closed, last_place], 1, 1),
+            goes(&[full.clone(), crowded.clone()], 1, 1).expect("it waits").1,
+            "GPU 0: it has to wait, as GPU 0 has 8 tenants, of 8 at most; on GPU 2 3 wait already"
+        );
+        assert_eq!(
+            goes(std::slice::from_ref(&crowded), 1, 1).expect("it waits").1,
+            "GPU 2: it has to wait, as GPU 2 has 9 tenants, of 8 at most"
+        );
+        let last_place = with(3, 7, 0, 0);
+        assert_eq!(
+            goes(&[full.clone(), closed, crowded, last_place.clone()], 1, 1),
             takes(
-                &[2],
-                "GPU 2: 1.00 GiB fit beside the 7 tenants there without moving; GPU 0 has 8 tenants, of 8 at most"
+                &[3],
+                "GPU 3: 1.00 GiB fit beside the 7 tenants there without moving; on GPU 1 it would have to wait"
             )
+        );
+        assert_eq!(
+            goes(&[full.clone(), last_place], 2, 1).expect("it waits").1,
+            "GPUs 0 and 3: it has to wait, as GPU 0 has 8 tenants, of 8 at most"
+        );
+        // What can never fit waits for nothing.
+        let small = seat(4, |seat| seat.usable = Bytes::from_gib(1));
+        assert_eq!(
+            goes(&[small.clone(), full], 1, 1).expect("it waits").1,
+            "GPU 0: it has to wait, as GPU 0 has 8 tenants, of 8 at most; GPU 4 has 1.00 GiB for tenants, of 1.50 \
+             GiB that one needs"
+        );
+        assert_eq!(
+            goes(&[small], 1, 1),
+            declines("no GPU can take it: GPU 4 has 1.00 GiB for tenants, of 1.50 GiB that one needs")
         );
     }
 
@@ -559,7 +607,7 @@ mod tests {
         assert_eq!(
             among(&seats, 2, &[0, 2, 3], 12).expect("placed").1,
             "GPUs 2 and 3: 12.00 GiB on each fit by moving 0.50 GiB each turn (2.00 s), linked \
-             and on one NUMA node; GPU 0 admits nobody now, as the arena is nearly full"
+             and on one NUMA node; on GPUs 0 and 2 it would have to wait"
         );
     }
 

@@ -44,7 +44,7 @@ pub(crate) fn rank(settings: &Settings, standing: &Standing) -> Rank {
         PolicyKind::Fair => fair::key(standing),
         PolicyKind::Priority => priority::key(standing, settings.ageing),
         PolicyKind::Deadline => deadline::key(standing, settings.ageing),
-        PolicyKind::Serial => serial::key(standing),
+        PolicyKind::Serial => serial::KEY,
     };
     Rank { tier, key, then: standing.queued_at }
 }
@@ -116,11 +116,40 @@ mod tests {
 
     #[test]
     fn latency_critical_ones_go_by_what_is_due_and_do_not_cut_each_other_short() {
-        let settings = settings(PolicyKind::Fair);
         let soon = Standing { critical: true, due: Some(Time(200)), virtual_time: 999, ..standing() };
-        let later = Standing { critical: true, due: Some(Time(300)), virtual_time: 0, ..standing() };
-        assert!(rank(&settings, &soon) < rank(&settings, &later));
-        assert!(!preempts(&settings, &soon, &later));
+        let later = Standing {
+            critical: true,
+            due: Some(Time(300)),
+            virtual_time: 0,
+            priority: Priority::Low,
+            ..standing()
+        };
+        for policy in [PolicyKind::Fair, PolicyKind::Priority, PolicyKind::Deadline, PolicyKind::Serial] {
+            let settings = settings(policy);
+            assert!(rank(&settings, &soon) < rank(&settings, &later), "{policy:?}");
+            assert!(!preempts(&settings, &soon, &later), "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn among_equal_shares_the_least_in_line_is_found() {
+        let fair = settings(PolicyKind::Fair);
+        let of = |critical, virtual_time| {
+            rank(&fair, &Standing { critical, due: Some(Time(55)), virtual_time, ..standing() })
+        };
+        let line = BTreeSet::from([
+            (of(true, 50), TenantId(1)),
+            (of(false, 50), TenantId(2)),
+            (of(false, 60), TenantId(3)),
+        ]);
+        assert_eq!(virtual_time_between(&fair, &line, 45, 55), Some(50));
+        assert_eq!(virtual_time_between(&fair, &line, 45, 50), Some(50));
+        assert_eq!(virtual_time_between(&fair, &line, 50, 70), Some(50));
+        assert_eq!(virtual_time_between(&fair, &line, 51, 59), None);
+        assert_eq!(virtual_time_between(&fair, &line, 51, 60), Some(60));
+        assert_eq!(virtual_time_between(&fair, &line, 61, u64::MAX), None);
+        let other = settings(PolicyKind::Priority);
+        assert_eq!(virtual_time_between(&other, &line, 0, u64::MAX), None, "shares do not decide there");
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub struct Settings {
     pub headroom: Bytes,
     /// All tenants of a GPU together may have this share of its memory. 1,000,000 is all of it, more is overcommitment.
     pub overcommit_max: Ratio,
+    /// No handle is larger than this. The arena keeps room for two of the largest, without which nothing could move.
+    pub handle_max: Bytes,
     /// Tenants on one GPU.
     pub tenants_max: u32,
     /// Busy for less than this share of its own turns, a tenant lets another one run beside it.
@@ -101,6 +103,7 @@ impl Default for Settings {
             ageing: Span::from_secs(30),
             headroom: Bytes::ZERO,
             overcommit_max: Ratio::from_percent(1600),
+            handle_max: Bytes(u64::MAX),
             tenants_max: 128,
             filler_below: Ratio::from_percent(80),
             lc_linger: Span::from_secs(1),

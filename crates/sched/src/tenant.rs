@@ -1,6 +1,7 @@
 //! A tenant: how it is held, what it has and what it asks for. Sums are kept beside the parts, so that nothing has to be
 //! added up to decide.
 
+use crate::habits::Habits;
 use crate::hints::Hints;
 use crate::policies::Rank;
 use crate::{
@@ -105,7 +106,7 @@ pub(crate) struct Tenant {
     pub(crate) returning: Bytes,
     pub(crate) granted_sum: Bytes,
     pub(crate) asked_sum: Bytes,
-    /// The largest piece it was ever granted.
+    /// The largest handle it ever had, or may have made of a grant.
     pub(crate) piece_max: Bytes,
     /// Part of a move under way.
     pub(crate) moving: bool,
@@ -128,8 +129,8 @@ pub(crate) struct Tenant {
     pub(crate) busy: Ratio,
     pub(crate) measured: bool,
     pub(crate) turns: u64,
-    /// How much of its turns it used of late, for forecasts.
-    pub(crate) used: Ratio,
+    /// What it usually does, for forecasts.
+    pub(crate) habits: Habits,
     /// It gets no turn before then.
     pub(crate) not_before: Time,
     /// Its place in the line for turns, while it is in line.
@@ -179,7 +180,7 @@ impl Tenant {
             busy: Ratio::ONE,
             measured: false,
             turns: 0,
-            used: Ratio::ONE,
+            habits: Habits::default(),
             not_before: Time::ZERO,
             in_line: None,
             in_way: None,
@@ -278,5 +279,57 @@ impl Tenant {
         self.book(&after, true);
         self.handles.insert(handle, after);
         Some(before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(bytes: u64) -> Held {
+        Held {
+            bytes: Bytes(bytes),
+            spot: Spot::Device,
+            adopted: true,
+            pinned: false,
+            clean: false,
+            stuck_until: Time::ZERO,
+        }
+    }
+
+    #[test]
+    fn what_is_pinned_or_unknown_to_the_mover_or_unsettled_makes_no_room() {
+        let mut tenant = Tenant::new(JobId(1), GpuId(0), Bytes::ZERO, Time::ZERO);
+        tenant.insert(HandleId(1), held(16));
+        tenant.insert(HandleId(2), Held { pinned: true, ..held(8) });
+        tenant.insert(HandleId(3), Held { adopted: false, ..held(4) });
+        tenant.insert(HandleId(4), Held { spot: Spot::Unsettled, ..held(2) });
+        tenant.insert(HandleId(5), Held { spot: Spot::Arena, ..held(1) });
+        assert_eq!((tenant.resident, tenant.could_go()), (Bytes(30), Bytes(16)));
+        tenant.change(HandleId(2), |held| held.pinned = false);
+        assert_eq!(tenant.could_go(), Bytes(24));
+        tenant.change(HandleId(3), |held| held.adopted = true);
+        assert_eq!(tenant.could_go(), Bytes(28));
+        tenant.remove(HandleId(1));
+        assert_eq!((tenant.resident, tenant.could_go()), (Bytes(14), Bytes(12)));
+    }
+
+    #[test]
+    fn only_what_the_mover_can_take_now_can_go() {
+        let now = Time(100);
+        assert!(held(1).can_go(now));
+        assert!(Held { stuck_until: now, ..held(1) }.can_go(now));
+        assert!(!Held { stuck_until: Time(101), ..held(1) }.can_go(now));
+        assert!(!Held { pinned: true, ..held(1) }.can_go(now));
+        assert!(!Held { adopted: false, ..held(1) }.can_go(now));
+        assert!(!Held { spot: Spot::Arena, ..held(1) }.can_go(now));
+    }
+
+    #[test]
+    fn whose_freeze_was_given_up_may_run_unless_its_compute_channels_were_off_before() {
+        let op = OpId(1);
+        assert_eq!(Grip::Freezing(op, Scope::All).given_up(), Grip::Thawed);
+        assert_eq!(Grip::Thawing(op, Scope::All).given_up(), Grip::Thawed);
+        assert_eq!(Grip::Widening(op).given_up(), Grip::Frozen(Scope::Compute));
     }
 }

@@ -233,6 +233,17 @@ mod tests {
     }
 
     #[test]
+    fn amounts_are_written_for_people() {
+        assert_eq!(Bytes::from_mib(1536).to_string(), "1.50 GiB");
+        assert_eq!(Span::from_millis(2_500).to_string(), "2.50 s");
+        assert_eq!(Span::from_secs(1).to_string(), "1.00 s");
+        assert_eq!(Span::from_micros(1_500).to_string(), "1.50 ms");
+        assert_eq!(Span::from_millis(1).to_string(), "1.00 ms");
+        assert_eq!(Span(1_500).to_string(), "1.5 us");
+        assert_eq!(Ratio::from_percent(5).to_string(), "5.0%");
+    }
+
+    #[test]
     fn times_do_not_run_backwards() {
         assert_eq!(Time(5).since(Time(7)), Span::ZERO);
         assert_eq!(Time(7).since(Time(5)), Span(2));

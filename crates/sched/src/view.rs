@@ -34,8 +34,6 @@ pub struct Described {
     pub turns: u64,
     /// How long it has been waiting for a turn, for the door or for memory; nothing if it is not.
     pub waiting: Span,
-    /// How long until its next turn, if it waits for one and anything is known.
-    pub forecast: Option<Span>,
     /// What became of its hints.
     pub hints: HintCounts,
 }

@@ -167,24 +167,24 @@ enum Next {
     WhenWoken,
 }
 
-/// Gives the daemon the file of one new allocation. Only one: between two, orders are served.
+/// Gives the daemon the file of one new part. Only one: between two, orders are served.
 fn export_next(session: &Session) -> Next {
     static FAILED: OnceNotice = OnceNotice::new();
     // Held until the message is in the outbox: a free that comes later is told later.
     let mut table = session.table();
-    let Some(allocation) = table.next_unexported() else { return Next::WhenWoken };
-    let (Some(physical), Some(grant)) = (allocation.physical, allocation.grant) else { return Next::AtOnce };
+    let Some((grant, part)) = table.next_unexported() else { return Next::WhenWoken };
+    let Some(physical) = part.physical else { return Next::AtOnce };
     match physical::export(session.driver, physical) {
         Ok(file) => {
-            allocation.grant = None;
-            let handle = SizedHandle { handle: allocation.handle, bytes: allocation.bytes };
+            part.exported = true;
+            let handle = SizedHandle { handle: part.handle, bytes: part.bytes };
             session.outbox.put(ToDaemon::Allocated { grant, handle }, vec![file]);
             Next::AtOnce
         }
         Err(refused) => {
             // Often the program has too many files open for the moment. Until it works the memory stays where it is.
             FAILED.notice(format_args!("{} failed, trying again: {}", refused.call, refused.code));
-            let handle = allocation.handle;
+            let handle = part.handle;
             table.export_later(handle);
             Next::Soon
         }

@@ -72,13 +72,19 @@ pub(crate) fn observe(call: &Call) {
     }
     match change {
         // After the tracker has it, so that a report of this generation contains it, or says that it is not complete.
-        Some(Change::Born { .. }) => {
-            session.page.raise_channel_generation();
-        }
         _ if overlooked => {
             session.page.raise_channel_generation();
         }
-        Some(Change::Scheduled(key)) => follow_page(session, |group| group.key() == key),
+        Some(Change::Born { group, .. }) => {
+            // Until its group is scheduled it cannot run, and must not be touched: see `report`.
+            if lock(tracker()).group(group).is_some_and(|group| group.scheduled) {
+                session.page.raise_channel_generation();
+            }
+        }
+        Some(Change::Scheduled(key)) => {
+            session.page.raise_channel_generation();
+            follow_page(session, |group| group.key() == key);
+        }
         Some(Change::Reachable { file, client, device }) => follow_page(session, |group| {
             group.scheduled && (group.file, group.client, group.device) == (file, client, device)
         }),
@@ -103,14 +109,14 @@ fn follow_page(session: &Session, chosen: impl Fn(&Group) -> bool) {
 
 /// Thaws everything: for when there is no daemon that could.
 pub(crate) fn thaw_all() {
-    switch(sets(|_| true), false);
+    switch(sets(|group| group.scheduled), false);
 }
 
 /// Gives the compute groups their own time slice back.
 pub(crate) fn restore_slices(slice: Micros) {
     let groups: Vec<_> = {
         let tracker = lock(tracker());
-        let compute = tracker.groups().filter(|group| group.engine == Engine::Compute);
+        let compute = tracker.groups().filter(|group| group.scheduled && group.engine == Engine::Compute);
         compute.filter_map(|group| Some((group.file, group.address()?))).collect()
     };
     for (file, group) in groups {

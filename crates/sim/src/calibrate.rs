@@ -71,6 +71,14 @@ mod tests {
     }
 
     #[test]
+    fn every_line_has_a_name_of_its_own() {
+        let lines = table();
+        let names: std::collections::BTreeSet<_> =
+            lines.iter().map(|line| (line.table, &line.row, line.quantity)).collect();
+        assert_eq!(names.len(), lines.len());
+    }
+
+    #[test]
     fn a_figure_that_is_off_shows() {
         assert!(Line::new("t", "r", "q", 100.0, 120.0).within_20);
         assert!(!Line::new("t", "r", "q", 100.0, 121.0).within_20);

@@ -29,6 +29,7 @@ use crate::gpu::{Device, GroupId};
 use crate::random::Random;
 use crate::record::Record;
 use crate::scenario::{Gpu, Scenario};
+use crate::tally::Tally;
 
 /// A core that wants to be woken so often at one instant will never stop.
 const WAKES_MAX: u32 = 10_000;
@@ -70,6 +71,7 @@ struct Engine<'a> {
     luck: Luck,
     random: Random,
     record: Record,
+    tally: Tally,
     /// Waits that began in this step: the core is asked how long they will be.
     began_to_wait: Vec<usize>,
     /// Tenants whose work ends by itself and has not.
@@ -116,6 +118,7 @@ impl<'a> Engine<'a> {
             luck: Luck::new(&scenario.faults, scenario.seed),
             random: Random::new(scenario.seed, PHYSICS_LANE),
             record: Record::default(),
+            tally: Tally::default(),
             began_to_wait: Vec::new(),
             to_end: 0,
             failed: false,

@@ -15,6 +15,7 @@ pub mod random;
 pub mod record;
 pub mod report;
 pub mod scenario;
+mod tally;
 pub mod workload;
 
 pub use engine::{listen, run};

@@ -7,8 +7,10 @@ use sched::{Bytes, Span, TenantId, Time};
 pub struct Record {
     /// Everybody who came, in order.
     pub tenants: Vec<Fate>,
-    /// Stretches of time, in the order in which they began.
+    /// Stretches of time, in the order in which they began, as many as a picture needs: figures are not made of them.
     pub stretches: Vec<Stretch>,
+    /// Time in which any best-effort tenant was not idle, summed over GPUs.
+    pub wanted: Span,
     /// Bytes moved, both ways added.
     pub moved: Bytes,
     /// Time in which memory moved and nobody could run because of it, summed over GPUs.
@@ -19,8 +21,8 @@ pub struct Record {
     pub finished: bool,
     /// Latency of each request of latency-critical tenants.
     pub latencies: Vec<Span>,
-    /// How long somebody would wait, as said when the wait began, and how long it was.
-    pub forecasts: Vec<(Span, Span)>,
+    /// Every wait for a turn that ended in one.
+    pub forecasts: Vec<Foretold>,
     /// Events that the core was given.
     pub events: u64,
     /// Nobody made progress although somebody could run: short slices that only switch.
@@ -48,8 +50,25 @@ pub struct Fate {
     pub wait_max: Span,
     /// Best-effort?
     pub best_effort: bool,
-    /// Share it should have had, for fairness: the weight.
-    pub weight: u32,
+    /// For how long it was not idle.
+    pub wanted: Span,
+    /// If it is latency-critical, for how long it could compute.
+    pub ran: Span,
+    /// And of that, while any best-effort tenant of its GPU was not idle.
+    pub ran_beside: Span,
+}
+
+/// A wait for a turn: what was said of it, and what it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Foretold {
+    /// Who waited.
+    pub tenant: TenantId,
+    /// From when on. That is when the core was asked.
+    pub begin: Time,
+    /// How long it would be, if the core said anything.
+    pub said: Option<Span>,
+    /// How long it was.
+    pub was: Span,
 }
 
 /// A stretch of one tenant's time.

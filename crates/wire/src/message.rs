@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct SizedHandle {
     /// Which one.
     pub handle: HandleId,
-    /// How large: a multiple of [`crate::BLOCK_BYTES`].
+    /// How large: a multiple of [`crate::BLOCK_BYTES`], at most [`crate::HANDLE_BYTES_MAX`].
     pub bytes: u64,
 }
 
@@ -58,14 +58,14 @@ pub enum ToDaemon {
         /// How many bytes: a multiple of [`crate::BLOCK_BYTES`].
         bytes: u64,
     },
-    /// A grant was used for this handle. Carries the handle's file.
+    /// A grant, or part of one, was used for this handle. Carries the handle's file.
     Allocated {
         /// The grant that covers it.
         grant: GrantId,
         /// What was made.
         handle: SizedHandle,
     },
-    /// A grant will not be used: the driver refused.
+    /// A grant, or the rest of one, will not be used: the driver refused, or it was freed again.
     Returned {
         /// Which grant.
         grant: GrantId,

@@ -35,6 +35,8 @@ pub enum Status {
     InsufficientPermissions,
     /// 0x1f
     InvalidArgument,
+    /// 0x21
+    InvalidChannel,
     /// 0x23
     InvalidClient,
     /// 0x56
@@ -52,6 +54,7 @@ impl Status {
             0 => return None,
             0x1b => Self::InsufficientPermissions,
             0x1f => Self::InvalidArgument,
+            0x21 => Self::InvalidChannel,
             0x23 => Self::InvalidClient,
             0x56 => Self::NotSupported,
             0x57 => Self::ObjectNotFound,
@@ -64,6 +67,7 @@ impl Status {
         match self {
             Self::InsufficientPermissions => 0x1b,
             Self::InvalidArgument => 0x1f,
+            Self::InvalidChannel => 0x21,
             Self::InvalidClient => 0x23,
             Self::NotSupported => 0x56,
             Self::ObjectNotFound => 0x57,
@@ -77,6 +81,7 @@ impl fmt::Display for Status {
         let meaning = match self {
             Self::InsufficientPermissions => "insufficient permissions; this control needs root",
             Self::InvalidArgument => "invalid argument; this driver may lay out its parameters differently",
+            Self::InvalidChannel => "invalid channel; it is not scheduled yet, or being freed",
             Self::InvalidClient => {
                 "invalid client; it belongs to another nvidiactl file: use a copy of the tenant's own"
             }

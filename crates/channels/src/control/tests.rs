@@ -151,6 +151,7 @@ fn statuses_have_names_and_numbers() {
     for (number, status, text) in [
         (0x1b, Status::InsufficientPermissions, "status 0x1b, insufficient permissions"),
         (0x1f, Status::InvalidArgument, "status 0x1f, invalid argument"),
+        (0x21, Status::InvalidChannel, "status 0x21, invalid channel"),
         (0x23, Status::InvalidClient, "status 0x23, invalid client"),
         (0x56, Status::NotSupported, "status 0x56, not supported"),
         (0x57, Status::ObjectNotFound, "status 0x57, object not found"),

@@ -54,6 +54,7 @@ impl Settings {
             tenants_max: self.tenants_max.unwrap_or(usual.tenants_max.min(TENANTS_MAX)),
             be_guarantee: share("be_guarantee", self.be_guarantee, at_most_all, "at most 100%")?
                 .unwrap_or(usual.be_guarantee),
+            handle_max: sched::Bytes(wire::HANDLE_BYTES_MAX),
             ..usual
         })
     }

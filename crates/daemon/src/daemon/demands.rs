@@ -5,9 +5,12 @@ use crate::executor::{Switch, SwitchTo, Work};
 use crate::reasons;
 use sched::{Bytes, Event, HandleId, Owned, RequestId, Short, Slice, State, TenantId};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use wire::{BLOCK_BYTES, FromDaemon, GrantId};
+
+/// Requests of one tenant without an answer. A thread waits for each, and no program has so many threads.
+const ASKED_MAX: usize = 65_536;
 
 /// What a tenant asked for and gives back.
 #[derive(Debug, Default)]
@@ -17,7 +20,18 @@ pub(super) struct Demands {
     /// Frees that the mover has not finished.
     frees_under_way: usize,
     /// Denied while frees were under way: asked again after them.
-    again: Vec<RequestId>,
+    again: BTreeSet<RequestId>,
+}
+
+impl Demands {
+    /// A request that waits for its answer. False if there are too many.
+    fn open(&mut self, request: RequestId, bytes: Bytes) -> bool {
+        let room = self.asked.len() < ASKED_MAX || self.asked.contains_key(&request);
+        if room {
+            self.asked.insert(request, bytes);
+        }
+        room
+    }
 }
 
 impl Daemon {
@@ -55,8 +69,8 @@ impl Daemon {
             );
             return self.deny(tenant, request, reason);
         }
-        if let Some(known) = self.known.get_mut(&tenant) {
-            known.demands.asked.insert(request, bytes);
+        if self.known.get_mut(&tenant).is_some_and(|known| !known.demands.open(request, bytes)) {
+            return self.put_out(tenant, "it has more requests for memory open than a program has threads");
         }
         self.step(Event::Ask { tenant, request, bytes });
     }
@@ -75,7 +89,7 @@ impl Daemon {
             let demands = &mut known.demands;
             let lacks_room = !matches!(why, Short::Malformed | Short::Unknown);
             if lacks_room && demands.frees_under_way > 0 && demands.asked.contains_key(&request) {
-                demands.again.push(request);
+                demands.again.insert(request);
                 return;
             }
             demands.asked.remove(&request);
@@ -117,10 +131,27 @@ impl Daemon {
         if self.core.has_handle(owned) {
             return self.put_out(owned.tenant, "it named a handle twice");
         }
-        if self.core.has_grant(owned.tenant, request) != Some(bytes) {
-            return self.put_out(owned.tenant, "it used a grant that it does not have, or not of that size");
+        let granted = self.core.has_grant(owned.tenant, request).unwrap_or_default();
+        if bytes > granted {
+            return self.put_out(owned.tenant, "it used a grant that it does not have, or more than that");
         }
-        self.step(Event::Claimed { owned, request });
+        self.step(Event::Claimed { owned, request, bytes });
         self.order(Work::Adopt(owned, bytes, file));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_without_an_answer_have_a_bound() {
+        let mut demands = Demands::default();
+        for request in 0..ASKED_MAX as u64 {
+            assert!(demands.open(RequestId(request), Bytes(1)), "{request}");
+        }
+        assert!(!demands.open(RequestId(u64::MAX), Bytes(1)));
+        assert!(demands.open(RequestId(0), Bytes(2)), "the same again is not one more");
+        assert_eq!(demands.asked.len(), ASKED_MAX);
     }
 }

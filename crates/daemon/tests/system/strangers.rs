@@ -6,8 +6,8 @@ use rota_daemon::daemon::Rules;
 use rustix::net::SendFlags;
 use std::os::fd::AsFd;
 use wire::{
-    BLOCK_BYTES, Connection, FileId, FromDaemon, GrantId, HandleId, MESSAGE_BYTES_MAX, SizedHandle, ToDaemon,
-    VERSION,
+    BLOCK_BYTES, Connection, FileId, FromDaemon, GrantId, HANDLE_BYTES_MAX, HandleId, MESSAGE_BYTES_MAX,
+    SizedHandle, ToDaemon, VERSION,
 };
 
 /// Something to say.
@@ -93,6 +93,7 @@ fn a_tenant_that_says_strange_things_is_put_out() {
     let file = std::fs::File::open("/dev/null").expect("Linux");
     let handle = SizedHandle { handle: HandleId(1), bytes: BLOCK_BYTES };
     let odd = SizedHandle { handle: HandleId(1), bytes: BLOCK_BYTES + 1 };
+    let large = SizedHandle { handle: HandleId(1), bytes: HANDLE_BYTES_MAX + BLOCK_BYTES };
     let grant = GrantId(1);
     let say = |message: &ToDaemon, files: usize| {
         let (message, files) = (message.clone(), vec![file.as_fd(); files]);
@@ -107,6 +108,7 @@ fn a_tenant_that_says_strange_things_is_put_out() {
         ("greeting", Box::new(say(&hello(), 0))),
         ("greeting", Box::new(say(&ToDaemon::List { version: VERSION }, 0))),
         ("2 MiB", Box::new(say(&ToDaemon::Allocated { grant, handle: odd }, 1))),
+        ("256 MiB", Box::new(say(&ToDaemon::Allocated { grant, handle: large }, 1))),
         (
             "number of files",
             Box::new(say(
@@ -123,6 +125,25 @@ fn a_tenant_that_says_strange_things_is_put_out() {
         assert!(reason.contains(expected), "expected {expected}, got {reason}");
     }
     assert_eq!(world.listing().tenants.len(), 2);
+    bystanders.await_turns();
+}
+
+#[test]
+fn a_tenant_that_uses_more_than_it_was_granted_is_put_out() {
+    let world = World::begin(Rules { capacity_bytes: 2 * CAPACITY_BYTES, ..rules() });
+    let bystanders = Bystanders::join(&world);
+    let file = std::fs::File::open("/dev/null").expect("Linux");
+    let grant = GrantId(1);
+    for (asked, used) in [(None, BLOCK_BYTES), (Some(BLOCK_BYTES), 2 * BLOCK_BYTES)] {
+        let stranger = Tenant::join(&world);
+        if let Some(bytes) = asked {
+            stranger.connection().send(&ToDaemon::Grow { grant, bytes }, &[]).expect("heard");
+        }
+        let handle = SizedHandle { handle: HandleId(1), bytes: used };
+        let claim = ToDaemon::Allocated { grant, handle };
+        stranger.connection().send(&claim, &[file.as_fd()]).expect("heard");
+        await_that("it is put out", || world.listed(stranger.id()).is_none());
+    }
     bystanders.await_turns();
 }
 

@@ -52,10 +52,14 @@ impl Footprint {
 impl Core {
     /// Changes a tenant, and the books with it. Its GPU will be looked at.
     pub(super) fn update<R>(&mut self, id: TenantId, change: impl FnOnce(&mut Tenant) -> R) -> Option<R> {
+        let now = self.now;
         let tenant = self.tenants.get_mut(id)?;
         let before = Footprint::of(tenant);
         let result = change(tenant);
         let after = Footprint::of(tenant);
+        if before.awake != after.awake {
+            tenant.habits.awake(now, after.awake);
+        }
         let (gpu, job) = (tenant.gpu, tenant.job);
         if before != after {
             self.rebook(id, gpu, job, &before, &after);
@@ -139,7 +143,6 @@ impl Core {
         let Some(job) = self.jobs.get_mut(job) else { return };
         let here = job.here.entry(gpu).or_default();
         let was_active = here.active > 0;
-        here.tenants = here.tenants + u32::from(after.counted) - u32::from(before.counted);
         // Those who are latency-critical take no share of the turns.
         let sharing = |footprint: &Footprint| u32::from(footprint.active && !footprint.critical);
         here.active = here.active + sharing(after) - sharing(before);

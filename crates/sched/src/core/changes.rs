@@ -135,6 +135,7 @@ impl Core {
         let (was_active, critical) = (tenant.is_active(), tenant.critical);
         self.update(id, |tenant| {
             tenant.wants = wants;
+            tenant.habits.wants(now, wants);
             if wants {
                 tenant.since = now;
             } else {
@@ -153,13 +154,22 @@ impl Core {
         if was_active || !tenant.is_active() {
             return;
         }
-        let (now, job, gpu) = (self.now, tenant.job, tenant.gpu);
-        let present = self.present(gpu, id);
-        self.update(id, |tenant| {
-            tenant.queued_at = now;
-            tenant.virtual_time = tenant.virtual_time.max(present);
-        });
+        let (now, job) = (self.now, tenant.job);
+        self.update(id, |tenant| tenant.queued_at = now);
+        self.start_at_present(id);
+        // Fellows take turns with it from here on, whether they have work of their own or not.
+        let idle = |&fellow: &TenantId| self.tenants.get(fellow).is_some_and(|fellow| !fellow.is_active());
+        let gang = self.tenants.get(id).and_then(|tenant| self.gang_of(tenant));
+        let fellows = gang.map_or(Vec::new(), |job| job.members.iter().copied().filter(idle).collect());
+        fellows.into_iter().for_each(|fellow| self.start_at_present(fellow));
         self.relist_lead(job);
+    }
+
+    /// What a tenant saved while it took no turns is forgotten.
+    pub(super) fn start_at_present(&mut self, id: TenantId) {
+        let Some(gpu) = self.tenants.get(id).map(|tenant| tenant.gpu) else { return };
+        let present = self.present(gpu, id);
+        self.update(id, |tenant| tenant.virtual_time = tenant.virtual_time.max(present));
     }
 
     pub(super) fn measured(&mut self, id: TenantId, busy: Ratio) {
@@ -200,7 +210,13 @@ impl Core {
             let Some(job) = self.jobs.get_mut(id) else { continue };
             job.class = class;
             for member in job.members.iter().copied().collect::<Vec<_>>() {
-                self.update(member, |tenant| tenant.critical = class == Class::LatencyCritical);
+                let before = self.update(member, |tenant| {
+                    std::mem::replace(&mut tenant.critical, class == Class::LatencyCritical)
+                });
+                if before == Some(true) && class != Class::LatencyCritical {
+                    // Turns that it did not need are none that it is owed.
+                    self.start_at_present(member);
+                }
             }
         }
     }

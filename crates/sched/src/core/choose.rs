@@ -49,8 +49,14 @@ impl Core {
     fn is_vain(&self, id: TenantId) -> bool {
         let Some(tenant) = self.tenants.get(id) else { return true };
         let runs_anyway = tenant.critical && tenant.is_whole() && self.fellows_are_whole(tenant);
-        let only_asks = !tenant.wants && self.gang_of(tenant).is_none();
-        (runs_anyway || only_asks) && self.grantable(id) == Bytes::ZERO
+        let only_asks = !self.gang_wants(tenant);
+        let gets_nothing = |id: TenantId| self.grantable(id) == Bytes::ZERO;
+        // What one of a gang gets, all of it have the turn for.
+        let in_vain = || match self.gang_of(tenant) {
+            Some(job) => job.members.iter().copied().all(gets_nothing),
+            None => gets_nothing(id),
+        };
+        (runs_anyway || only_asks) && in_vain()
     }
 
     /// The first in line, unless it is on its way already.
@@ -139,7 +145,7 @@ impl Core {
         if !tenant.context || tenant.paused {
             return true;
         }
-        let only_asks = !tenant.wants && !tenant.asked.is_empty();
+        let only_asks = self.gang_is_active(tenant) && !self.gang_wants(tenant);
         if (only_asks || tenant.critical && !self.critical_waits(gpu)) && self.is_vain(turn.tenant) {
             // It waits, or runs, without a turn from here on.
             return true;
@@ -219,6 +225,7 @@ impl Core {
             books.filler = None;
         }
         self.update(id, |tenant| tenant.turns += 1);
+        let until = self.even_turns(id, until);
         self.actions.push(Action::TurnBegins { tenant: id, until });
     }
 
@@ -234,8 +241,6 @@ impl Core {
         let virtual_time = self.evened_out(gpu, &turn);
         self.update(turn.tenant, |tenant| {
             tenant.since = now;
-            let used = Ratio::between(ran.0, turn.until.since(turn.since).0);
-            tenant.used = Ratio((tenant.used.0 * 3 + used.0) / 4);
             if used_up {
                 tenant.queued_at = now;
                 tenant.virtual_time = virtual_time;

@@ -253,6 +253,8 @@ impl Core {
                 held.clean = false;
             })
         });
+        // Whether all of it is there matters to its fellows.
+        self.concern_fellows(owned.tenant);
     }
 
     /// Asks where the handles of these tenants are.

@@ -178,6 +178,7 @@ impl Core {
                 numa: books.spec.numa,
                 links: books.spec.links.clone(),
                 closed,
+                queued: books.door.len() as u32,
             })
             .collect();
         let (gpus, why) = match placement::place(&seats, count, among, bytes, self.residue(), &self.costs) {

@@ -4,10 +4,11 @@
 //! While it waits for the next one, others run on those that it has already; once it has all, they make way at once.
 
 use super::Core;
+use crate::gpu::Turn;
 use crate::job::{Gang, Job};
 use crate::policies::{self, Rank};
 use crate::tenant::{Phase, Tenant};
-use crate::{Bytes, GpuId, JobId, TenantId};
+use crate::{Bytes, GpuId, JobId, TenantId, Time};
 use std::collections::BTreeSet;
 
 impl Core {
@@ -65,6 +66,14 @@ impl Core {
         }
     }
 
+    /// Has a tenant work other than to wait for memory, or any of its gang?
+    pub(super) fn gang_wants(&self, tenant: &Tenant) -> bool {
+        match self.gang_of(tenant) {
+            Some(job) => self.taking_part(job).any(|(_, member)| member.wants),
+            None => tenant.wants,
+        }
+    }
+
     /// Members of a gang that run on this GPU when it is together.
     pub(super) fn fellows(&self, gpu: GpuId, id: TenantId) -> Vec<TenantId> {
         let Some(job) = self.tenants.get(id).and_then(|tenant| self.gang_of(tenant)) else {
@@ -75,6 +84,12 @@ impl Core {
         }
         let here = self.taking_part(job).filter(|&(fellow, tenant)| tenant.gpu == gpu && fellow != id);
         here.map(|(fellow, _)| fellow).collect()
+    }
+
+    /// All that run here in a tenant's turn: itself, and its fellows.
+    pub(super) fn company(&self, gpu: GpuId, main: Option<TenantId>) -> Vec<TenantId> {
+        let fellows = main.map(|id| self.fellows(gpu, id)).unwrap_or_default();
+        main.into_iter().chain(fellows).collect()
     }
 
     /// Are all fellows of a tenant, wherever they are, ready to run? Latency-critical ones need no turn for that.
@@ -203,6 +218,27 @@ impl Core {
             }
             self.concerned.insert(gpu);
         }
+    }
+
+    /// A gang's turn ends on all its GPUs at once: as late as on any of them. Were it over on one a moment before the
+    /// others, whoever is next there would come before all who are in line where it is not.
+    pub(super) fn even_turns(&mut self, id: TenantId, until: Time) -> Time {
+        let Some(tenant) = self.tenants.get(id).filter(|tenant| self.is_in_gang_together(tenant)) else {
+            return until;
+        };
+        let Some(job) = self.jobs.get(tenant.job) else { return until };
+        let (holds, members) = (job.holds.clone(), job.members.clone());
+        let ours = |turn: &&mut Turn| members.contains(&turn.tenant);
+        let mut turns: Vec<_> = self
+            .gpus
+            .iter_mut()
+            .filter(|(gpu, _)| holds.contains(gpu))
+            .filter_map(|(_, books)| books.turn.as_mut().filter(ours))
+            .collect();
+        let until = turns.iter().map(|turn| turn.until).fold(until, Time::max);
+        turns.iter_mut().for_each(|turn| turn.until = until);
+        self.concerned.extend(holds);
+        until
     }
 
     /// The gang gives up its GPUs, and stands in line anew.

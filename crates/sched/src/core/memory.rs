@@ -49,6 +49,11 @@ impl Core {
 
     /// Why a request cannot be granted now, even if there were room on the device.
     fn not_now(&self, gpu: GpuId, id: TenantId, bytes: Bytes) -> Option<Short> {
+        self.short_with(gpu, id, bytes, Bytes::ZERO)
+    }
+
+    /// The same, if so much more of the device were free.
+    pub(super) fn short_with(&self, gpu: GpuId, id: TenantId, bytes: Bytes, free: Bytes) -> Option<Short> {
         let tenant = self.tenants.get(id)?;
         let books = self.gpu_of(gpu);
         let job = self.jobs.get(tenant.job)?;
@@ -56,20 +61,19 @@ impl Core {
         if let Some(limit) = job.terms.memory_max.filter(|&limit| wanted > limit) {
             return Some(Short::Limit { wanted, limit });
         }
-        let usable = books.usable(self.settings.headroom);
+        let usable = books.usable(self.settings.headroom) + free;
         // Contexts may have come since it was asked: it has to fit with all that it has.
         let own = self.gang_of(tenant).map_or(tenant.whole_bytes(), |gang| self.gang_bytes(gang, gpu));
         if own + bytes > usable {
             return Some(Short::Device { wanted: own + bytes, usable });
         }
-        if self.pressure >= Pressure::Refusing && books.short_of(bytes, self.settings.headroom) > Bytes::ZERO
-        {
+        if self.pressure >= Pressure::Refusing && books.short_of(bytes, self.settings.headroom) > free {
             return Some(Short::Pressure);
         }
         self.too_much(gpu, usable, bytes)
     }
 
-    /// Could what everybody has, and so much more in one piece, take turns with so much of the device? With device and
+    /// Could what everybody has, and so much more, take turns with so much of the device? With device and
     /// arena both full nothing could move any more: two of the largest tenants' pieces must always find a place.
     pub(super) fn too_much(&self, gpu: GpuId, usable: Bytes, more: Bytes) -> Option<Short> {
         let books = self.gpu_of(gpu);
@@ -89,13 +93,14 @@ impl Core {
             .map(|(_, books)| books.everything().less(books.usable(self.settings.headroom)))
             .sum();
         let limit = usable + self.arena.less(elsewhere);
-        let largest = books.pieces.last().map_or(Bytes::ZERO, |&(bytes, _)| bytes).max(more);
+        let largest = books.pieces.last().map_or(Bytes::ZERO, |&(bytes, _)| bytes);
+        let largest = largest.max(more.min(self.settings.handle_max));
         let wanted = wanted + Bytes(largest.0.saturating_mul(2));
         (wanted > limit).then_some(Short::Together { wanted, limit })
     }
 
-    /// Grants requests while there is room, those of whoever has the turn before the others'. Once anybody's memory is
-    /// away, only whoever has the turn grows: what others got now would have to go before their turn.
+    /// Grants requests while there is room, those of whoever has the turn, and its gang, before the others'. Once anybody's
+    /// memory is away, only they grow: what others got now would have to go before their turn.
     pub(super) fn grant(&mut self, gpu: GpuId) {
         let books = self.gpu_of(gpu);
         if books.asking.is_empty() {
@@ -103,8 +108,9 @@ impl Core {
         }
         let main = books.incoming.or(books.turn.map(|turn| turn.tenant));
         let crowded = books.away > Bytes::ZERO || books.moving.is_some();
-        if let Some(main) = main {
-            self.grant_to(gpu, main);
+        let company = self.company(gpu, main);
+        for &id in &company {
+            self.grant_to(gpu, id);
         }
         // One that does not fit holds back those behind it, or it would starve.
         let mut last = None;
@@ -115,7 +121,7 @@ impl Core {
             asking.range((from(last), Bound::Unbounded)).next().copied()
         } {
             last = Some(id);
-            if Some(id) != main && !self.grant_to(gpu, id) {
+            if !company.contains(&id) && !self.grant_to(gpu, id) {
                 break;
             }
         }
@@ -133,12 +139,13 @@ impl Core {
             if self.not_now(gpu, id, bytes).is_some() {
                 return true;
             }
+            let handle_max = self.settings.handle_max;
             self.update(id, |tenant| {
                 tenant.asked.remove(&request);
                 tenant.asked_sum -= bytes;
                 tenant.granted.insert(request, bytes);
                 tenant.granted_sum += bytes;
-                tenant.piece_max = tenant.piece_max.max(bytes);
+                tenant.piece_max = tenant.piece_max.max(bytes.min(handle_max));
             });
             self.actions.push(Action::Grant { tenant: id, request });
         }
@@ -170,12 +177,18 @@ impl Core {
         [tenant.asked_sum, first].into_iter().find(may_have).unwrap_or_default()
     }
 
-    pub(super) fn claim(&mut self, claimed: Owned, request: RequestId) {
+    pub(super) fn claim(&mut self, claimed: Owned, request: RequestId, bytes: Bytes) {
         let Owned { tenant: id, handle } = claimed;
-        let Some(bytes) = self.has_grant(id, request).filter(|_| !self.has_handle(claimed)) else { return };
+        let left =
+            self.has_grant(id, request).filter(|&granted| granted >= bytes).map(|granted| granted - bytes);
+        let Some(left) = left.filter(|_| bytes > Bytes::ZERO && !self.has_handle(claimed)) else { return };
         self.update(id, |tenant| {
-            tenant.granted.remove(&request);
+            match left {
+                Bytes::ZERO => tenant.granted.remove(&request),
+                left => tenant.granted.insert(request, left),
+            };
             tenant.granted_sum -= bytes;
+            tenant.piece_max = tenant.piece_max.max(bytes);
             let held = Held {
                 bytes,
                 spot: Spot::Device,

@@ -1,146 +1,234 @@
 //! The state with everything taken out that does not matter for what happens next, so that a model checker sees that it
-//! has been here before: instants count from now, virtual times from the least, actions from the first that is open.
+//! has been here before: instants count from now, virtual times from the least, actions from a given number, and what is
+//! kept only for people is forgotten.
 
 use super::{Core, Due};
 use crate::gpu::Gpu;
-use crate::tenant::{Grip, Tenant};
-use crate::{OpId, Span, Time};
-use std::collections::BTreeMap;
+use crate::guarantee::HALF;
+use crate::tenant::{Grip, Phase, Tenant};
+use crate::{GpuId, OpId, PolicyKind, Span, Time};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Now, in a state that was moved: late enough that what lies before it can be told apart.
-const ORIGIN: u64 = 1 << 50;
+/// About now, in a state that was moved: late enough that what lies before it can be told apart. Windows of the clock
+/// begin there.
+const ORIGIN: u64 = HALF.0 << 20;
 
-/// What lies further back than this makes no difference any more.
-const PAST_MAX: u64 = 1 << 42;
+/// About the least virtual time of those who want turns, in a state that was moved.
+const VIRTUAL_ORIGIN: u64 = 1 << 50;
+
+/// How a state was moved.
+struct Shift {
+    from: u64,
+    to: u64,
+    /// What lies further back than this makes no difference any more.
+    past_max: u64,
+    /// Nor does it for how long somebody has been idle.
+    idle_max: u64,
+    numbers: BTreeMap<OpId, OpId>,
+    /// For each GPU what is taken off virtual times there: they are compared on one GPU only.
+    least: BTreeMap<GpuId, u64>,
+}
 
 impl Core {
-    /// The same state with the present at a fixed instant, and its actions numbered from one.
-    pub fn rebased(&self) -> Self {
+    /// The same state at a fixed instant, its open actions numbered from `first` on. With that instant, and with the new
+    /// number of each open action.
+    pub fn rebased(&self, first: OpId) -> (Self, Time, BTreeMap<OpId, OpId>) {
         let mut moved = self.clone();
-        let now = self.now.0;
-        let at = |time: &mut Time| *time = shifted(*time, now);
-        let numbers: BTreeMap<OpId, OpId> = self.ops.keys().copied().zip((1..).map(OpId)).collect();
-        let number = |op: &mut OpId| *op = numbers.get(op).copied().unwrap_or(OpId(0));
-        let least = self.tenants.iter().map(|(_, tenant)| tenant.virtual_time).min().unwrap_or(0);
-
-        moved.now = Time(ORIGIN);
-        moved.next_op = numbers.len() as u64 + 1;
-        moved.ops = self.ops.iter().map(|(op, open)| (numbers[op], open.clone())).collect();
-        moved.ops.values_mut().for_each(|open| at(&mut open.deadline));
-        moved.due = self
-            .due
-            .iter()
-            .map(|&(time, due)| {
-                let due = match due {
-                    Due::Op(op) => Due::Op(numbers[&op]),
-                    other => other,
-                };
-                (shifted(time, now), due)
-            })
-            .collect();
-        at(&mut moved.end_not_before);
+        let gpus: Vec<_> = self.gpus.keys().copied().collect();
+        gpus.iter().for_each(|&gpu| moved.charge(gpu));
+        let shift = Shift {
+            from: self.now.0,
+            to: ORIGIN + self.phase(),
+            past_max: self.settings.gap_max.0.max(self.settings.deadlines.movement.times(2).0),
+            idle_max: self.gpus.values().map(|books| self.cost_max(books).0).max().unwrap_or(0),
+            numbers: self.ops.keys().copied().zip((first.0..).map(OpId)).collect(),
+            least: gpus.iter().map(|&gpu| (gpu, moved.begin_at_the_present(gpu))).collect(),
+        };
+        moved.now = Time(shift.to);
+        moved.next_op = first.0 + shift.numbers.len() as u64;
+        moved.ops =
+            std::mem::take(&mut moved.ops).into_iter().map(|(op, open)| (shift.numbers[&op], open)).collect();
+        moved.ops.values_mut().for_each(|open| shift.at(&mut open.deadline));
+        moved.due = self.due.iter().map(|due| shift.due(due)).collect();
+        shift.over(&mut moved.end_not_before);
+        gpus.iter().for_each(|&gpu| moved.forget_goal(gpu));
         for (_, tenant) in moved.tenants.iter_mut() {
-            rebase_tenant(tenant, &at, &number, least);
+            shift.tenant(tenant);
         }
-        for books in moved.gpus.values_mut() {
-            rebase_gpu(books, &at, &number, least);
+        moved.gpus.iter_mut().for_each(|(&gpu, books)| shift.gpu(gpu, books));
+        moved.close_ranks();
+        moved.stand_in_line();
+        moved.concerned.clear();
+        (moved, Time(shift.to), shift.numbers)
+    }
+
+    /// Whoever takes no turns now will begin at the present if it is before that: of such virtual times only the order
+    /// matters. Returns the least of those who take turns.
+    fn begin_at_the_present(&mut self, gpu: GpuId) -> u64 {
+        let present = self.gpu_of(gpu).present;
+        let here = self.tenants.iter().filter(|(_, tenant)| tenant.gpu == gpu);
+        let takes_turns = |tenant: &Tenant| self.gang_is_active(tenant) && !tenant.critical;
+        let (active, others): (Vec<_>, Vec<_>) = here.partition(|(_, tenant)| takes_turns(tenant));
+        let least = active.iter().map(|(_, tenant)| tenant.virtual_time).min().unwrap_or(present);
+        let behind: Vec<_> = others
+            .into_iter()
+            .filter(|(_, tenant)| tenant.virtual_time < present)
+            .map(|(id, tenant)| (id, tenant.virtual_time))
+            .collect();
+        let past: BTreeSet<u64> = behind.iter().map(|&(_, time)| time).collect();
+        let order: BTreeMap<u64, u64> = past.into_iter().rev().zip((0..present).rev()).collect();
+        for (id, time) in behind {
+            self.tenants.get_mut(id).expect("it was there above").virtual_time = order[&time];
         }
-        let everybody: Vec<_> = moved.tenants.iter().map(|(id, _)| id).collect();
-        for books in moved.gpus.values_mut() {
+        least
+    }
+
+    /// Once somebody has had more than two turns in one, it does not matter how much more.
+    fn forget_goal(&mut self, gpu: GpuId) {
+        let Some(mut turn) = self.gpu_of(gpu).turn else { return };
+        let Some(owner) = self.tenants.get(turn.tenant) else { return };
+        let length = turn.goal - turn.from;
+        turn.goal = turn.goal.max(owner.virtual_time.saturating_sub(length));
+        turn.from = turn.goal - length;
+        self.gpu_mut(gpu).turn = Some(turn);
+    }
+
+    /// How far into a window of the clock it is now, where anybody may be held back.
+    fn phase(&self) -> u64 {
+        let counts = |books: &Gpu| !books.critical.is_empty() || books.held_since.is_some();
+        if self.gpus.values().any(counts) { self.now.0 % HALF.0 } else { 0 }
+    }
+
+    /// More than this nobody's switch costs.
+    fn cost_max(&self, books: &Gpu) -> Span {
+        let all = books.spec.capacity;
+        let moving = all.at(self.costs.out_per_second).max(all.at(self.costs.in_per_second));
+        self.costs.freeze + self.costs.thaw + self.costs.per_move + moving
+    }
+
+    /// Of when somebody came only the order matters, and of when it went to the end of the line too, unless waiting
+    /// counts.
+    fn close_ranks(&mut self) {
+        let now = self.now;
+        let order = |times: BTreeSet<Time>| -> BTreeMap<Time, Time> {
+            let back = times.len() as u64;
+            times.into_iter().zip((now.0 - back..).map(Time)).collect()
+        };
+        let arrivals = order(self.tenants.iter().map(|(_, tenant)| tenant.arrived).collect());
+        let queues = order(self.tenants.iter().map(|(_, tenant)| tenant.queued_at).collect());
+        let in_order = matches!(self.settings.policy, PolicyKind::Fair | PolicyKind::Serial)
+            && self.tenants.iter().all(|(_, tenant)| tenant.slo.is_none());
+        for (_, tenant) in self.tenants.iter_mut() {
+            tenant.arrived = arrivals[&tenant.arrived];
+            if in_order {
+                tenant.queued_at = queues[&tenant.queued_at];
+            }
+        }
+    }
+
+    /// All lines anew: the places in them follow from what was moved.
+    fn stand_in_line(&mut self) {
+        for books in self.gpus.values_mut() {
             books.line.clear();
             books.way.clear();
             books.door.clear();
         }
-        for id in everybody {
-            if let Some(tenant) = moved.tenants.get_mut(id) {
+        let everybody: Vec<_> = self.tenants.iter().map(|(id, _)| id).collect();
+        for &id in &everybody {
+            if let Some(tenant) = self.tenants.get_mut(id) {
                 (tenant.in_line, tenant.in_way) = (None, None);
             }
-            moved.relist(id);
-            let Some(tenant) = moved.tenants.get(id) else { continue };
-            if tenant.phase == crate::tenant::Phase::Queued {
+        }
+        for id in everybody {
+            self.relist(id);
+            if let Some(tenant) = self.tenants.get(id).filter(|tenant| tenant.phase == Phase::Queued) {
                 let (gpu, key) = (tenant.gpu, super::door::door_key(id, tenant));
-                moved.gpu_mut(gpu).door.insert(key);
+                self.gpu_mut(gpu).door.insert(key);
             }
         }
-        moved.concerned.clear();
-        moved
     }
 }
 
-fn shifted(time: Time, now: u64) -> Time {
-    match time {
-        Time::MAX => Time::MAX,
-        Time(at) if at >= now => Time(ORIGIN.saturating_add(at - now)),
-        // Everything that is long past is the same.
-        Time(at) => Time(ORIGIN - (now - at).min(PAST_MAX)),
+impl Shift {
+    /// Moves an instant.
+    fn at(&self, time: &mut Time) {
+        *time = match *time {
+            Time::MAX => Time::MAX,
+            Time(at) if at >= self.from => Time(self.to.saturating_add(at - self.from)),
+            Time(at) => Time(self.to - (self.from - at).min(self.past_max)),
+        };
     }
-}
 
-fn rebase_tenant(tenant: &mut Tenant, at: &impl Fn(&mut Time), number: &impl Fn(&mut OpId), least: u64) {
-    let now = Time(ORIGIN);
-    // How long something has been over does not matter, only that it is.
-    let over = |time: &mut Time| {
-        at(time);
-        *time = (*time).max(now);
-    };
-    at(&mut tenant.arrived);
-    at(&mut tenant.idle_since);
-    at(&mut tenant.queued_at);
-    tenant.since = now;
-    over(&mut tenant.grip_retry);
-    over(&mut tenant.not_before);
-    for held in tenant.handles.values_mut() {
-        over(&mut held.stuck_until);
+    /// Moves an instant of which it matters only how far ahead it is, if it is.
+    fn over(&self, time: &mut Time) {
+        self.at(time);
+        *time = (*time).max(Time(self.to));
     }
-    match &mut tenant.grip {
-        Grip::Freezing(op, _) | Grip::Widening(op) | Grip::Thawing(op, _) => number(op),
-        Grip::Thawed | Grip::Frozen(_) => {}
-    }
-    if let Some(op) = &mut tenant.slicing {
-        number(op);
-    }
-    tenant.turns = 0;
-    tenant.used = crate::Ratio::ONE;
-    tenant.virtual_time -= least;
-}
 
-fn rebase_gpu(books: &mut Gpu, at: &impl Fn(&mut Time), number: &impl Fn(&mut OpId), least: u64) {
-    let now = Time(ORIGIN);
-    let over = |time: &mut Time| {
-        at(time);
-        *time = (*time).max(now);
-    };
-    over(&mut books.move_retry);
-    over(&mut books.stuck_until);
-    over(&mut books.critical_until);
-    for time in books
-        .starved_since
-        .iter_mut()
-        .chain(&mut books.burials_since)
-        .chain(&mut books.held_since)
-        .chain(&mut books.wake)
-    {
-        at(time);
+    fn number(&self, op: &mut OpId) {
+        *op = self.numbers[op];
     }
-    if let Some(turn) = &mut books.turn {
-        at(&mut turn.since);
-        at(&mut turn.charged);
-        over(&mut turn.until);
+
+    fn due(&self, &(mut time, due): &(Time, Due)) -> (Time, Due) {
+        self.at(&mut time);
+        match due {
+            Due::Op(op) => (time, Due::Op(self.numbers[&op])),
+            other => (time, other),
+        }
     }
-    if let Some((_, since)) = &mut books.filler {
-        at(since);
+
+    fn virtual_time(&self, gpu: GpuId, time: &mut u64) {
+        *time = (*time + VIRTUAL_ORIGIN).saturating_sub(self.least[&gpu]);
     }
-    for hold in &mut books.holds {
-        at(&mut hold.from);
-        at(&mut hold.expect);
-        at(&mut hold.until);
+
+    fn tenant(&self, tenant: &mut Tenant) {
+        self.virtual_time(tenant.gpu, &mut tenant.virtual_time);
+        self.at(&mut tenant.arrived);
+        self.at(&mut tenant.idle_since);
+        tenant.idle_since.0 = tenant.idle_since.0.max(self.to - self.idle_max);
+        self.at(&mut tenant.queued_at);
+        self.over(&mut tenant.grip_retry);
+        self.over(&mut tenant.not_before);
+        for held in tenant.handles.values_mut() {
+            self.over(&mut held.stuck_until);
+        }
+        match &mut tenant.grip {
+            Grip::Freezing(op, _) | Grip::Widening(op) | Grip::Thawing(op, _) => self.number(op),
+            Grip::Thawed | Grip::Frozen(_) => {}
+        }
+        tenant.slicing.iter_mut().for_each(|op| self.number(op));
+        tenant.hints.moved(|time| self.at(time));
+        tenant.since = Time(self.to);
+        tenant.turns = 0;
+        tenant.habits = crate::habits::Habits::default();
     }
-    if let Some(moving) = &mut books.moving {
-        number(&mut moving.op);
+
+    fn gpu(&self, gpu: GpuId, books: &mut Gpu) {
+        self.over(&mut books.move_retry);
+        self.over(&mut books.stuck_until);
+        self.over(&mut books.critical_until);
+        let since =
+            [&mut books.starved_since, &mut books.burials_since, &mut books.held_since, &mut books.wake];
+        since.into_iter().flatten().for_each(|time| self.at(time));
+        if let Some(turn) = &mut books.turn {
+            self.at(&mut turn.since);
+            self.at(&mut turn.charged);
+            self.over(&mut turn.until);
+            self.virtual_time(gpu, &mut turn.from);
+            self.virtual_time(gpu, &mut turn.goal);
+        }
+        if let Some((_, since)) = &mut books.filler {
+            self.at(since);
+        }
+        for hold in &mut books.holds {
+            self.at(&mut hold.from);
+            self.at(&mut hold.expect);
+            self.at(&mut hold.until);
+        }
+        books.moving.iter_mut().for_each(|moving| self.number(&mut moving.op));
+        books.looking.iter_mut().for_each(|op| self.number(op));
+        books.guarantee.moved(self.from / HALF.0, self.to / HALF.0);
+        self.virtual_time(gpu, &mut books.present);
+        books.stay = Span::ZERO;
     }
-    if let Some(looking) = &mut books.looking {
-        number(looking);
-    }
-    books.present = books.present.saturating_sub(least);
-    books.stay = Span::ZERO;
 }

@@ -121,7 +121,7 @@ impl Core {
     }
 
     /// Does anybody have to go because its memory is needed, here or on another GPU of a gang?
-    fn somebody_leaves(&self) -> bool {
+    pub(super) fn somebody_leaves(&self) -> bool {
         self.gpus.values().any(|books| !books.leaving.is_empty())
     }
 
@@ -194,8 +194,7 @@ impl Core {
         let over = books.short_of(Bytes::ZERO, headroom);
         let main = books.incoming.or(books.turn.map(|turn| turn.tenant));
         // A gang runs only when all of it is here.
-        let company: Vec<TenantId> =
-            main.into_iter().chain(main.map(|id| self.fellows(gpu, id)).unwrap_or_default()).collect();
+        let company = self.company(gpu, main);
         let members = || company.iter().filter_map(|&id| self.tenants.get(id));
         if let Some(id) = main
             && members().any(|tenant| tenant.is_unsettled())
@@ -204,10 +203,12 @@ impl Core {
             return;
         }
         let needs: Bytes = members().map(|tenant| tenant.away).sum();
-        let grows = main.map_or(Bytes::ZERO, |id| self.grantable(id));
+        let grows: Bytes = company.iter().map(|&id| self.grantable(id)).sum();
         if over == Bytes::ZERO && needs == Bytes::ZERO && grows == Bytes::ZERO {
             let books = self.gpu_mut(gpu);
-            (books.starved_since, books.burials_since) = (None, None);
+            books.starved_since = None;
+            // Others may have turns meanwhile that need no room: it is still the same wait.
+            books.burials_since = books.burials_since.filter(|_| books.burials_pending());
             return;
         }
         if books.short_of(needs + grows, headroom) > Bytes::ZERO && books.burials_pending() {
@@ -232,10 +233,8 @@ impl Core {
                 self.give_up_on(gpu, id);
                 return;
             }
-            if over > Bytes::ZERO && main.is_some() {
-                // Others took so much of the device that whoever runs must go too.
-                room = self.make_room(gpu, None, over);
-            }
+            // Others took so much of the device that whoever runs must go too.
+            room = self.make_room(gpu, None, over);
         }
         if room.out.is_empty() && (needs == Bytes::ZERO || short > Bytes::ZERO) {
             return;
@@ -313,7 +312,7 @@ impl Core {
             let Some(tenant) = self.tenants.get(id) else { continue };
             // Whoever is latency-critical and has work makes room for its like only.
             let needed = tenant.critical && tenant.wants && !tenant.paused && !for_critical;
-            let stays = tenant.moving || tenant.is_unsettled() || !tenant.context || needed;
+            let stays = tenant.is_unsettled() || !tenant.context || needed;
             if Some(id) == main || kept.contains(&id) || stays {
                 continue;
             }

@@ -90,3 +90,37 @@ impl Number for JobId {
         Self(number)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_is_found_by_its_number_in_order() {
+        let mut roster = Roster::default();
+        for job in [7, 0, 3].map(JobId) {
+            assert!(roster.insert(job, job.0 * 10));
+        }
+        assert!(!roster.insert(JobId(3), 99), "it is taken");
+        *roster.get_mut(JobId(7)).unwrap() += 1;
+        roster.iter_mut().for_each(|(_, value)| *value += 1);
+        let all: Vec<_> = roster.iter().map(|(job, &value)| (job.0, value)).collect();
+        assert_eq!(all, [(0, 1), (3, 31), (7, 72)]);
+        assert_eq!(roster.remove(JobId(3)), Some(31));
+        assert_eq!(roster.remove(JobId(3)), None);
+        assert!(!roster.contains(JobId(3)) && roster.contains(JobId(7)));
+    }
+
+    #[test]
+    fn the_list_is_no_longer_than_the_largest_number_that_is_there() {
+        let mut roster = Roster::default();
+        assert!(roster.insert(TenantId(5), ()));
+        assert!(roster.insert(TenantId(NUMBER_MAX), ()));
+        assert!(!roster.insert(TenantId(NUMBER_MAX + 1), ()));
+        assert_eq!(roster.all.len() as u64, NUMBER_MAX + 1);
+        roster.remove(TenantId(NUMBER_MAX));
+        assert_eq!(roster.all.len(), 6);
+        roster.remove(TenantId(5));
+        assert_eq!(roster, Roster::default());
+    }
+}

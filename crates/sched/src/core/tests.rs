@@ -1,17 +1,30 @@
 //! How the core behaves, case by case. What always holds whatever happens is checked in `tests/`.
 
+mod books;
 mod critical;
+mod describe;
+mod door;
 mod failures;
+mod fillers;
+mod forecasts;
 mod gangs;
 mod hardship;
 mod memory;
 mod shares;
+mod standstill;
 mod turns;
+mod waiting;
 
 use crate::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 const GIB: u64 = 1 << 30;
+
+/// Events at one instant. More, and the core goes round in circles.
+const AT_ONCE_MAX: usize = 1_000;
+
+/// Events in one stretch of time. More, and it is busy with itself.
+const EVENTS_MAX: usize = 10_000;
 
 /// A node that does what the core says, at fixed costs, and keeps a diary.
 struct Rig {
@@ -108,6 +121,7 @@ impl Rig {
         }
         let actions = self.core.step(self.now, event);
         self.core.check().unwrap();
+        assert!(self.core.wake_at().is_none_or(|at| at > self.now), "what is due now was not done now");
         for action in actions {
             self.diary.push((self.now, action.clone()));
             self.act(action);
@@ -188,8 +202,9 @@ impl Rig {
                 let handle = HandleId(self.next_handle);
                 self.next_handle += 1;
                 let owned = Owned { tenant, handle };
-                self.sizes.insert(owned, self.requests[&(tenant, request)]);
-                self.tell(Event::Claimed { owned, request });
+                let bytes = self.requests[&(tenant, request)];
+                self.sizes.insert(owned, bytes);
+                self.tell(Event::Claimed { owned, request, bytes });
                 self.tell(Event::Adopted { owned, movable: true });
             }
             Action::End { tenant, .. } => {
@@ -203,7 +218,8 @@ impl Rig {
     /// Lets time pass up to an instant.
     fn until(&mut self, seconds: f64) {
         let end = Time((seconds * 1e9) as u64);
-        for _ in 0..200_000 {
+        let (mut last, mut at_once) = (self.now, 0);
+        for _ in 0..EVENTS_MAX {
             let pending = self.pending.first_key_value().map(|(&(at, _), _)| at);
             let next = [pending, self.core.wake_at()].into_iter().flatten().min().filter(|&at| at <= end);
             let Some(next) = next else {
@@ -211,6 +227,9 @@ impl Rig {
                 return;
             };
             self.now = self.now.max(next);
+            at_once = if self.now == last { at_once + 1 } else { 0 };
+            assert!(at_once < AT_ONCE_MAX, "time stands still at {:?}", self.now);
+            last = self.now;
             if pending == Some(next) {
                 let (_, event) = self.pending.pop_first().unwrap();
                 self.tell(event);
@@ -221,11 +240,28 @@ impl Rig {
         panic!("no end of events at {:?}", self.now);
     }
 
+    /// Lets time pass until something is so, which has to be within two minutes. Says when, in seconds.
+    fn wait_for(&mut self, what: impl Fn(&Self) -> bool) -> f64 {
+        let mut at = self.now.0 as f64 / 1e9;
+        let (end, actions_max) = (at + 120.0, self.diary.len() + EVENTS_MAX);
+        while !what(self) {
+            assert!(at < end && self.diary.len() < actions_max, "waited in vain");
+            at += 0.005;
+            self.until(at);
+        }
+        at
+    }
+
     /// For how long a tenant could run so far, in seconds.
     fn ran(&self, tenant: TenantId) -> f64 {
         let so_far = self.ran.get(&tenant).copied().unwrap_or_default();
         let now = self.thawed.get(&tenant).map_or(Span::ZERO, |&(since, _)| self.now.since(since));
         (so_far + now).as_secs_f64()
+    }
+
+    /// One of its handles.
+    fn handle_of(&self, tenant: TenantId) -> HandleId {
+        self.sizes.keys().rfind(|owned| owned.tenant == tenant).unwrap().handle
     }
 
     fn runs(&self) -> Vec<u64> {

@@ -25,8 +25,8 @@ impl Core {
         let books = self.gpu_of(gpu);
         let mut next = None;
         let mut at = |time: Time| {
-            if time > self.now && time < Time::MAX && next.is_none_or(|next| time < next) {
-                next = Some(time);
+            if time > self.now && time < Time::MAX {
+                next = Some(next.map_or(time, |next: Time| next.min(time)));
             }
         };
         if let Some(turn) = books.turn {
@@ -46,8 +46,9 @@ impl Core {
                 }
             }
         }
-        let vacant = self.is_vacant(gpu);
-        for &id in books.awake.iter().chain(books.dozing.iter().take_while(|_| !vacant)) {
+        // Whoever is idle is in somebody's way only then.
+        let dozing_matter = !self.is_vacant(gpu) || self.somebody_leaves();
+        for &id in books.awake.iter().chain(books.dozing.iter().take_while(|_| dozing_matter)) {
             at(self.tenants.get(id).map_or(Time::ZERO, |tenant| tenant.grip_retry));
         }
         for id in books.incoming.iter().chain(&books.critical) {

@@ -117,7 +117,7 @@ impl Life {
             "ContextGone" => Event::Context { tenant, present: false },
             "Shares" => Event::Shares(tenant, tenant),
             "Ask" => Event::Ask { tenant, request, bytes: Bytes::ZERO },
-            "Claimed" => Event::Claimed { owned, request },
+            "Claimed" => Event::Claimed { owned, request, bytes: Bytes::from_mib(2) },
             "Adopted" => Event::Adopted { owned, movable: true },
             "Pinned" => Event::Pinned { owned, pinned: true },
             "Copied" => Event::Copied { owned, clean: true },

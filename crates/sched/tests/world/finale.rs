@@ -9,10 +9,10 @@ use sched::{
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What may happen until everybody has had a turn.
-const STEPS_MAX: usize = 20_000;
+const STEPS_MAX: usize = 40_000;
 /// And how long that may take. Turns are at most 2 s here, and there are at most 14 tenants, some with a fifth of the
-/// time at most.
-const WAIT_MAX: Span = Span::from_secs(600);
+/// time at most, some with a fiftieth of the weight of others.
+const WAIT_MAX: Span = Span::from_secs(1200);
 
 impl Life {
     /// Ends well, or panics.
@@ -150,13 +150,15 @@ impl Life {
 
     fn use_grants(&mut self) {
         let granted = |life: &Self| {
-            life.world.living().find_map(|(id, t)| t.grants.keys().next().map(|&request| (id, request)))
+            life.world
+                .living()
+                .find_map(|(id, t)| t.grants.iter().next().map(|(&request, &bytes)| (id, request, bytes)))
         };
-        while let Some((tenant, request)) = granted(self) {
+        while let Some((tenant, request, bytes)) = granted(self) {
             let t = self.world.tenants.get_mut(&tenant).expect("a living tenant");
             t.next += 1;
             let owned = Owned { tenant, handle: HandleId(t.next) };
-            self.tell(Event::Claimed { owned, request });
+            self.tell(Event::Claimed { owned, request, bytes });
             self.tell(Event::Adopted { owned, movable: true });
         }
         let ending: Vec<TenantId> = self.world.living().filter(|(_, t)| t.ending).map(|(id, _)| id).collect();

@@ -12,7 +12,7 @@ impl World {
         match event {
             Event::Gpu { gpu, spec } => {
                 let unmanaged = self.gpus.get(gpu).map_or(Bytes::ZERO, |gpu| gpu.unmanaged);
-                self.gpus.insert(*gpu, Gpu { spec: spec.clone(), unmanaged });
+                self.gpus.insert(*gpu, Gpu { spec: spec.clone(), unmanaged, still: 0 });
                 self.upset();
             }
             Event::Settings(settings) => {
@@ -73,12 +73,20 @@ impl World {
             | Event::Returned { tenant, .. }
             | Event::Freed { tenant, .. }
             | Event::Ask { tenant, .. } => self.happen_to(*tenant, event),
-            Event::Claimed { owned, request } => {
+            Event::Claimed { owned, request, bytes } => {
                 let known = |t: &&mut Tenant| t.lives() && !t.handles.contains_key(&owned.handle);
                 let Some(t) = self.tenants.get_mut(&owned.tenant).filter(known) else { return };
-                let Some(bytes) = t.grants.remove(request) else { return };
+                let Some(left) =
+                    t.grants.get_mut(request).filter(|left| *bytes > Bytes::ZERO && *bytes <= **left)
+                else {
+                    return;
+                };
+                *left -= *bytes;
+                if *left == Bytes::ZERO {
+                    t.grants.remove(request);
+                }
                 let handle = Handle {
-                    bytes,
+                    bytes: *bytes,
                     place: Place::Device,
                     adopted: false,
                     movable: false,
@@ -127,7 +135,7 @@ impl World {
                 self.forget_grips(tenant);
             }
             Event::Wants(_) if !t.wants => {
-                (t.wants, t.patience, t.hinted) = (true, 0, None);
+                (t.wants, t.patience, t.ticks, t.hinted) = (true, 0, 0, None);
             }
             Event::Idle(_) => (t.wants, t.hinted) = (false, None),
             Event::Hint { within, .. } => {
@@ -202,7 +210,8 @@ impl World {
     pub(crate) fn upset(&mut self) {
         self.upset_at = self.now;
         for t in self.tenants.values_mut() {
-            t.patience = 0;
+            (t.patience, t.ticks) = (0, 0);
         }
+        self.gpus.values_mut().for_each(|gpu| gpu.still = 0);
     }
 }

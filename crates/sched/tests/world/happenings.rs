@@ -148,10 +148,13 @@ impl Life {
 
     fn claim(&mut self) {
         let Some(tenant) = self.someone(|t| !t.grants.is_empty()) else { return };
-        let grants: Vec<RequestId> = self.world.tenants[&tenant].grants.keys().copied().collect();
-        let request = self.chance.of(&grants).expect("some");
+        let grants: Vec<(RequestId, Bytes)> =
+            self.world.tenants[&tenant].grants.iter().map(|(&request, &bytes)| (request, bytes)).collect();
+        let (request, granted) = self.chance.of(&grants).expect("some");
+        let part = self.chance.mib(2, 4096);
+        let bytes = if self.chance.percent(33) { part.min(granted) } else { granted };
         let owned = Owned { tenant, handle: HandleId(self.number(tenant)) };
-        self.tell(Event::Claimed { owned, request });
+        self.tell(Event::Claimed { owned, request, bytes });
     }
 
     fn give_back(&mut self) {

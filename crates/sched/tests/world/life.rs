@@ -11,6 +11,9 @@ use std::collections::{BTreeMap, VecDeque};
 /// How many of the last events a failing run shows.
 const TRACE_MAX: usize = 60;
 
+/// After so many events everybody asks how long they will wait.
+const FORECAST_EVERY: u64 = 1_000;
+
 /// A random run.
 pub(crate) struct Life {
     pub(crate) seed: u64,
@@ -120,6 +123,17 @@ impl Life {
         self.announce(format!("{event:?}"));
         let actions = self.world.tell(event);
         self.note(actions);
+        if self.events.is_multiple_of(FORECAST_EVERY) {
+            self.look_ahead();
+        }
+    }
+
+    /// Whatever state the core is in, somebody may ask it how long they will wait.
+    fn look_ahead(&mut self) {
+        self.announce("how long will they wait?".to_owned());
+        for &id in self.world.tenants.keys() {
+            self.world.core.forecast(id, self.world.now);
+        }
     }
 
     /// What is about to happen: written down before, in case the core does not survive it.

@@ -16,6 +16,7 @@ pub(crate) mod happenings;
 pub(crate) mod life;
 pub(crate) mod matrix;
 pub(crate) mod nonsense;
+pub(crate) mod normal;
 pub(crate) mod promises;
 pub(crate) mod random;
 pub(crate) mod rules;
@@ -49,6 +50,8 @@ pub(crate) struct World {
     pub(crate) upset_at: Time,
     /// Turns of others that somebody who wants one may see go by.
     pub(crate) patience_max: u32,
+    /// How often time may pass for somebody who wants a turn.
+    pub(crate) ticks_max: u32,
     pub(crate) broken: Vec<Broken>,
 }
 
@@ -69,6 +72,7 @@ impl World {
             to_refuse: None,
             upset_at: Time::ZERO,
             patience_max: u32::MAX,
+            ticks_max: u32::MAX,
             broken: Vec::new(),
         }
     }
@@ -76,6 +80,9 @@ impl World {
     /// Something happens: first in the world, then the core hears of it, then its actions begin.
     pub(crate) fn tell(&mut self, event: Event) -> Vec<Action> {
         self.notice_kept_hints();
+        if event == Event::Tick {
+            self.count_ticks();
+        }
         self.happen(&event);
         let tick = event == Event::Tick;
         let answers = self.answers_due(&event);

@@ -19,7 +19,7 @@ impl Life {
         let owned = Owned { tenant, handle: HandleId(NOBODY) };
         let request = RequestId(NOBODY);
         let event = match self.chance.below(20) {
-            0 => Event::Claimed { owned, request },
+            0 => Event::Claimed { owned, request, bytes: Bytes::from_gib(1) },
             1 => Event::Adopted { owned, movable: true },
             2 => Event::Pinned { owned, pinned: true },
             3 => Event::Copied { owned, clean: true },

@@ -3,7 +3,7 @@
 use super::World;
 use super::rules::Rule;
 use super::truth::{Stage, Tenant};
-use sched::{Action, Event, GpuId, Span, TenantId, TicketId, Time};
+use sched::{Action, Bytes, Event, GpuId, Span, TenantId, TicketId, Time};
 use std::collections::BTreeSet;
 
 /// What has to be answered in the very step that asks.
@@ -93,9 +93,15 @@ impl World {
             if t.patience > self.patience_max {
                 wrong.push((Rule::Wait, format!("tenant {id} waited for {} turns of others", t.patience)));
             }
+            if t.ticks > self.ticks_max {
+                wrong.push((Rule::Wait, format!("tenant {id} waited while time passed {} times", t.ticks)));
+            }
         }
         let calm = self.calm();
-        for &gpu in self.gpus.keys() {
+        for (&gpu, there) in &self.gpus {
+            if there.still > self.ticks_max {
+                wrong.push((Rule::Wait, format!("on GPU {gpu} everybody waits for everybody's memory")));
+            }
             let on_it = |id: &TenantId| self.tenants.get(id).is_some_and(|t| t.gpu == gpu);
             let gripping = self.ops.values().filter_map(|op| op.grips()).any(|id| on_it(&id));
             // A gang counts as one.
@@ -127,21 +133,62 @@ impl World {
         let Some(t) = self.tenants.get_mut(&tenant) else { return };
         t.in_turn = true;
         t.turns += 1;
-        t.patience = 0;
+        (t.patience, t.ticks) = (0, 0);
         let gpu = t.gpu;
-        let waits = |world: &Self, t: &Tenant| {
-            t.lives()
-                && t.gpu == gpu
-                && t.stage == Stage::Context
-                && t.wants
-                && !t.in_turn
-                && !world.paused(t)
-        };
-        let waiting: Vec<TenantId> =
-            self.tenants.iter().filter(|(_, t)| waits(self, t)).map(|(&id, _)| id).collect();
-        for id in waiting {
-            self.tenants.entry(id).and_modify(|t| t.patience += 1);
+        for id in self.waiting() {
+            self.tenants.entry(id).and_modify(|t| t.patience += u32::from(t.gpu == gpu));
         }
+    }
+
+    /// Everybody who wants a turn and has none, nor runs without one, and could have one.
+    pub(crate) fn waiting(&self) -> Vec<TenantId> {
+        let waits = |t: &Tenant| t.wants && t.stage == Stage::Context && !t.may_run() && !self.paused(t);
+        self.living().filter(|(id, t)| waits(t) && self.could_run(*id, t)).map(|(id, _)| id).collect()
+    }
+
+    /// Is there room for one, with its fellows, beside what nobody can move: others outside of rota, contexts, and what
+    /// latency-critical tenants with work have?
+    fn could_run(&self, id: TenantId, t: &Tenant) -> bool {
+        let Some(gpu) = self.gpus.get(&t.gpu) else { return false };
+        let fellows = self.fellows(id);
+        let company = |other: TenantId| other == id || fellows.contains(&other);
+        let on_it = || self.tenants.iter().filter(|(_, other)| other.gpu == t.gpu);
+        let needed = |(&other, there): (&TenantId, &Tenant)| match there.lives() && there.admitted() {
+            true if company(other) || there.wants && self.critical(other) => there.all(),
+            true => there.residue,
+            false => there.device(),
+        };
+        on_it().map(needed).sum::<Bytes>() + gpu.spec.reserve + gpu.unmanaged + self.settings.headroom
+            <= gpu.spec.capacity
+    }
+
+    /// Time has passed for those who wait, and not for the others.
+    pub(crate) fn count_ticks(&mut self) {
+        let waiting = self.waiting();
+        for (id, t) in &mut self.tenants {
+            let waits = waiting.contains(id);
+            t.ticks = if waits { t.ticks + 1 } else { 0 };
+            t.patience = if waits { t.patience } else { 0 };
+        }
+        for gpu in self.gpus.keys().copied().collect::<Vec<_>>() {
+            let still = self.stands_still(gpu);
+            self.gpus.entry(gpu).and_modify(|gpu| gpu.still = if still { gpu.still + 1 } else { 0 });
+        }
+    }
+
+    /// Does everybody who has memory on a GPU wait for more, and nothing is under way that could free any?
+    fn stands_still(&self, gpu: GpuId) -> bool {
+        let on_it = || self.tenants.values().filter(|t| t.gpu == gpu);
+        let waits = |t: &Tenant| t.lives() && (t.all() <= t.residue || t.starves() && !self.paused(t));
+        let busy = self
+            .ops
+            .values()
+            .flat_map(|op| op.concerns())
+            .any(|id| self.tenants.get(&id).is_some_and(|t| t.gpu == gpu));
+        !busy
+            && self.gpus[&gpu].unmanaged == Bytes::ZERO
+            && on_it().all(waits)
+            && on_it().any(|t| t.starves() && t.all() > t.residue)
     }
 
     pub(crate) fn turn_ends(&mut self, tenant: TenantId) {

@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Gpu {
     pub(crate) spec: GpuSpec,
     pub(crate) unmanaged: Bytes,
+    /// How often time has passed while everybody there waited for everybody else's memory.
+    pub(crate) still: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -90,6 +92,8 @@ pub(crate) struct Tenant {
     pub(crate) hinted: Option<Hinted>,
     /// Turns of others since it wanted one.
     pub(crate) patience: u32,
+    /// How often time has passed since.
+    pub(crate) ticks: u32,
     pub(crate) turns: u64,
     pub(crate) thaws: u64,
     /// Counts up handles and requests.
@@ -177,6 +181,7 @@ impl Tenant {
             ending: false,
             hinted: None,
             patience: 0,
+            ticks: 0,
             turns: 0,
             thaws: 0,
             next: 1,
@@ -202,6 +207,16 @@ impl Tenant {
 
     pub(crate) fn in_place(&self, place: Place) -> Bytes {
         self.handles.values().filter(|handle| handle.place == place).map(|handle| handle.bytes).sum()
+    }
+
+    /// It has memory, and can do nothing before it gets more.
+    pub(crate) fn starves(&self) -> bool {
+        self.stage == Stage::Context && !self.wants && !self.asks.is_empty() && self.grants.is_empty()
+    }
+
+    /// It does not answer.
+    pub(crate) fn torn(&self) -> bool {
+        self.in_place(Place::Unsettled) + self.in_place(Place::Returning) > Bytes::ZERO
     }
 
     /// Handles in the arena only.

@@ -38,12 +38,10 @@ pub(super) fn unmap(session: &Session, handles: &[HandleId]) -> Result<(), Ended
 fn unmap_one(session: &Session, handle: HandleId) -> Result<(), Refused> {
     let mut table = session.table();
     // Freed by the program: the daemon is about to hear so.
-    let Some(allocation) = table.get_mut(handle) else { return Ok(()) };
-    let Some(physical) = allocation.physical else { return Ok(()) };
-    physical::within(session.driver, allocation.context, || {
-        physical::send_away(session.driver, allocation, physical)
-    })?;
-    allocation.physical = None;
+    let Some((context, part)) = table.part_mut(handle) else { return Ok(()) };
+    let Some(physical) = part.physical else { return Ok(()) };
+    physical::within(session.driver, context, || physical::send_away(session.driver, part, physical))?;
+    part.physical = None;
     Ok(())
 }
 
@@ -71,23 +69,23 @@ pub(super) fn create(session: &Session, handles: &[HandleId]) -> Result<(), Ende
 fn create_one(session: &Session, handle: HandleId) -> Result<OwnedFd, Refused> {
     let driver = session.driver;
     let mut table = session.table();
-    let Some(allocation) = table.get_mut(handle) else {
+    let Some((context, part)) = table.part_mut(handle) else {
         // Not an error of the driver: the program freed it meanwhile, and the daemon is about to hear so.
         return Err(Refused { call: "freed", code: cuda::CUresult::SUCCESS });
     };
-    physical::within(driver, allocation.context, || {
+    physical::within(driver, context, || {
         // What is there already is only exported again.
-        if let Some(physical) = allocation.physical {
+        if let Some(physical) = part.physical {
             return physical::export(driver, physical);
         }
-        let physical = physical::bring(driver, allocation)?;
+        let physical = physical::bring(driver, part)?;
         match physical::export(driver, physical) {
             Ok(file) => {
-                allocation.physical = Some(physical);
+                part.physical = Some(physical);
                 Ok(file)
             }
             Err(refused) => {
-                let _ = physical::send_away(driver, allocation, physical);
+                let _ = physical::send_away(driver, part, physical);
                 Err(refused)
             }
         }

@@ -3,6 +3,9 @@
 //! A report with the page's generation says: these are all channels that can run, freeze them and nothing of this program
 //! runs. The daemon then moves memory, so a report may say that only where it is true. One that leaves something out
 //! keeps the generation of the last complete one; while the page is ahead of that, the daemon does not freeze.
+//!
+//! Groups that are not scheduled yet are left out: they cannot run. And the driver does not bear it: a channel that is
+//! frozen and thawed before its group was ever scheduled may never run at all (H200, driver 580).
 
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
@@ -96,11 +99,11 @@ impl Reported {
             again: Again::No,
         };
         let mut reachable = Vec::with_capacity(seen.groups.len());
-        for group in seen.groups {
+        for group in seen.groups.into_iter().filter(|group| group.scheduled) {
             match group.subdevice {
                 Some(subdevice) => reachable.push((subdevice, group)),
                 // It may run, and nobody can freeze it.
-                None if group.scheduled && !group.channels.is_empty() => report.complete = false,
+                None if !group.channels.is_empty() => report.complete = false,
                 None => {}
             }
         }

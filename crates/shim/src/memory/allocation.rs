@@ -4,7 +4,7 @@ use cuda::types::{CUcontext, CUdevice, CUdeviceptr};
 use cuda::{CUresult, Driver};
 use wire::ToDaemon;
 
-use super::table::{Allocation, mapped_bytes};
+use super::table::{Allocation, Part, mapped_bytes, part_sizes};
 use super::{native, physical};
 use crate::grants::Answer;
 use crate::guard::guarded;
@@ -83,29 +83,14 @@ fn allocate(session: &Session, asked_bytes: u64) -> Option<Result<u64, CUresult>
         Answer::Ended => return None,
     }
     let made = physical::reserve(driver, bytes).and_then(|address| {
-        let mut allocation = Allocation {
-            handle: session.new_handle(),
-            address,
-            asked_bytes,
-            bytes,
-            physical: None,
-            grant: Some(grant),
-            context,
-            device,
-        };
-        match physical::bring(driver, &allocation) {
-            Ok(physical) => allocation.physical = Some(physical),
-            Err(refused) => {
-                let _ = physical::unreserve(driver, address, bytes);
-                return Err(refused);
-            }
-        }
-        Ok(allocation)
+        let parts = make_parts(session, device, address, bytes);
+        parts.map(|parts| Allocation { address, asked_bytes, bytes, context, device, grant, parts })
     });
     let result = match made {
         Ok(allocation) => {
+            let address = allocation.address;
             session.table().insert(allocation);
-            Ok(allocation.address)
+            Ok(address)
         }
         Err(refused) => {
             session.say(ToDaemon::Returned { grant });
@@ -114,6 +99,48 @@ fn allocate(session: &Session, asked_bytes: u64) -> Option<Result<u64, CUresult>
     };
     session.wake_agent();
     Some(result)
+}
+
+/// Makes the memory under a range that was reserved for it. On failure nothing is left, nor the range.
+fn make_parts(
+    session: &Session,
+    device: CUdevice,
+    start: u64,
+    bytes: u64,
+) -> Result<Vec<Part>, physical::Refused> {
+    let driver = session.driver;
+    let mut parts = Vec::new();
+    let mut address = start;
+    for size in part_sizes(bytes) {
+        let mut part = Part {
+            handle: session.new_handle(),
+            address,
+            bytes: size,
+            device,
+            physical: None,
+            exported: false,
+        };
+        match physical::bring(driver, &part) {
+            Ok(physical) => part.physical = Some(physical),
+            Err(refused) => {
+                unmake(driver, start, bytes, &parts);
+                return Err(refused);
+            }
+        }
+        address += size;
+        parts.push(part);
+    }
+    Ok(parts)
+}
+
+/// Lets the memory under a range go, and the range. A driver that refuses has lost the context, and with it the memory.
+fn unmake(driver: &Driver, start: u64, bytes: u64, parts: &[Part]) {
+    for part in parts {
+        if let Some(physical) = part.physical {
+            let _ = physical::send_away(driver, part, physical);
+        }
+    }
+    let _ = physical::unreserve(driver, start, bytes);
 }
 
 /// Frees what starts at an address; None if that is not rota's.
@@ -133,18 +160,15 @@ fn free(session: &Session, address: u64) -> Option<CUresult> {
 /// Takes an allocation out of the table, frees its memory and address, and has the daemon told. The device must be done
 /// with it. None if it is not there.
 pub(super) fn release(session: &Session, address: u64) -> Option<()> {
-    let driver = session.driver;
     let mut table = session.table();
     let allocation = table.remove(address)?;
-    // A driver that refuses has lost the context, and with it the memory: the table lets go either way.
-    if let Some(physical) = allocation.physical {
-        let _ = physical::send_away(driver, &allocation, physical);
-    }
-    let _ = physical::unreserve(driver, address, allocation.bytes);
+    unmake(session.driver, address, allocation.bytes, &allocation.parts);
     // Before the table is let go, so that messages have its order.
-    match allocation.grant {
-        Some(grant) => session.say(ToDaemon::Returned { grant }),
-        None => session.say_freed(allocation.handle),
+    for part in allocation.parts.iter().filter(|part| part.exported) {
+        session.say_freed(part.handle);
+    }
+    if allocation.parts.iter().any(|part| !part.exported) {
+        session.say(ToDaemon::Returned { grant: allocation.grant });
     }
     session.open_gate_if_whole(&table);
     drop(table);

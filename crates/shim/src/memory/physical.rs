@@ -8,7 +8,7 @@ use cuda::types::{
 };
 use cuda::{CUresult, Driver};
 
-use super::table::Allocation;
+use super::table::Part;
 
 /// A call that the driver refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,17 +38,14 @@ pub(crate) fn unreserve(driver: &Driver, address: u64, bytes: u64) -> Result<(),
     check("cuMemAddressFree", unsafe { (driver.cuMemAddressFree)(CUdeviceptr(address), bytes as usize) })
 }
 
-/// Makes memory for an allocation and maps it at its address. On failure nothing is left.
-pub(crate) fn bring(
-    driver: &Driver,
-    allocation: &Allocation,
-) -> Result<CUmemGenericAllocationHandle, Refused> {
-    let bytes = allocation.bytes as usize;
-    let address = CUdeviceptr(allocation.address);
+/// Makes memory for a part and maps it at its address. On failure nothing is left.
+pub(crate) fn bring(driver: &Driver, part: &Part) -> Result<CUmemGenericAllocationHandle, Refused> {
+    let bytes = part.bytes as usize;
+    let address = CUdeviceptr(part.address);
     // Not for RDMA: other devices register memory at the kernel's driver, past this library, and would go on using what
     // has been moved.
     let wanted =
-        CUmemAllocationProp::on_device(allocation.device, CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR);
+        CUmemAllocationProp::on_device(part.device, CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR);
     let mut physical = CUmemGenericAllocationHandle(0);
     // SAFETY: the driver writes one handle and reads the properties.
     check("cuMemCreate", unsafe { (driver.cuMemCreate)(&mut physical, bytes, &wanted, 0) })?;
@@ -63,21 +60,21 @@ pub(crate) fn bring(
     // SAFETY: mapped above with this size; the driver reads one description.
     let allowed = check("cuMemSetAccess", unsafe { (driver.cuMemSetAccess)(address, bytes, &access, 1) });
     if let Err(refused) = allowed {
-        let _ = send_away(driver, allocation, physical);
+        let _ = send_away(driver, part, physical);
         return Err(refused);
     }
     Ok(physical)
 }
 
-/// Unmaps an allocation and lets its memory go; its address stays reserved. If unmapping fails, nothing has changed.
+/// Unmaps a part and lets its memory go; its address stays reserved. If unmapping fails, nothing has changed.
 pub(crate) fn send_away(
     driver: &Driver,
-    allocation: &Allocation,
+    part: &Part,
     physical: CUmemGenericAllocationHandle,
 ) -> Result<(), Refused> {
-    let address = CUdeviceptr(allocation.address);
+    let address = CUdeviceptr(part.address);
     // SAFETY: mapped at this address with this size. The program is frozen, or has freed it.
-    check("cuMemUnmap", unsafe { (driver.cuMemUnmap)(address, allocation.bytes as usize) })?;
+    check("cuMemUnmap", unsafe { (driver.cuMemUnmap)(address, part.bytes as usize) })?;
     // SAFETY: the handle is used nowhere from here on. Unmapped memory that the driver would not release is lost, and
     // there is nothing left to undo.
     let _ = unsafe { (driver.cuMemRelease)(physical) };

@@ -162,15 +162,23 @@ fn tenant_free(total: u64, own: u64) -> u64 {
     total.saturating_sub(own).saturating_sub(CONTEXT_BYTES)
 }
 
-fn around(address: CUdeviceptr) -> Option<Allocation> {
-    session::current()?.table().around(address.0).copied()
+/// An allocation as the program knows it.
+struct Known {
+    address: u64,
+    asked_bytes: u64,
+}
+
+fn around(address: CUdeviceptr) -> Option<Known> {
+    let table = session::current()?.table();
+    let &Allocation { address, asked_bytes, .. } = table.around(address.0)?;
+    Some(Known { address, asked_bytes })
 }
 
 /// Puts the size that was asked for in place of the mapping's.
 ///
 /// # Safety
 /// `data` is where the driver has written the attribute.
-unsafe fn correct(found: &Allocation, attribute: CUpointer_attribute, data: *mut c_void) {
+unsafe fn correct(found: &Known, attribute: CUpointer_attribute, data: *mut c_void) {
     match attribute {
         // SAFETY: as this function's own contract; the attribute is an address.
         CUpointer_attribute::RANGE_START_ADDR => unsafe {

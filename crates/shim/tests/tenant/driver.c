@@ -161,6 +161,9 @@ int cuMemCreate(uint64_t *handle, size_t bytes, const void *wanted, unsigned lon
     (void)flags;
     const char *most = getenv("FAKE_CREATE_BYTES_MAX");
     if (most && bytes > strtoull(most, NULL, 0)) return OUT_OF_MEMORY;
+    const char *times = getenv("FAKE_CREATES_MAX");
+    static unsigned long long created;
+    if (times && ++created > strtoull(times, NULL, 0)) return OUT_OF_MEMORY;
     if (((const unsigned char *)wanted)[25] != 0) return INVALID_VALUE; // For RDMA: whoever registers it would not notice that it moves.
     int file = memfd_create("device", MFD_CLOEXEC);
     if (file < 0 || ftruncate(file, (off_t)bytes)) return OUT_OF_MEMORY;

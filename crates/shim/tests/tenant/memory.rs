@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::bench::*;
-use wire::{BLOCK_BYTES, FromDaemon, HandleId, ToDaemon};
+use wire::{BLOCK_BYTES, FromDaemon, HANDLE_BYTES_MAX, HandleId, ToDaemon};
 
 #[test]
 fn memory_leaves_and_comes_back_under_the_same_address() {
@@ -42,6 +42,63 @@ fn memory_leaves_and_comes_back_under_the_same_address() {
     assert!(bench.agent_started(), "outside of captures");
     assert!(program.end().success());
     assert_eq!(bench.stderr(), "");
+}
+
+#[test]
+fn a_large_allocation_moves_in_parts() {
+    const ASKED: u64 = 2 * HANDLE_BYTES_MAX + 1;
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[]);
+    program.enter();
+    program.tell(&format!("alloc {ASKED:x}"));
+    let wanted = daemon.grant(ASKED);
+    let address = program.allocated();
+    let parts: Vec<_> = (0..3)
+        .map(|_| {
+            let (message, files) = daemon.next();
+            let ToDaemon::Allocated { grant, handle } = message else { panic!("{message:?}") };
+            assert_eq!((grant, files.len()), (wanted, 1));
+            handle
+        })
+        .collect();
+    assert_eq!(parts.iter().map(|part| part.bytes).sum::<u64>(), ASKED.next_multiple_of(BLOCK_BYTES));
+    assert!(parts.iter().all(|part| part.bytes <= HANDLE_BYTES_MAX));
+    assert_eq!(program.ask(&format!("range {:x}", address + ASKED - 1)), format!("0 {address:x} {ASKED:x}"));
+
+    // The middle one goes and comes back; its neighbours stay as they are.
+    let middle = address + parts[0].bytes;
+    let end = middle + parts[1].bytes;
+    for (place, value) in [(middle - 8, 0xa), (middle, 0xb), (end - 8, 0xc), (end, 0xd)] {
+        program.ask(&format!("write {place:x} {value:x}"));
+    }
+    daemon.send(FromDaemon::Unmap { handles: vec![parts[1].handle] });
+    assert_eq!(daemon.next().0, ToDaemon::Unmapped { handles: vec![parts[1].handle] });
+    assert_eq!(program.ask(&format!("read {:x}", middle - 8)), "a");
+    assert_eq!(program.ask(&format!("read {end:x}")), "d");
+    daemon.send(FromDaemon::Create { handles: vec![parts[1].handle] });
+    let (message, files) = daemon.next();
+    assert_eq!(message, ToDaemon::Created { handles: vec![parts[1].handle] });
+    rustix::io::pwrite(&files[0], &0x5678u64.to_le_bytes(), 0).unwrap();
+    assert_eq!(program.ask(&format!("read {middle:x}")), "5678");
+
+    assert_eq!(program.ask(&format!("free {address:x}")), "0");
+    let handles = parts.iter().map(|part| part.handle).collect();
+    assert_eq!(daemon.next().0, ToDaemon::Freed { handles });
+    assert_eq!(bench.log().iter().filter(|line| *line == "release").count(), 4);
+    assert_eq!(bench.log().iter().filter(|line| *line == "address free").count(), 1);
+}
+
+#[test]
+fn of_an_allocation_that_fails_midway_nothing_is_left() {
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[("FAKE_CREATES_MAX", "2")]);
+    program.enter();
+    program.tell(&format!("alloc {:x}", 3 * HANDLE_BYTES_MAX));
+    let grant = daemon.grant(3 * HANDLE_BYTES_MAX);
+    assert_eq!(daemon.next().0, ToDaemon::Returned { grant });
+    assert_eq!(program.answer(), "2 0");
+    let count = |what: &str| bench.log().iter().filter(|line| *line == what).count();
+    assert_eq!((count("create"), count("release"), count("address free")), (2, 2, 1));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::Seat;
 use crate::record::{Fate, Record, Stretch, What};
-use crate::workload;
+use crate::{tally, workload};
 use sched::{Class, Span, TenantId, Time};
 
 /// The books of one run.
@@ -40,7 +40,9 @@ impl Books {
                 gap_max: Span::ZERO,
                 wait_max: Span::ZERO,
                 best_effort: seat.terms.terms.class == Class::BestEffort,
-                weight: seat.terms.terms.weight,
+                wanted: Span::ZERO,
+                ran: Span::ZERO,
+                ran_beside: Span::ZERO,
             });
             open.push(Open {
                 gpu: seat.gpu,
@@ -147,6 +149,7 @@ impl Books {
         let ends = self.record.stretches.iter().map(|stretch| stretch.end);
         self.record.makespan = last.max(ends.max().unwrap_or_default()).min(limit).since(Time::ZERO);
         self.record.stretches.sort_by_key(|stretch| stretch.begin);
+        tally::add_up(&mut self.record);
         self.record
     }
 

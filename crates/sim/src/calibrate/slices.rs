@@ -33,16 +33,11 @@ pub(super) fn lines(physics: &Physics) -> Vec<Line> {
     }
     for (slices, measured) in UNEQUAL_MEASURED {
         let seen = shared(physics, slices);
-        let row = slices.iter().map(u64::to_string).collect::<Vec<_>>().join(":");
+        let all = slices.iter().map(u64::to_string).collect::<Vec<_>>().join(":");
         let last = *seen.rates.last().expect("at least two programs share");
-        for (rate, &measured) in seen.rates.iter().zip(measured) {
-            lines.push(Line::new(
-                UNEQUAL,
-                row.clone(),
-                "kernels, to those of the last",
-                measured,
-                rate / last,
-            ));
+        for ((rate, &measured), slice) in seen.rates.iter().zip(measured).zip(slices) {
+            let row = format!("{all} us, that of {slice} us");
+            lines.push(Line::new(UNEQUAL, row, "kernels, to those of the last", measured, rate / last));
         }
     }
     lines

@@ -78,7 +78,9 @@ impl Engine<'_> {
             gap_max: Span::ZERO,
             wait_max: Span::ZERO,
             best_effort: spec.terms.class == sched::Class::BestEffort,
-            weight: spec.terms.weight,
+            wanted: Span::ZERO,
+            ran: Span::ZERO,
+            ran_beside: Span::ZERO,
         });
         index
     }
@@ -186,11 +188,11 @@ impl Engine<'_> {
     pub(super) fn ends(&mut self, tenant: usize, well: bool) {
         let now = self.now;
         self.count_work(tenant);
-        let it = &mut self.tenants[tenant];
-        if !it.is_alive() {
+        if !self.tenants[tenant].is_alive() {
             return;
         }
-        let waited = it.waits_since.take().map(|since| now.since(since));
+        self.waits_end(tenant);
+        let it = &mut self.tenants[tenant];
         let (gpu, job) = (it.gpu, it.job);
         it.life = Life::Gone;
         it.wants = false;
@@ -198,9 +200,6 @@ impl Engine<'_> {
         // Its channels stay until it is buried, with nothing on them.
         if let Some(group) = it.group {
             self.gpus[gpu].device.remove(now, group);
-        }
-        if let Some(waited) = waited {
-            self.waited(tenant, waited);
         }
         self.note(tenant);
         self.record.tenants[tenant].ended = Some(now);

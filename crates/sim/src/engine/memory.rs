@@ -52,7 +52,7 @@ impl Engine<'_> {
         it.handles.insert(handle, held);
         self.take(gpu, bytes, "a handle");
         let owned = Owned { tenant: self.id(tenant), handle };
-        self.tell(Event::Claimed { owned, request });
+        self.tell(Event::Claimed { owned, request, bytes });
         self.queue.push(self.now + CLAIM, Happening::Adopts(owned));
         // The program goes on: it does not wait for the mover.
         if self.tenants[tenant].life == Life::Loading {

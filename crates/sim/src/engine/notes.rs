@@ -4,7 +4,7 @@ use sched::Span;
 
 use super::tenant::Life;
 use super::{Engine, Tenant};
-use crate::record::{Record, Stretch, What};
+use crate::record::{Foretold, Record, Stretch, What};
 
 /// Stretches that are kept: enough for a picture.
 const STRETCHES_MAX: usize = 2_000_000;
@@ -12,14 +12,18 @@ const STRETCHES_MAX: usize = 2_000_000;
 impl Engine<'_> {
     /// Notes what a tenant does now, if that is new.
     pub(super) fn note(&mut self, tenant: usize) {
+        self.notes(tenant, what(&self.tenants[tenant]));
+    }
+
+    fn notes(&mut self, tenant: usize, what: Option<What>) {
         let (id, now) = (self.id(tenant), self.now);
         let it = &mut self.tenants[tenant];
-        let what = what(it);
         if it.what.map(|(before, _)| before) == what {
             return;
         }
         let gpu = super::gpu_id(it.gpu).0;
         let before = std::mem::replace(&mut it.what, what.map(|what| (what, now)));
+        self.tally.change(&mut self.record, tenant, gpu, before, what, now);
         if let Some((what, begin)) = before
             && begin < now
             && self.record.stretches.len() < STRETCHES_MAX
@@ -44,7 +48,7 @@ impl Engine<'_> {
 
     /// A tenant is on the GPU.
     pub(super) fn turn_began(&mut self, tenant: usize) {
-        let now = self.now;
+        let (id, now) = (self.id(tenant), self.now);
         let it = &mut self.tenants[tenant];
         it.runs_since = Some(now);
         if let Some(since) = it.waits_since.take() {
@@ -55,9 +59,7 @@ impl Engine<'_> {
                 let fate = &mut self.record.tenants[tenant];
                 fate.gap_max = fate.gap_max.max(span);
             }
-            if let Some(forecast) = forecast {
-                self.record.forecasts.push((forecast, span));
-            }
+            self.record.forecasts.push(Foretold { tenant: id, begin: since, said: forecast, was: span });
         }
         self.tenants[tenant].had_turns = true;
         self.schedule_measure(tenant);
@@ -84,7 +86,8 @@ impl Engine<'_> {
     /// How long will those wait who began to in this step?
     pub(super) fn ask_for_forecasts(&mut self) {
         while let Some(tenant) = self.began_to_wait.pop() {
-            if self.tenants[tenant].waits_since == Some(self.now) {
+            // Whoever only listens to what the core is told has no use for what it says.
+            if self.tenants[tenant].waits_since == Some(self.now) && self.heard.is_none() {
                 self.tenants[tenant].forecast = self.core.forecast(self.id(tenant), self.now);
             }
         }
@@ -114,22 +117,29 @@ impl Engine<'_> {
         }
     }
 
+    /// Whatever a tenant waits for, it waits no longer: it ends, or time does.
+    pub(super) fn waits_end(&mut self, tenant: usize) {
+        let it = &mut self.tenants[tenant];
+        let at_door = (it.life == Life::Outside).then_some(self.record.tenants[tenant].arrived);
+        let for_memory = it.asked.values().map(|&(_, since)| since);
+        let since = it.waits_since.take().into_iter().chain(at_door).chain(for_memory).min();
+        if let Some(since) = since {
+            self.waited(tenant, self.now.since(since));
+        }
+    }
+
     /// Everything is over, or time is.
     pub(super) fn finish(mut self) -> Record {
         for tenant in 0..self.tenants.len() {
             self.count_work(tenant);
-            if let Some(since) = self.tenants[tenant].waits_since {
-                let span = self.now.since(since);
-                self.waited(tenant, span);
-                if self.tenants[tenant].had_turns {
-                    let fate = &mut self.record.tenants[tenant];
-                    fate.gap_max = fate.gap_max.max(span);
-                }
+            if let Some(since) = self.tenants[tenant].waits_since.filter(|_| self.tenants[tenant].had_turns) {
+                let fate = &mut self.record.tenants[tenant];
+                fate.gap_max = fate.gap_max.max(self.now.since(since));
             }
-            if let Some((what, begin)) = self.tenants[tenant].what.filter(|(_, begin)| *begin < self.now) {
-                let (id, gpu) = (self.id(tenant), super::gpu_id(self.tenants[tenant].gpu).0);
-                self.record.stretches.push(Stretch { tenant: id, gpu, what, begin, end: self.now });
+            if self.tenants[tenant].is_alive() {
+                self.waits_end(tenant);
             }
+            self.notes(tenant, None);
         }
         for truth in &self.gpus {
             if let Some(since) = truth.stands_since {

@@ -181,6 +181,74 @@ fn faults_are_survived() {
     }
 }
 
+/// With no arena nothing can make room for the second one, and it waits for its memory to the end.
+#[test]
+fn a_wait_that_never_ends_counts_up_to_the_end() {
+    let mut jobs = vec![job("a", 10, Work::Steps { busy: Span(1), pause: Span::from_secs(1), count: 0 })];
+    jobs.push(job("b", 10, steady(1)));
+    for job in &mut jobs {
+        job.terms.when_full = sched::WhenFull::Wait;
+    }
+    let mut scenario = Scenario { arena: Bytes::ZERO, limit: Span::from_secs(60), ..scenario(16, jobs) };
+    let record = run(&scenario);
+    assert!(!record.finished);
+    let waited = record.tenants.iter().map(|fate| seconds(fate.wait_max)).fold(0.0, f64::max);
+    assert!(waited > 59.0, "{waited}");
+    // And one that its death ends, up to that.
+    scenario.jobs[1].dies = Some(Span::from_secs(30));
+    let record = run(&scenario);
+    let waited = seconds(record.tenants[1].wait_max);
+    assert!((29.0..31.0).contains(&waited), "{waited}");
+}
+
+#[test]
+fn a_wait_at_the_door_that_never_ends_counts_too() {
+    let mut scenario =
+        scenario(16, vec![job("a", 1, Work::Steps { busy: Span(1), pause: Span::from_secs(1), count: 0 })]);
+    scenario.jobs.push(job("b", 1, steady(1)));
+    (scenario.settings.tenants_max, scenario.limit) = (1, Span::from_secs(60));
+    let waited = run(&scenario).tenants.iter().map(|fate| seconds(fate.wait_max)).fold(0.0, f64::max);
+    assert!(waited > 59.0, "{waited}");
+}
+
+/// Where all GPUs are full, whoever comes waits for a place. Only what never fits is refused.
+#[test]
+fn whoever_finds_no_place_waits_for_one() {
+    let jobs = (0..5).map(|_| Job { gpus: Vec::new(), ..job("a", 1, steady(10)) }).collect();
+    let mut scenario = scenario(16, jobs);
+    scenario.gpus.push(gpu(16));
+    scenario.settings.tenants_max = 1;
+    let record = run(&scenario);
+    assert!(record.finished, "{:?}", record.tenants);
+    assert!((30.0..32.0).contains(&seconds(record.makespan)), "two, two and one: {}", record.makespan);
+    scenario.jobs[4].memory.bytes = Bytes::from_gib(16);
+    let record = run(&scenario);
+    assert!(!record.finished);
+    assert_eq!(record.tenants.iter().filter(|fate| fate.work == Span::ZERO).count(), 1);
+}
+
+/// The list of stretches is bounded, so what it holds must not matter to the figures.
+#[test]
+fn figures_are_not_made_of_stretches() {
+    let work = Work::Requests {
+        per_second: 100.0,
+        poisson: false,
+        service: Span::from_micros(66),
+        count: 500,
+        hints: None,
+    };
+    let mut jobs = vec![job("serve", 1, work), job("a", 1, steady(2)), job("b", 1, steady(2))];
+    jobs[0].terms.class = Class::LatencyCritical;
+    let scenario = scenario(16, jobs);
+    let mut record = run(&scenario);
+    let row = crate::report::Row::of("rota", &scenario, &record);
+    let ratio = row.be_throughput_ratio.unwrap();
+    assert!((0.8..1.0).contains(&ratio), "{ratio}");
+    assert!(row.jain.unwrap() > 0.9);
+    record.stretches.clear();
+    assert_eq!(crate::report::Row::of("rota", &scenario, &record), row);
+}
+
 #[test]
 #[should_panic(expected = "seed 1, at 0 ns")]
 fn a_core_that_asks_for_the_impossible_is_caught() {

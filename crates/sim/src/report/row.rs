@@ -1,10 +1,10 @@
 //! The figures of one run.
 
-use crate::record::{Fate, Record, What};
+use crate::record::{Fate, Foretold, Record};
 use crate::scenario::Scenario;
-use sched::{Class, Span, TenantId, Time};
+use sched::{Class, Span};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The figures of one run. What does not apply is absent; the names are those of the JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -32,7 +32,7 @@ pub struct Row {
     pub jain: Option<f64>,
     /// Did everybody get to the end of its work, or to the death that the scenario has for it?
     pub finished: bool,
-    /// How far forecasts of waiting were off, as a share of the wait: half of them by no more.
+    /// How far what was said of waits for a turn when they began was off, as a share of the wait: half of them by no more.
     pub forecast_error_ratio_p50: Option<f64>,
     /// Did the GPU only switch, with nobody getting on?
     pub livelock: bool,
@@ -107,77 +107,46 @@ fn percentile<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
-/// Forecasts of waits that turned out to be none say nothing about their size.
-fn forecast_error(forecasts: &[(Span, Span)]) -> Option<f64> {
-    let mut errors: Vec<f64> = forecasts
-        .iter()
-        .filter(|(_, was)| *was > Span::ZERO)
-        .map(|(said, was)| said.0.abs_diff(was.0) as f64 / was.0 as f64)
-        .collect();
+/// By how much a forecast was off, as a share of the wait: half of all waits by no more. A wait of which nothing was said
+/// is off by all of it. Where nothing was said of any, as nobody could know, there is nothing to judge.
+fn forecast_error(forecasts: &[Foretold]) -> Option<f64> {
+    if forecasts.iter().all(|wait| wait.said.is_none()) {
+        return None;
+    }
+    let off = |wait: &Foretold| match wait.said {
+        Some(said) => said.0.abs_diff(wait.was.0) as f64 / wait.was.0.max(1) as f64,
+        None => 1.0,
+    };
+    let mut errors: Vec<f64> = forecasts.iter().map(off).collect();
     errors.sort_unstable_by(f64::total_cmp);
     percentile(&errors, 50)
 }
 
 fn throughput(record: &Record) -> Option<f64> {
     let (best_effort, critical): (Vec<_>, Vec<_>) = record.tenants.iter().partition(|fate| fate.best_effort);
-    if best_effort.is_empty() {
-        return None;
-    }
-    let whose: BTreeSet<TenantId> = best_effort.iter().map(|fate| fate.tenant).collect();
-    let mut by_gpu: BTreeMap<u16, Vec<(Time, Time)>> = BTreeMap::new();
-    for stretch in &record.stretches {
-        if stretch.what != What::Idle && whose.contains(&stretch.tenant) {
-            by_gpu.entry(stretch.gpu).or_default().push((stretch.begin, stretch.end));
-        }
-    }
-    by_gpu.values_mut().for_each(merge);
-    let wanted: Span = by_gpu.values().flatten().map(|(begin, end)| end.since(*begin)).sum();
-    let taken: f64 = critical.iter().map(|fate| work_within(record, fate, &by_gpu)).sum();
     let done: Span = best_effort.iter().map(|fate| fate.work).sum();
-    let room = wanted.as_secs_f64() - taken;
+    let room = record.wanted.as_secs_f64() - critical.into_iter().map(work_beside).sum::<f64>();
     (room > 0.0).then(|| done.as_secs_f64() / room)
 }
 
-/// Makes one of those that touch.
-fn merge(spans: &mut Vec<(Time, Time)>) {
-    spans.sort_unstable();
-    let mut merged: Vec<(Time, Time)> = Vec::new();
-    for &(begin, end) in spans.iter() {
-        match merged.last_mut() {
-            Some((_, until)) if *until >= begin => *until = end.max(*until),
-            _ => merged.push((begin, end)),
-        }
+/// Seconds of a latency-critical tenant's work while best-effort ones wanted to run, if its work was spread evenly over the
+/// time it ran.
+fn work_beside(fate: &Fate) -> f64 {
+    match fate.ran {
+        Span::ZERO => 0.0,
+        ran => fate.work.as_secs_f64() * fate.ran_beside.as_secs_f64() / ran.as_secs_f64(),
     }
-    *spans = merged;
-}
-
-/// Seconds of a tenant's work that fell into these times, if its work was spread evenly over the time it ran.
-fn work_within(record: &Record, fate: &Fate, times: &BTreeMap<u16, Vec<(Time, Time)>>) -> f64 {
-    let (mut ran, mut within) = (Span::ZERO, Span::ZERO);
-    for stretch in record.stretches.iter().filter(|one| one.tenant == fate.tenant && one.what == What::Ran) {
-        ran += stretch.end.since(stretch.begin);
-        let Some(times) = times.get(&stretch.gpu) else { continue };
-        let first = times.partition_point(|(_, end)| *end <= stretch.begin);
-        for (begin, end) in times[first..].iter().take_while(|(begin, _)| *begin < stretch.end) {
-            within += stretch.end.min(*end).since(stretch.begin.max(*begin));
-        }
-    }
-    if ran == Span::ZERO { 0.0 } else { fate.work.as_secs_f64() * within.as_secs_f64() / ran.as_secs_f64() }
 }
 
 /// Each job's speed while it wanted to run, over the share it should have had: user first, then job.
 fn jain(scenario: &Scenario, record: &Record) -> Option<f64> {
-    let mut wanted: BTreeMap<TenantId, Span> = BTreeMap::new();
-    for stretch in record.stretches.iter().filter(|stretch| stretch.what != What::Idle) {
-        *wanted.entry(stretch.tenant).or_default() += stretch.end.since(stretch.begin);
-    }
     let mut user_weights = BTreeMap::new();
     for job in &scenario.jobs {
         *user_weights.entry(job.terms.user).or_insert(0.0) += f64::from(job.terms.weight);
     }
     let mut speeds: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for fate in record.tenants.iter().filter(|fate| fate.best_effort) {
-        let wanted = wanted.get(&fate.tenant).copied().unwrap_or_default().as_secs_f64();
+        let wanted = fate.wanted.as_secs_f64();
         let speed = if wanted > 0.0 { fate.work.as_secs_f64() / wanted } else { 0.0 };
         speeds.entry(fate.job).or_default().push(speed);
     }
@@ -198,8 +167,10 @@ fn jain(scenario: &Scenario, record: &Record) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Stretch;
+    use crate::record::{Stretch, What};
     use crate::scenario::file;
+    use crate::tally;
+    use sched::{TenantId, Time};
 
     const TWO: &str = r#"
 about = "two"
@@ -221,13 +192,22 @@ job = [
             gap_max: Span::from_secs(gap),
             wait_max: Span::from_secs(gap + 1),
             best_effort: true,
-            weight: 1,
+            wanted: Span::ZERO,
+            ran: Span::ZERO,
+            ran_beside: Span::ZERO,
         }
     }
 
     fn stretch(id: u64, what: What, begin: u64, end: u64) -> Stretch {
         let [begin, end] = [begin, end].map(|seconds| Time(seconds * 1_000_000_000));
         Stretch { tenant: TenantId(id), gpu: 0, what, begin, end }
+    }
+
+    /// A record of tenants that did these things.
+    fn record(tenants: Vec<Fate>, stretches: Vec<Stretch>) -> Record {
+        let mut record = Record { tenants, stretches, ..Record::default() };
+        tally::add_up(&mut record);
+        record
     }
 
     fn row(record: &Record) -> Row {
@@ -257,17 +237,16 @@ job = [
 
     #[test]
     fn throughput_counts_time_in_which_anybody_wanted_to_run() {
+        let stretches = vec![
+            stretch(0, What::Ran, 0, 4),
+            stretch(1, What::Waited, 2, 6),
+            stretch(1, What::Ran, 6, 10),
+            stretch(0, What::Idle, 4, 20),
+        ];
         let record = Record {
-            tenants: vec![fate(0, 3, 2), fate(1, 4, 5)],
-            stretches: vec![
-                stretch(0, What::Ran, 0, 4),
-                stretch(1, What::Waited, 2, 6),
-                stretch(1, What::Ran, 6, 10),
-                stretch(0, What::Idle, 4, 20),
-            ],
             makespan: Span::from_secs(20),
             moving: Span::from_secs(1),
-            ..Record::default()
+            ..record(vec![fate(0, 3, 2), fate(1, 4, 5)], stretches)
         };
         let row = row(&record);
         assert_eq!(row.be_throughput_ratio, Some(0.7));
@@ -285,26 +264,21 @@ job = [
 
     #[test]
     fn what_latency_critical_tenants_used_is_not_there_for_others() {
-        let mut critical = fate(1, 2, 0);
-        critical.best_effort = false;
-        let record = Record {
-            tenants: vec![fate(0, 8, 0), critical],
-            stretches: vec![stretch(0, What::Ran, 0, 10), stretch(1, What::Ran, 6, 10)],
-            ..Record::default()
-        };
-        assert_eq!(row(&record).be_throughput_ratio, Some(1.0));
+        let tenants = || vec![fate(0, 8, 0), Fate { best_effort: false, ..fate(1, 2, 0) }];
+        let beside = record(tenants(), vec![stretch(0, What::Ran, 0, 10), stretch(1, What::Ran, 6, 10)]);
+        assert_eq!(row(&beside).be_throughput_ratio, Some(1.0));
         // What it does while nobody else is there takes nothing from anybody.
-        let record =
-            Record { stretches: vec![stretch(0, What::Ran, 0, 8), stretch(1, What::Ran, 10, 30)], ..record };
-        assert_eq!(row(&record).be_throughput_ratio, Some(1.0));
+        let after = record(tenants(), vec![stretch(0, What::Ran, 0, 8), stretch(1, What::Ran, 10, 30)]);
+        assert_eq!(row(&after).be_throughput_ratio, Some(1.0));
+        let alone = record(tenants(), vec![stretch(1, What::Ran, 0, 8)]);
+        assert_eq!(row(&alone).be_throughput_ratio, None);
     }
 
     #[test]
     fn fairness_is_measured_by_what_each_should_have_had() {
-        let record = |a, b| Record {
-            tenants: vec![fate(0, a, 0), fate(1, b, 0)],
-            stretches: vec![stretch(0, What::Ran, 0, 8), stretch(1, What::Waited, 0, 8)],
-            ..Record::default()
+        let record = |a, b| {
+            let stretches = vec![stretch(0, What::Ran, 0, 8), stretch(1, What::Waited, 0, 8)];
+            record(vec![fate(0, a, 0), fate(1, b, 0)], stretches)
         };
         assert_eq!(row(&record(6, 2)).jain, Some(1.0));
         let even = row(&record(4, 4)).jain.unwrap();
@@ -313,8 +287,15 @@ job = [
 
     #[test]
     fn forecasts_are_judged_by_the_wait_that_was() {
-        let seconds = |said, was| (Span::from_secs(said), Span::from_secs(was));
-        assert_eq!(forecast_error(&[seconds(5, 10), seconds(11, 10), seconds(40, 10)]), Some(0.5));
-        assert_eq!(forecast_error(&[seconds(5, 0)]), None);
+        let wait = |said: Option<u64>, was| Foretold {
+            tenant: TenantId(1),
+            begin: Time::ZERO,
+            said: said.map(Span::from_secs),
+            was: Span::from_secs(was),
+        };
+        assert_eq!(forecast_error(&[wait(Some(5), 10), wait(Some(11), 10), wait(Some(40), 10)]), Some(0.5));
+        assert_eq!(forecast_error(&[wait(None, 10), wait(Some(11), 10), wait(Some(40), 10)]), Some(1.0));
+        assert_eq!(forecast_error(&[wait(None, 10)]), None);
+        assert_eq!(forecast_error(&[]), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Quantities as people write them: `12GiB`, `159s`, `230us`, `12GB/s`, `5%`. A bare number is an error with a hint.
 
-use sched::{Bytes, Ratio, Span};
+use sched::Span;
 use thiserror::Error;
 
 /// What is wrong with a quantity.
@@ -119,24 +119,9 @@ impl Kind {
     }
 }
 
-/// `12GiB`.
-pub fn bytes(text: &str) -> Result<Bytes, QuantityError> {
-    BYTES.parse(text).map(Bytes)
-}
-
 /// `159s`.
 pub fn span(text: &str) -> Result<Span, QuantityError> {
     SPAN.parse(text).map(Span)
-}
-
-/// `5%`.
-pub fn share(text: &str) -> Result<Ratio, QuantityError> {
-    SHARE.parse(text).map(|millionths| Ratio(millionths as u32))
-}
-
-/// `12GB/s`, in bytes a second.
-pub fn rate(text: &str) -> Result<u64, QuantityError> {
-    RATE.parse(text)
 }
 
 #[cfg(test)]
@@ -145,34 +130,34 @@ mod tests {
 
     #[test]
     fn each_kind_has_its_units() {
-        assert_eq!(bytes("12GiB"), Ok(Bytes::from_gib(12)));
-        assert_eq!(bytes("1.5 MiB"), Ok(Bytes(3 << 19)));
-        assert_eq!(bytes("12GB"), Ok(Bytes(12_000_000_000)));
+        assert_eq!(BYTES.parse("12GiB"), Ok(12 << 30));
+        assert_eq!(BYTES.parse("1.5 MiB"), Ok(3 << 19));
+        assert_eq!(BYTES.parse("12GB"), Ok(12_000_000_000));
         assert_eq!(span("159s"), Ok(Span::from_secs(159)));
         assert_eq!(span("230us"), Ok(Span::from_micros(230)));
         assert_eq!(span("2min"), Ok(Span::from_secs(120)));
-        assert_eq!(rate("12GB/s"), Ok(12_000_000_000));
-        assert_eq!(share("5%"), Ok(Ratio::from_percent(5)));
-        assert_eq!(share("0.5%"), Ok(Ratio(5_000)));
+        assert_eq!(RATE.parse("12GB/s"), Ok(12_000_000_000));
+        assert_eq!(SHARE.parse("5%"), Ok(50_000));
+        assert_eq!(SHARE.parse("0.5%"), Ok(5_000));
     }
 
     #[test]
     fn what_is_wrong_is_said() {
-        assert_eq!(bytes("12"), Err(QuantityError::NoUnit("12".into())));
+        assert_eq!(BYTES.parse("12"), Err(QuantityError::NoUnit("12".into())));
         assert_eq!(span("fast"), Err(QuantityError::NoNumber("fast".into())));
         assert_eq!(span("-3s"), Err(QuantityError::NoNumber("-3s".into())));
-        assert_eq!(bytes("12GiX"), Err(QuantityError::UnknownUnit("12GiX".into(), "GiX".into())));
-        assert_eq!(bytes("9999TiB"), Err(QuantityError::TooLarge("9999TiB".into())));
-        assert_eq!(share("99999999%"), Err(QuantityError::TooLarge("99999999%".into())));
+        assert_eq!(BYTES.parse("12GiX"), Err(QuantityError::UnknownUnit("12GiX".into(), "GiX".into())));
+        assert_eq!(BYTES.parse("9999TiB"), Err(QuantityError::TooLarge("9999TiB".into())));
+        assert_eq!(SHARE.parse("99999999%"), Err(QuantityError::TooLarge("99999999%".into())));
     }
 
     #[test]
     fn a_hint_says_what_to_write() {
-        let wrong = bytes("12gib").unwrap_err();
+        let wrong = BYTES.parse("12gib").unwrap_err();
         assert_eq!(BYTES.hint(&wrong), "did you mean `GiB`?");
-        assert!(BYTES.hint(&bytes("12x").unwrap_err()).contains("KiB, MiB"));
+        assert!(BYTES.hint(&BYTES.parse("12x").unwrap_err()).contains("KiB, MiB"));
         assert!(SPAN.hint(&span("3").unwrap_err()).contains("100ms"));
-        assert_eq!(BYTES.hint(&bytes("9999TiB").unwrap_err()), "write at most \"1024TiB\"");
+        assert_eq!(BYTES.hint(&BYTES.parse("9999TiB").unwrap_err()), "write at most \"1024TiB\"");
         assert_eq!(SPAN.hint(&span("9999h").unwrap_err()), "write at most \"2400h\"");
     }
 }

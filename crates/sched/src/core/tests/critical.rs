@@ -207,3 +207,138 @@ fn a_service_that_fills_the_gpu_leaves_best_effort_a_longer_slice() {
     rig.until(2.0);
     assert_eq!(rig.thawed[&TenantId(1)].1, Slice::Shortest);
 }
+
+fn missed(rig: &Rig, since: f64) -> Vec<Missed> {
+    rig.said(since, |action| match action {
+        Action::HintMissed { why, .. } => Some(*why),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_hinted_request_keeps_the_gpu_for_as_long_as_the_guarantee_allows() {
+    let mut rig = Rig::new(settings());
+    let service = service(&mut rig);
+    let others = best_effort(&mut rig, 1);
+    rig.until(1.0);
+    rig.tell(Event::Hint { tenant: service, within: Span::from_millis(5) });
+    rig.until(1.005);
+    rig.tell(Event::Wants(service));
+    for tenth in 1..=4 {
+        rig.until(1.005 + f64::from(tenth) * 0.1);
+        assert!(!rig.thawed.contains_key(&others[0]), "after {tenth} tenths of a second");
+    }
+    rig.until(1.6);
+    assert!(rig.thawed.contains_key(&others[0]), "half a second is the most");
+}
+
+#[test]
+fn hints_are_counted_by_how_they_ended() {
+    let mut rig = Rig::new(Settings { hint_lead: Span::from_millis(2), ..settings() });
+    let service = service(&mut rig);
+    best_effort(&mut rig, 1);
+    rig.until(1.0);
+    rig.tell(Event::Hint { tenant: service, within: Span::from_millis(5) });
+    rig.until(1.005);
+    request(&mut rig, service, 0.1);
+    let counts = |rig: &Rig| rig.core.describe(service, rig.now).unwrap().hints;
+    assert_eq!(counts(&rig), HintCounts { good: 1, ..HintCounts::default() });
+    // Nothing follows: best-effort work was off in time, so the hint is false, but not missed.
+    rig.tell(Event::Hint { tenant: service, within: Span::from_millis(5) });
+    rig.until(1.5);
+    assert_eq!(counts(&rig), HintCounts { good: 1, false_: 1, ..HintCounts::default() });
+    assert_eq!(missed(&rig, 0.0), []);
+    // Nobody can be taken off.
+    rig.fail = |action| matches!(action, Action::Freeze { .. });
+    rig.tell(Event::Hint { tenant: service, within: Span::from_millis(5) });
+    rig.until(1.505);
+    request(&mut rig, service, 0.1);
+    assert_eq!(counts(&rig), HintCounts { good: 1, false_: 1, missed: 1, ..HintCounts::default() });
+    assert_eq!(missed(&rig, 0.0), [Missed::Unfrozen]);
+}
+
+#[test]
+fn a_hint_that_nothing_follows_ends_although_nobody_else_is_there() {
+    let mut rig = Rig::new(settings());
+    let service = service(&mut rig);
+    rig.until(5.0);
+    rig.tell(Event::Hint { tenant: service, within: Span::from_micros(900) });
+    rig.until(6.0);
+    assert_eq!(rig.core.describe(service, rig.now).unwrap().hints.false_, 1);
+    assert!(rig.core.gpus[&GpuId(0)].holds.is_empty());
+}
+
+#[test]
+fn beside_a_service_best_effort_tenants_take_turns_of_their_own_length() {
+    let mut rig = Rig::new(Settings { lc_turn: Span::from_millis(30), ..settings() });
+    let service = service(&mut rig);
+    best_effort(&mut rig, 2);
+    rig.until(1.0);
+    let calm = rig.turns(0.0).len();
+    assert!(calm <= 11, "{calm} turns of 100 ms");
+    for _ in 0..100 {
+        request(&mut rig, service, 0.01);
+    }
+    let beside = rig.turns(1.0).len();
+    assert!((25..=34).contains(&beside), "{beside} turns of 30 ms and what it takes to change");
+}
+
+#[test]
+fn a_service_whose_thaw_nobody_heard_of_is_thawed_once_more() {
+    let mut rig = Rig::new(settings());
+    let service = service(&mut rig);
+    rig.tell(Event::Wants(service));
+    rig.tell(Event::Pause(JobId(100)));
+    rig.until(1.0);
+    assert_eq!(rig.runs(), [0; 0]);
+    rig.lose = |action| matches!(action, Action::Thaw { .. });
+    rig.tell(Event::Resume(JobId(100)));
+    rig.until(2.0);
+    rig.lose = |_| false;
+    rig.until(20.0);
+    assert_eq!(rig.runs(), [service.0]);
+}
+
+#[test]
+fn a_service_over_several_gpus_gets_the_memory_that_one_of_it_asks_for() {
+    let mut rig = Rig::new(settings());
+    rig.gpu(1, 16);
+    rig.job(
+        100,
+        Terms { class: Class::LatencyCritical, gang: true, when_full: WhenFull::Wait, ..Terms::default() },
+    );
+    let members = [rig.busy(10, 100, 0, 1), rig.busy(11, 100, 1, 1)];
+    rig.busy(1, 1, 0, 14);
+    rig.busy(2, 2, 1, 14);
+    rig.until(1.0);
+    let before = rig.diary.len();
+    rig.ask(members[0], 100, 4 * GIB);
+    rig.until(5.0);
+    assert_eq!(rig.core.tenants.get(members[0]).unwrap().whole_bytes(), Bytes::from_gib(5));
+    let turns = rig.diary[before..].iter().filter(|(_, action)| matches!(action, Action::TurnBegins { .. }));
+    assert!(turns.count() < 200, "{} actions", rig.diary.len() - before);
+}
+
+/// All hints of a GPU share one list. Whoever fills it with what may come in an hour keeps nobody else from being heard.
+#[test]
+fn hints_that_are_far_ahead_take_nobody_elses_place() {
+    let mut rig = Rig::new(settings());
+    rig.job(
+        100,
+        Terms { class: Class::LatencyCritical, slo: Some(Span::from_millis(10)), ..Terms::default() },
+    );
+    let services: Vec<_> = (10..16).map(|id| rig.tenant(id, 100, 0, 1)).collect();
+    let other = best_effort(&mut rig, 1)[0];
+    rig.until(0.1);
+    let (honest, far) = services.split_last().unwrap();
+    for round in 0..1_000 {
+        let within = Span::from_secs(3_600) + Span::from_millis(round);
+        far.iter().for_each(|&tenant| rig.tell(Event::Hint { tenant, within }));
+    }
+    assert!(rig.core.gpus[&GpuId(0)].holds.is_empty());
+    assert!(rig.thawed.contains_key(&other), "nobody is held back for them");
+    let begin = rig.now.0 as f64 / 1e9;
+    rig.tell(Event::Hint { tenant: *honest, within: Span::from_millis(5) });
+    rig.until(begin + 0.005);
+    assert!(!rig.thawed.contains_key(&other), "it is off when the request comes");
+}

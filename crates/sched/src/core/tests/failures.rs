@@ -94,10 +94,7 @@ fn unsettled_memory_keeps_its_tenant_off_until_it_answers() {
     rig.until(10.0);
     rig.lose = |action| matches!(action, Action::Move { .. });
     let before = rig.moves(0.0).len();
-    while rig.moves(0.0).len() == before {
-        let next = rig.now.0 as f64 / 1e9 + 0.01;
-        rig.until(next);
-    }
+    rig.wait_for(|rig| rig.moves(0.0).len() > before);
     let (op, out) = rig
         .said(0.0, |action| match action {
             Action::Move { op, out, .. } => Some((*op, out.clone())),
@@ -180,4 +177,154 @@ fn one_that_hung_up_and_lives_counts_until_it_is_gone() {
     rig.ask(b, 100, 4 * GIB);
     let denied = rig.said(1.0, |action| matches!(action, Action::Deny { .. }).then_some(()));
     assert_eq!(denied.len(), 1, "there is no telling when the rest is free");
+}
+
+#[test]
+fn whoever_cannot_be_thawed_costs_the_others_no_turns() {
+    let mut rig = Rig::new(settings());
+    let (a, _, c) = (rig.busy(1, 1, 0, 4), rig.busy(2, 2, 0, 4), rig.busy(3, 3, 0, 4));
+    rig.fail = |action| matches!(action, Action::Thaw { tenant, .. } if tenant.0 == 2);
+    rig.until(1.0);
+    let before = rig.ran(a) + rig.ran(c);
+    rig.until(11.0);
+    let ran = rig.ran(a) + rig.ran(c) - before;
+    assert!(ran > 9.5, "{ran} of 10 s");
+}
+
+/// A move of which nothing is heard, with what was to go out.
+fn lost_move(rig: &mut Rig) -> (OpId, Vec<Owned>) {
+    rig.lose = |action| matches!(action, Action::Move { .. } | Action::Inspect { .. });
+    let before = rig.moves(0.0).len();
+    rig.wait_for(|rig| rig.moves(0.0).len() > before);
+    let moves = rig.said(0.0, |action| match action {
+        Action::Move { op, out, .. } => Some((*op, out.clone())),
+        _ => None,
+    });
+    moves.last().unwrap().clone()
+}
+
+#[test]
+fn what_is_still_unsettled_when_it_is_looked_into_stays_so() {
+    let mut rig = Rig::new(settings());
+    let _ = (rig.busy(1, 1, 0, 12), rig.busy(2, 2, 0, 12));
+    rig.until(10.0);
+    let (op, out) = lost_move(&mut rig);
+    let stopped = out[0].tenant;
+    let unsettled = |out: &[Owned]| Outcome::Moved {
+        out: vec![],
+        into: vec![],
+        unsettled: out.to_vec(),
+        took: Span::from_secs(3),
+    };
+    rig.tell(Event::Done { op, outcome: unsettled(&out) });
+    rig.tell(Event::Answers(stopped));
+    let op = rig.said(0.0, |action| match action {
+        Action::Inspect { op, .. } => Some(*op),
+        _ => None,
+    });
+    let found = Outcome::Found { away: vec![], unsettled: out.clone() };
+    rig.tell(Event::Done { op: op[0], outcome: found });
+    let before = rig.ran(stopped);
+    let until = rig.now.0 as f64 / 1e9 + 30.0;
+    rig.until(until);
+    assert_eq!(rig.ran(stopped), before, "it may have lost what it runs on");
+}
+
+#[test]
+fn what_could_not_go_is_left_alone_for_a_while_and_the_rest_goes_instead() {
+    let mut rig = Rig::new(settings());
+    let _ = (rig.busy(1, 1, 0, 12), rig.busy(2, 2, 0, 12));
+    rig.until(10.0);
+    let (op, mut out) = lost_move(&mut rig);
+    rig.lose = |_| false;
+    let kept = out.pop().unwrap();
+    let took = Span::from_millis(200);
+    let into = vec![];
+    rig.away.extend(&out);
+    rig.tell(Event::Done { op, outcome: Outcome::Moved { out, into, unsettled: vec![], took } });
+    let from = rig.now.0 as f64 / 1e9;
+    rig.until(from + 9.9);
+    let moved = |rig: &Rig| {
+        rig.said(from, |action| match action {
+            Action::Move { out, .. } => Some(out.clone()),
+            _ => None,
+        })
+    };
+    assert!(!moved(&rig).is_empty() && moved(&rig).iter().flatten().all(|owned| *owned != kept));
+    rig.until(from + 60.0);
+    assert!(moved(&rig).iter().flatten().any(|owned| *owned == kept));
+}
+
+#[test]
+fn only_the_death_of_somebody_concerned_excuses_a_move_that_failed() {
+    for concerned in [true, false] {
+        let mut rig = Rig::new(settings());
+        let _ = (rig.busy(1, 1, 0, 10), rig.busy(2, 2, 0, 10));
+        rig.until(1.0);
+        let bystander = rig.tenant(3, 3, 0, 0);
+        rig.until(10.0);
+        let (op, out) = lost_move(&mut rig);
+        rig.lose = |_| false;
+        let dies = if concerned { out[0].tenant } else { bystander };
+        rig.tell(Event::Left(dies));
+        let (from, before) = (rig.now.0 as f64 / 1e9, rig.moves(0.0).len());
+        rig.tell(Event::Done { op, outcome: Outcome::Failed });
+        rig.until(from + 0.2);
+        rig.tell(Event::Buried(dies));
+        rig.until(from + 0.5);
+        let tried = rig.moves(0.0).len() > before;
+        assert_eq!(tried, concerned, "a move that failed is tried again after a second");
+        rig.until(from + 5.0);
+        assert!(rig.moves(0.0).len() > before);
+    }
+}
+
+#[test]
+fn only_a_whole_move_says_how_fast_the_bus_is() {
+    for whole in [true, false] {
+        let mut rig = Rig::new(settings());
+        let _ = (rig.busy(1, 1, 0, 12), rig.busy(2, 2, 0, 12));
+        rig.until(10.0);
+        let (op, out) = lost_move(&mut rig);
+        let into = rig.away.iter().copied().filter(|_| whole).collect();
+        let known = rig.core.costs.clone();
+        let outcome = Outcome::Moved { out, into, unsettled: vec![], took: Span::from_secs(2) };
+        rig.core.step(rig.now, Event::Done { op, outcome });
+        let learnt = rig.core.costs.in_per_second < known.in_per_second
+            || rig.core.costs.out_per_second < known.out_per_second;
+        assert_eq!(learnt, whole, "it took ten times as long as usual");
+    }
+}
+
+#[test]
+fn a_slice_of_which_nobody_knows_whether_it_was_changed_is_changed_again() {
+    let mut rig = Rig::new(settings());
+    rig.job(100, Terms { class: Class::LatencyCritical, ..Terms::default() });
+    let service = rig.tenant(10, 100, 0, 1);
+    let other = rig.busy(1, 1, 0, 1);
+    rig.until(2.0);
+    assert_eq!(rig.thawed[&other].1, Slice::Own);
+    rig.lose = |action| matches!(action, Action::Slice { .. });
+    rig.tell(Event::Wants(service));
+    rig.until(3.0);
+    rig.lose = |_| false;
+    assert_eq!(rig.thawed[&other].1, Slice::Own, "nothing came of it");
+    rig.until(10.0);
+    assert_eq!(rig.thawed[&other].1, Slice::Shortest);
+}
+
+#[test]
+fn an_idle_one_that_could_not_be_frozen_is_frozen_later() {
+    let mut rig = Rig::new(settings());
+    let (idle, busy) = (rig.tenant(1, 1, 0, 1), rig.tenant(2, 2, 0, 1));
+    rig.until(1.0);
+    assert!(rig.thawed.contains_key(&idle), "it is in nobody's way");
+    rig.fail = |action| matches!(action, Action::Freeze { .. });
+    rig.tell(Event::Wants(busy));
+    rig.until(1.5);
+    rig.fail = |_| false;
+    assert!(rig.thawed.contains_key(&idle));
+    // Nothing else happens that would make anybody look.
+    rig.until(4.0);
+    assert_eq!(rig.runs(), [busy.0]);
 }

@@ -107,3 +107,120 @@ fn a_gang_goes_on_without_a_member_that_died() {
     rig.until(10.0);
     assert!(rig.ran(members[2]) - before > 1.0);
 }
+
+/// A thaw takes a little longer here than there. Who comes next must not hang on that.
+#[test]
+fn a_turn_of_a_gang_ends_on_all_its_gpus_at_once() {
+    let mut rig = Rig::new(settings());
+    rig.gpu(1, 16);
+    rig.job(1, gang());
+    let members = [rig.busy(1, 1, 0, 4), rig.busy(2, 1, 1, 4)];
+    rig.busy(3, 3, 0, 4);
+    rig.busy(4, 4, 1, 4);
+    for _ in 0..2 {
+        // The one on the second GPU is on sooner, and so its turn begins sooner.
+        rig.wait_for(|rig| rig.runs() == [3, 4]);
+        let actions_max = rig.diary.len() + EVENTS_MAX;
+        while rig.turns(0.0).last() != Some(&2) {
+            assert!(rig.diary.len() < actions_max && rig.now < Time(60_000_000_000), "its turn never comes");
+            let next = rig.pending.keys().next().map_or(Time::MAX, |&(at, _)| at);
+            rig.until(next.min(rig.core.wake_at().unwrap_or(Time::MAX)).0 as f64 / 1e9);
+            let thaw = |(_, action): &(Time, Action)| match action {
+                Action::Thaw { op, tenant, .. } if *tenant == members[1] => Some(*op),
+                _ => None,
+            };
+            let Some(thaw) = rig.diary.iter().rev().find_map(thaw) else { continue };
+            let is_it = |event: &Event| matches!(event, Event::Done { op, .. } if *op == thaw);
+            let key = rig.pending.iter().find(|(_, event)| is_it(event)).map(|(&key, _)| key);
+            if let Some(event) = key.and_then(|key| rig.pending.remove(&key)) {
+                let sooner = rig.now + Span::from_micros(100);
+                rig.pending.insert((sooner, 0), event);
+            }
+        }
+        rig.until(rig.now.0 as f64 / 1e9 + 0.002);
+        let ends: Vec<_> = rig.core.gpus.values().filter_map(|books| Some(books.turn?.until)).collect();
+        assert_eq!(ends.len(), 2);
+        assert_eq!(ends[0], ends[1]);
+    }
+}
+
+#[test]
+fn every_member_may_grow_in_the_turn_of_its_gang() {
+    // Serial: a turn lasts until all of the gang have what they want and have done their work.
+    let mut rig = Rig::new(Settings { policy: PolicyKind::Serial, ..settings() });
+    rig.job(1, Terms { when_full: WhenFull::Wait, ..gang() });
+    let members = [rig.busy(1, 1, 0, 2), rig.busy(2, 1, 0, 2)];
+    let other = rig.busy(3, 3, 0, 15);
+    rig.until(1.0);
+    // The other one's memory has to go for it.
+    rig.ask(members[1], 100, 4 * GIB);
+    rig.until(5.0);
+    assert_eq!(rig.core.tenants.get(members[1]).unwrap().whole_bytes(), Bytes::from_gib(6));
+    for member in members {
+        rig.tell(Event::Idle(member));
+    }
+    rig.until(10.0);
+    assert!(rig.ran(other) > 1.0);
+}
+
+#[test]
+fn a_gang_need_not_wait_for_the_turn_of_one_who_has_gone_idle() {
+    let mut rig = Rig::new(Settings { turn_min: Span::from_secs(10), ..settings() });
+    rig.gpu(1, 16);
+    let single = rig.busy(3, 3, 1, 4);
+    rig.until(0.1);
+    rig.job(1, gang());
+    let members = [rig.busy(1, 1, 0, 4), rig.busy(2, 1, 1, 4)];
+    rig.until(1.0);
+    assert_eq!(rig.runs(), [single.0], "it waits for the second GPU");
+    rig.tell(Event::Idle(single));
+    rig.until(1.1);
+    assert_eq!(rig.runs(), members.map(|member| member.0));
+}
+
+#[test]
+fn a_gang_that_goes_idle_while_it_gathers_keeps_no_gpu() {
+    let mut rig = Rig::new(Settings { turn_min: Span::from_secs(10), ..settings() });
+    rig.gpu(1, 16);
+    rig.busy(3, 3, 1, 4);
+    rig.until(0.1);
+    rig.job(1, gang());
+    let members = [rig.busy(1, 1, 0, 4), rig.busy(2, 1, 1, 4)];
+    rig.until(1.0);
+    assert_eq!(rig.core.gpus[&GpuId(0)].held_by, Some(JobId(1)));
+    members.into_iter().for_each(|member| rig.tell(Event::Idle(member)));
+    assert_eq!(rig.core.gpus[&GpuId(0)].held_by, None);
+    assert!(rig.core.gpus[&GpuId(1)].gangs_waiting.is_empty());
+}
+
+#[test]
+fn a_gang_that_only_asks_for_what_it_cannot_get_keeps_nobody_from_a_turn() {
+    // Serial: nothing else would end its turn.
+    let mut rig = Rig::new(Settings { policy: PolicyKind::Serial, ..settings() });
+    rig.job(1, Terms { memory_max: Some(Bytes::from_gib(4)), when_full: WhenFull::Wait, ..gang() });
+    let members = [rig.busy(1, 1, 0, 2), rig.busy(2, 1, 0, 2)];
+    let other = rig.busy(3, 3, 0, 2);
+    rig.until(1.0);
+    rig.ask(members[1], 100, GIB);
+    rig.until(2.0);
+    assert_eq!(rig.runs(), [1, 2], "it has work besides");
+    members.into_iter().for_each(|member| rig.tell(Event::Idle(member)));
+    rig.until(12.0);
+    assert!(rig.ran(other) > 9.0, "{}", rig.ran(other));
+}
+
+#[test]
+fn all_of_a_gang_has_to_fit_on_a_gpu_together() {
+    let mut rig = Rig::new(settings());
+    rig.job(1, gang());
+    let members = [rig.busy(1, 1, 0, 10), rig.busy(2, 1, 0, 2)];
+    rig.until(1.0);
+    rig.ask(members[1], 100, 5 * GIB);
+    let denied = rig.said(1.0, |action| match action {
+        Action::Deny { why, .. } => Some(*why),
+        _ => None,
+    });
+    assert_eq!(denied, [Short::Device { wanted: Bytes::from_gib(17), usable: Bytes::from_gib(16) }]);
+    rig.ask(members[1], 101, 4 * GIB);
+    assert_eq!(rig.core.tenants.get(members[1]).unwrap().whole_bytes(), Bytes::from_gib(6));
+}

@@ -7,9 +7,6 @@ fn lc() -> Terms {
 fn gang() -> Terms {
     Terms { gang: true, ..Terms::default() }
 }
-fn secs(rig: &Rig) -> f64 {
-    rig.now.0 as f64 / 1e9
-}
 
 /// 1. A gang's second member is at the door (or has no context yet) while the first is on its way in.
 #[test]
@@ -20,11 +17,7 @@ fn a_member_that_arrives_does_not_stop_the_gpu() {
     let other = rig.busy(2, 2, 0, 12);
     rig.until(5.0);
     // Wait until the first one is on its way in.
-    let mut at = secs(&rig);
-    while rig.core.gpus[&GpuId(0)].incoming != Some(one) {
-        at += 0.005;
-        rig.until(at);
-    }
+    let at = rig.wait_for(|rig| rig.core.gpus[&GpuId(0)].incoming == Some(one));
     // Somebody else of its job comes and takes its time to make a context.
     rig.tell(Event::Arrived { tenant: TenantId(3), job: JobId(1), gpu: GpuId(0), residue: Bytes::ZERO });
     let (a, b) = (rig.ran(one), rig.ran(other));
@@ -48,18 +41,14 @@ fn a_gang_with_an_unsettled_member_does_not_stop_its_gpus() {
     let big = rig.busy(5, 5, 1, 8);
     rig.until(5.0);
     rig.lose = |action| matches!(action, Action::Move { out, .. } if out.iter().any(|o| o.tenant.0 == 2));
-    let mut at = secs(&rig);
-    let (op, out) = loop {
-        at += 0.005;
-        rig.until(at);
-        let found = rig.said(5.0, |action| match action {
+    let moves = |rig: &Rig| {
+        rig.said(5.0, |action| match action {
             Action::Move { op, out, .. } if out.iter().any(|o| o.tenant.0 == 2) => Some((*op, out.clone())),
             _ => None,
-        });
-        if let Some(found) = found.first() {
-            break found.clone();
-        }
+        })
     };
+    let at = rig.wait_for(|rig| !moves(rig).is_empty());
+    let (op, out) = moves(&rig).remove(0);
     rig.tell(Event::Done {
         op,
         outcome: Outcome::Moved {
@@ -201,11 +190,7 @@ fn what_is_copied_during_a_move_is_counted_once() {
     let mut rig = Rig::new(settings());
     let _ = (rig.busy(1, 1, 0, 12), rig.busy(2, 2, 0, 12));
     rig.fail = |action| matches!(action, Action::Move { .. });
-    let mut at = 0.0;
-    while rig.core.gpus[&GpuId(0)].moving.is_none() {
-        at += 0.01;
-        rig.until(at);
-    }
+    let at = rig.wait_for(|rig| rig.core.gpus[&GpuId(0)].moving.is_some());
     let (owned, _) = rig.core.gpus[&GpuId(0)].moving.as_ref().unwrap().out[0];
     rig.tell(Event::Copied { owned, clean: true });
     rig.until(at + 0.5);
@@ -231,11 +216,7 @@ fn a_request_that_can_never_be_granted_any_more_is_denied() {
     let mut rig = Rig::new(settings());
     let (a, _b) = (rig.busy(1, 1, 0, 10), rig.busy(2, 2, 0, 12));
     rig.until(5.0);
-    let mut at = secs(&rig);
-    while rig.core.gpus[&GpuId(0)].turn.is_none_or(|t| t.tenant == a) {
-        at += 0.01;
-        rig.until(at);
-    }
+    let at = rig.wait_for(|rig| rig.core.gpus[&GpuId(0)].turn.is_some_and(|turn| turn.tenant != a));
     rig.ask(a, 100, 2 * GIB);
     rig.tell(Event::Job {
         job: JobId(1),
@@ -311,12 +292,8 @@ fn a_rebased_core_goes_on_while_somebody_looks() {
     let mut rig = Rig::new(settings());
     let _ = (rig.busy(1, 1, 0, 12), rig.busy(2, 2, 0, 12));
     rig.lose = |action| matches!(action, Action::Move { .. } | Action::Inspect { .. });
-    let mut at = 0.0;
-    while rig.core.gpus[&GpuId(0)].looking.is_none() {
-        at += 0.1;
-        rig.until(at);
-    }
-    let moved = rig.core.rebased();
+    rig.wait_for(|rig| rig.core.gpus[&GpuId(0)].looking.is_some());
+    let moved = rig.core.rebased(OpId(1)).0;
     let looking = moved.gpus[&GpuId(0)].looking.unwrap();
     assert!(moved.ops.contains_key(&looking), "{looking:?} is none of {:?}", moved.ops.keys());
 }
@@ -344,7 +321,8 @@ fn an_end_that_nobody_heard_is_said_again() {
     rig.tell(Event::Arena(Bytes(GIB)));
     rig.until(65.0);
     let ends = rig.said(5.0, |action| matches!(action, Action::End { .. }).then_some(()));
-    assert!(ends.len() > 1, "{}", ends.len());
+    // Once in ten seconds: what the first one leaves behind has to be used before another one ends.
+    assert!((2..=7).contains(&ends.len()), "{}", ends.len());
 }
 
 /// 16. Compute cap of a gang.

@@ -59,7 +59,11 @@ fn malformed_requests_change_nothing() {
     for event in [
         Event::Ask { tenant: TenantId(99), request: RequestId(1), bytes: Bytes(GIB) },
         Event::Freed { tenant: TenantId(99), handles: vec![HandleId(1)] },
-        Event::Claimed { owned: Owned { tenant: a, handle: HandleId(55) }, request: RequestId(55) },
+        Event::Claimed {
+            owned: Owned { tenant: a, handle: HandleId(55) },
+            request: RequestId(55),
+            bytes: Bytes(GIB),
+        },
         Event::Wants(TenantId(99)),
         Event::Left(TenantId(99)),
         Event::Buried(TenantId(99)),
@@ -336,4 +340,272 @@ fn places_are_given_with_a_reason() {
     });
     assert_eq!(placed[0].0, [GpuId(1)]);
     assert!(!placed[0].1.is_empty());
+}
+
+#[test]
+fn a_grant_may_become_several_handles_and_the_rest_goes_back() {
+    let mut rig = Rig::new(settings());
+    let a = rig.tenant(1, 1, 0, 0);
+    let request = RequestId(1);
+    rig.core.step(rig.now, Event::Ask { tenant: a, request, bytes: Bytes::from_gib(4) });
+    let claim = |rig: &mut Rig, handle: u64, gib: u64| {
+        let owned = Owned { tenant: a, handle: HandleId(handle) };
+        rig.core.step(rig.now, Event::Claimed { owned, request, bytes: Bytes::from_gib(gib) });
+        rig.core.check().unwrap();
+        (rig.core.has_handle(owned), rig.core.has_grant(a, request))
+    };
+    assert_eq!(claim(&mut rig, 1, 1), (true, Some(Bytes::from_gib(3))));
+    assert_eq!(claim(&mut rig, 2, 2), (true, Some(Bytes::from_gib(1))));
+    assert_eq!(claim(&mut rig, 3, 2), (false, Some(Bytes::from_gib(1))), "more than is left");
+    assert_eq!(claim(&mut rig, 3, 0), (false, Some(Bytes::from_gib(1))), "nothing at all");
+    assert_eq!(granted(&rig, a), Bytes::from_gib(4));
+    rig.core.step(rig.now, Event::Returned { tenant: a, request });
+    assert_eq!(granted(&rig, a), Bytes::from_gib(3));
+    assert_eq!(rig.core.has_grant(a, request), None);
+    rig.core.check().unwrap();
+}
+
+#[test]
+fn what_comes_in_small_handles_needs_less_room_in_the_arena() {
+    // 8 of 16 GiB are taken. 12 more, in one piece, need a place for two such pieces beside the 4 that do not fit.
+    let denied = |handle_max: Bytes, arena: u64| {
+        let mut rig = Rig::new(Settings { handle_max, ..settings() });
+        rig.tell(Event::Arena(Bytes::from_gib(arena)));
+        rig.busy(1, 1, 0, 8);
+        let b = rig.busy(2, 2, 0, 0);
+        rig.ask(b, 1, 12 * GIB);
+        !denials(&rig).is_empty()
+    };
+    assert!(!denied(Bytes(u64::MAX), 28));
+    assert!(denied(Bytes(u64::MAX), 27));
+    assert!(!denied(Bytes::from_gib(1), 6));
+    assert!(denied(Bytes::from_gib(1), 5));
+}
+
+#[test]
+fn a_context_counts_for_the_limit_of_its_job() {
+    let mut rig = Rig::new(settings());
+    rig.job(1, Terms { memory_max: Some(Bytes::from_gib(4)), ..Terms::default() });
+    let (tenant, residue) = (TenantId(1), Bytes::from_gib(1));
+    rig.tell(Event::Arrived { tenant, job: JobId(1), gpu: GpuId(0), residue });
+    rig.tell(Event::Context { tenant, present: true });
+    rig.ask(tenant, 1, 4 * GIB);
+    assert_eq!(denials(&rig), [Short::Limit { wanted: Bytes::from_gib(5), limit: Bytes::from_gib(4) }]);
+    rig.ask(tenant, 2, 3 * GIB);
+    assert_eq!(granted(&rig, tenant), Bytes::from_gib(3));
+}
+
+#[test]
+fn two_of_the_largest_pieces_must_always_find_a_place() {
+    let mut rig = Rig::new(settings());
+    rig.tell(Event::Arena(Bytes::from_gib(10)));
+    let (a, b) = (rig.tenant(1, 1, 0, 0), rig.busy(2, 2, 0, 10));
+    rig.ask(a, 1, 6 * GIB);
+    rig.until(1.0);
+    rig.ask(b, 100, GIB);
+    // 17 and twice the 6 of the other one.
+    assert_eq!(denials(&rig), [Short::Together { wanted: Bytes::from_gib(29), limit: Bytes::from_gib(26) }]);
+    // Without that one nothing is in the way.
+    let owned = *rig.sizes.keys().find(|owned| owned.tenant == a).unwrap();
+    rig.tell(Event::Freed { tenant: a, handles: vec![owned.handle] });
+    rig.tenant(3, 3, 0, 6);
+    rig.ask(b, 101, GIB);
+    rig.until(2.0);
+    assert_eq!((denials(&rig).len(), granted(&rig, b)), (1, Bytes::from_gib(11)));
+}
+
+#[test]
+fn who_asks_for_too_much_just_now_is_not_overtaken_and_all_who_fit_get_theirs_at_once() {
+    let mut rig = Rig::new(Settings { turn_min: Span::from_secs(10), ..settings() });
+    rig.busy(8, 8, 0, 0);
+    let dead = rig.tenant(9, 9, 0, 10);
+    rig.tell(Event::Left(dead));
+    rig.until(1.0);
+    let (a, b, c) = (rig.tenant(1, 1, 0, 0), rig.tenant(2, 2, 0, 0), rig.tenant(3, 3, 0, 0));
+    rig.ask(a, 1, 8 * GIB);
+    rig.ask(b, 1, GIB);
+    rig.ask(c, 1, GIB);
+    let of_all = |rig: &Rig| [a, b, c].map(|tenant| granted(rig, tenant).0 / GIB);
+    assert_eq!(of_all(&rig), [0, 0, 0]);
+    rig.tell(Event::Buried(dead));
+    assert_eq!(of_all(&rig), [8, 1, 1]);
+}
+
+#[test]
+fn whoever_only_asks_for_what_it_cannot_get_now_keeps_nobody_from_a_turn() {
+    let mut rig = Rig::new(settings());
+    rig.job(1, Terms { memory_max: Some(Bytes::from_gib(2)), when_full: WhenFull::Wait, ..Terms::default() });
+    let asks = rig.tenant(1, 1, 0, 2);
+    let (a, b) = (rig.busy(2, 2, 0, 2), rig.busy(3, 3, 0, 2));
+    // Another one of its job has what it would need.
+    let other = rig.tenant(4, 1, 0, 0);
+    rig.ask(other, 100, GIB);
+    rig.until(10.0);
+    assert!(rig.turns(0.0).iter().all(|id| *id != other.0), "{:?}", rig.turns(0.0));
+    assert!(rig.ran(a) + rig.ran(b) > 9.7, "{} {}", rig.ran(a), rig.ran(b));
+    let owned = *rig.sizes.keys().find(|owned| owned.tenant == asks).unwrap();
+    rig.tell(Event::Freed { tenant: asks, handles: vec![owned.handle] });
+    rig.until(12.0);
+    assert_eq!(granted(&rig, other), Bytes::from_gib(1));
+}
+
+#[test]
+fn waiting_for_memory_costs_no_turns() {
+    let mut rig = Rig::new(settings());
+    rig.job(1, Terms { memory_max: Some(Bytes::from_gib(2)), when_full: WhenFull::Wait, ..Terms::default() });
+    let a = rig.busy(1, 1, 0, 1);
+    rig.busy(2, 1, 0, 1);
+    rig.tell(Event::Idle(TenantId(2)));
+    let b = rig.busy(3, 3, 0, 2);
+    rig.ask(a, 100, GIB);
+    rig.until(20.0);
+    close(rig.ran(a), rig.ran(b), 0.05);
+}
+
+#[test]
+fn a_moment_is_waited_for_what_the_dead_held() {
+    let mut rig = Rig::new(settings());
+    let dead = rig.tenant(1, 1, 0, 6);
+    let a = rig.busy(2, 2, 0, 10);
+    rig.until(1.0);
+    rig.tell(Event::Left(dead));
+    let b = rig.busy(3, 3, 0, 0);
+    rig.ask(b, 1, 6 * GIB);
+    rig.until(1.5);
+    assert_eq!(rig.moves(0.0), [], "what it needs is free in a moment");
+    rig.tell(Event::Buried(dead));
+    rig.until(3.0);
+    assert_eq!((rig.moves(0.0), granted(&rig, b)), (vec![], Bytes::from_gib(6)));
+    // But not for ever.
+    let slow = rig.tenant(4, 4, 0, 0);
+    rig.tell(Event::Left(b));
+    rig.tell(Event::Wants(slow));
+    rig.ask(slow, 1, 4 * GIB);
+    rig.until(8.0);
+    assert_eq!(rig.moves(3.0).first(), Some(&(4, 0)));
+    assert!(rig.ran(a) > 1.0);
+}
+
+#[test]
+fn at_95_per_cent_only_what_needs_no_moving_is_granted() {
+    let mut rig = Rig::new(settings());
+    let a = rig.busy(1, 1, 0, 12);
+    rig.until(0.5);
+    let b = rig.busy(2, 2, 0, 12);
+    rig.until(20.0);
+    let owner = rig.core.gpus[&GpuId(0)].turn.unwrap().tenant;
+    assert!([a, b].contains(&owner));
+    rig.tell(Event::Unmanaged { gpu: GpuId(0), bytes: Bytes::ZERO });
+    // 8 GiB are away, and nothing is free.
+    rig.tell(Event::Arena(Bytes::from_mib(8 * 1024 + 256)));
+    rig.ask(owner, 100, GIB);
+    assert_eq!(denials(&rig), [Short::Pressure]);
+    let owned = *rig.sizes.keys().find(|owned| owned.tenant == owner).unwrap();
+    rig.tell(Event::Freed { tenant: owner, handles: vec![owned.handle] });
+    rig.tell(Event::Settings(Box::new(Settings { handle_max: Bytes(1 << 21), ..settings() })));
+    rig.ask(owner, 101, 1 << 21);
+    assert_eq!(denials(&rig).iter().filter(|why| **why == Short::Pressure).count(), 1, "{:?}", denials(&rig));
+}
+
+#[test]
+fn pressure_drops_copies_until_an_eighth_of_the_arena_is_free_and_no_more() {
+    let mut rig = Rig::new(settings());
+    rig.busy(1, 1, 0, 12);
+    rig.until(0.5);
+    let b = rig.busy(2, 2, 0, 11);
+    for request in 100..110 {
+        rig.ask(b, request, GIB / 16);
+    }
+    rig.until(20.0);
+    let small = rig.sizes.iter().filter(|&(owned, &bytes)| bytes.0 == GIB / 16 && !rig.away.contains(owned));
+    let small: Vec<Owned> = small.map(|(&owned, _)| owned).take(4).collect();
+    assert_eq!(small.len(), 4);
+    for owned in small {
+        rig.tell(Event::Copied { owned, clean: true });
+    }
+    // With 86 per cent in use and 12.5 free, 1.5 are left for copies: about 140 MiB, which is two of them.
+    let needed = rig.core.arena_needed;
+    rig.tell(Event::Arena(Bytes(needed.0 / 86 * 100)));
+    let dropped = rig.said(20.0, |action| match action {
+        Action::Drop(dropped) => Some(dropped.len()),
+        _ => None,
+    });
+    assert_eq!(dropped, [2]);
+}
+
+#[test]
+fn what_could_not_be_enough_to_grow_moves_no_more_than_it_takes_to_run() {
+    let mut rig = Rig::new(settings());
+    rig.job(1, Terms { when_full: WhenFull::Wait, ..Terms::default() });
+    let (a, b) = (rig.busy(1, 1, 0, 8), rig.busy(2, 2, 0, 12));
+    rig.until(5.0);
+    let held: Vec<Owned> = rig.sizes.keys().filter(|owned| owned.tenant == b).copied().collect();
+    rig.wait_for(|rig| rig.core.gpus[&GpuId(0)].turn.is_some_and(|turn| turn.tenant == b));
+    for &owned in &held[5..] {
+        rig.tell(Event::Pinned { owned, pinned: true });
+    }
+    // 8 and the 7 that stay leave 1, and it asks for 2.
+    rig.ask(a, 100, 2 * GIB);
+    let from = rig.wait_for(|rig| rig.core.gpus[&GpuId(0)].moving.is_some());
+    assert_eq!(rig.moves(from - 0.01)[0], (4, 4));
+    rig.until(from + 1.0);
+    assert_eq!((rig.runs(), granted(&rig, a)), (vec![1], Bytes::from_gib(8)));
+}
+
+#[test]
+fn a_turn_for_which_room_was_made_is_worth_it() {
+    let mut rig = Rig::new(settings());
+    let (a, _) = (rig.busy(1, 1, 0, 10), rig.busy(2, 2, 0, 6));
+    rig.until(1.0);
+    rig.wait_for(|rig| rig.core.gpus[&GpuId(0)].turn.is_some_and(|turn| turn.tenant == a));
+    rig.ask(a, 100, 4 * GIB);
+    rig.wait_for(|rig| granted(rig, a) == Bytes::from_gib(14));
+    let from = rig.now.0 as f64 / 1e9;
+    assert_eq!(rig.core.gpus[&GpuId(0)].turn.unwrap().tenant, a);
+    rig.until(from + 1.0);
+    assert_eq!(rig.runs(), [1], "100 ms of moving are worth more than 100 ms of turn");
+}
+
+#[test]
+fn with_no_place_for_what_has_to_go_somebody_ends_after_a_while() {
+    let mut rig = Rig::new(settings());
+    rig.busy(1, 1, 0, 12);
+    rig.until(0.5);
+    rig.busy(2, 2, 0, 12);
+    rig.until(20.0);
+    assert_eq!(rig.core.arena_needed, Bytes::from_gib(8));
+    rig.tell(Event::Arena(Bytes::from_gib(8)));
+    rig.tell(Event::Unmanaged { gpu: GpuId(0), bytes: Bytes::from_gib(4) });
+    let ended = |rig: &Rig| rig.said(20.0, |action| matches!(action, Action::End { .. }).then_some(())).len();
+    rig.until(29.0);
+    assert_eq!(ended(&rig), 0, "somebody may free something");
+    rig.until(45.0);
+    assert_eq!(ended(&rig), 1);
+}
+
+#[test]
+fn whoever_does_not_answer_is_asked_for_no_room() {
+    let mut rig = Rig::new(settings());
+    let _ = (rig.busy(1, 1, 0, 8), rig.busy(2, 2, 0, 8));
+    rig.until(1.0);
+    rig.busy(3, 3, 0, 2);
+    rig.lose = |action| matches!(action, Action::Move { .. });
+    rig.wait_for(|rig| !rig.moves(0.0).is_empty());
+    let moves = |rig: &Rig| {
+        rig.said(0.0, |action| match action {
+            Action::Move { op, out, .. } => Some((*op, out.clone())),
+            _ => None,
+        })
+    };
+    let (op, out) = moves(&rig).remove(0);
+    let stopped = out[0].tenant;
+    assert_eq!(out.len(), 2);
+    let outcome = Outcome::Moved { out: vec![], into: vec![], unsettled: out, took: Span::from_secs(3) };
+    rig.tell(Event::Done { op, outcome });
+    rig.lose = |_| false;
+    rig.until(90.0);
+    let later = moves(&rig);
+    assert!(
+        later.len() > 1 && later[1..].iter().all(|(_, out)| out.iter().all(|owned| owned.tenant != stopped))
+    );
 }

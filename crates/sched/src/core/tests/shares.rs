@@ -141,3 +141,18 @@ fn what_is_due_first_runs_first() {
     rig.until(2.1);
     assert_eq!(rig.runs(), [urgent.0]);
 }
+
+#[test]
+fn who_waits_rises_faster_as_soon_as_that_is_set() {
+    let slow = Settings { policy: PolicyKind::Priority, ageing: Span::from_secs(1000), ..settings() };
+    let mut rig = Rig::new(slow.clone());
+    rig.job(2, Terms { priority: Priority::High, ..Terms::default() });
+    let (normal, _) = (rig.busy(1, 1, 0, 1), rig.busy(2, 2, 0, 1));
+    rig.until(10.0);
+    let before = rig.ran(normal);
+    rig.until(20.0);
+    assert_eq!(rig.ran(normal), before);
+    rig.tell(Event::Settings(Box::new(Settings { ageing: Span::from_secs(1), ..slow })));
+    rig.until(21.0);
+    assert!(rig.ran(normal) > before);
+}

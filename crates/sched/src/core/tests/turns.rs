@@ -84,12 +84,8 @@ fn a_short_pause_does_not_cost_a_turn_that_would_have_to_be_moved_for() {
     rig.busy(2, 2, 0, 12);
     rig.until(10.0);
     let turns = rig.turns(0.0).len();
-    while rig.turns(0.0).len() == turns {
-        let next = rig.now.0 as f64 / 1e9 + 0.01;
-        rig.until(next);
-    }
+    let began = rig.wait_for(|rig| rig.turns(0.0).len() > turns);
     let owner = TenantId(*rig.turns(0.0).last().unwrap());
-    let began = rig.now.0 as f64 / 1e9;
     // Back again before 8 GiB could have been moved.
     for pause in 0..5 {
         rig.tell(Event::Idle(owner));
@@ -207,4 +203,16 @@ fn a_turn_forecast_is_about_right() {
         let took = begins.next().unwrap() - 100.0;
         close(forecast.as_secs_f64(), took, 0.1);
     }
+}
+
+#[test]
+fn turns_get_shorter_once_moving_has_become_cheaper() {
+    let mut rig = Rig::new(settings());
+    let _ = (rig.busy(1, 1, 0, 12), rig.busy(2, 2, 0, 12));
+    rig.until(100.0);
+    let before = rig.turns(50.0).len();
+    rig.bandwidth *= 8;
+    rig.until(300.0);
+    let after = rig.turns(250.0).len();
+    assert!(after > 3 * before, "{before} turns in 50 s before, {after} after");
 }

@@ -178,3 +178,15 @@ fn more_files_than_a_message_carries_take_several() {
     let (generation, new_files, groups) = said.unwrap();
     assert_eq!((generation, new_files.len(), groups.len(), again), (7, 1, FILES_MAX + 1, Again::No));
 }
+
+#[test]
+fn what_cannot_run_yet_is_left_alone() {
+    let mut bench = Bench::at(1);
+    let young = Group { scheduled: false, ..group(5, 9, 200, Some(2)) };
+    let groups = vec![group(5, 9, 100, Some(2)), young.clone()];
+    assert_eq!(bench.next(groups).0, Some((1, vec![1], vec![(1, 100)])));
+    assert!(bench.is_complete(1), "nothing else of it runs");
+    bench.page.raise_channel_generation();
+    let groups = vec![group(5, 9, 100, Some(2)), Group { scheduled: true, ..young }];
+    assert_eq!(bench.next(groups).0, Some((2, vec![], vec![(1, 100), (1, 200)])));
+}

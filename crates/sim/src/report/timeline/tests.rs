@@ -17,7 +17,9 @@ fn record(tenants: u64, turns: u64) -> Record {
             gap_max: Span::ZERO,
             wait_max: Span::ZERO,
             best_effort: true,
-            weight: 1,
+            wanted: Span::ZERO,
+            ran: Span::ZERO,
+            ran_beside: Span::ZERO,
         });
         let length = Span::from_secs(100).0 / turns;
         for turn in 0..turns {

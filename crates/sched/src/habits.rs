@@ -1,0 +1,160 @@
+//! What a tenant usually does: for how long it has work once it has some, and for how long it then has none. Only
+//! forecasts go by it, no decision does.
+
+use crate::{Span, Time};
+
+/// A length of time that comes again and again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Usual {
+    mean: Span,
+    /// How far from it they are, on the average.
+    off: Span,
+}
+
+impl Usual {
+    /// Three quarters of what was known and one quarter of what was seen.
+    fn learn(known: &mut Option<Self>, seen: Span) {
+        let next = |known: Span, seen: Span| Span(known.0 / 4 * 3 + seen.0 / 4);
+        *known = Some(match *known {
+            None => Self { mean: seen, off: Span::ZERO },
+            Some(Self { mean, off }) => {
+                Self { mean: next(mean, seen), off: next(off, Span(mean.0.abs_diff(seen.0))) }
+            }
+        });
+    }
+
+    /// How much longer one of these lasts that has lasted so long: half of them, by no more.
+    fn rest(&self, so_far: Span) -> Span {
+        if self.off.0 <= self.mean.0 / 4 {
+            return self.mean.less(so_far).max(self.off);
+        }
+        // Without a rule that one could see, how long it has lasted says nothing. ln 2 of the mean is the half of them.
+        Span(self.mean.0 / 100 * 69)
+    }
+}
+
+/// What a tenant usually does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Habits {
+    /// GPU time that it needs until it has nothing to do.
+    work: Option<Usual>,
+    /// How long it then has nothing to do.
+    pause: Option<Usual>,
+    /// What it has had of its GPU time, up to `awake_since`.
+    had: Span,
+    /// Since when it is on the GPU with something to do.
+    awake_since: Option<Time>,
+    /// Since when it has nothing to do, if it ever had something.
+    idle_since: Option<Time>,
+    /// Nothing more is learnt: what follows is itself expected, not seen.
+    settled: bool,
+}
+
+impl Habits {
+    /// It is on the GPU with something to do from now on, or no longer.
+    pub(crate) fn awake(&mut self, now: Time, awake: bool) {
+        self.had = self.so_far(now);
+        self.awake_since = awake.then_some(now);
+    }
+
+    /// It has something to do from now on, or nothing.
+    pub(crate) fn wants(&mut self, now: Time, wants: bool) {
+        let worked = self.so_far(now);
+        let paused = self.idle_since.take().map(|since| now.since(since));
+        if !wants {
+            self.idle_since = Some(now);
+        }
+        match paused {
+            _ if self.settled => {}
+            _ if !wants => Usual::learn(&mut self.work, worked),
+            Some(paused) => Usual::learn(&mut self.pause, paused),
+            None => {}
+        }
+        self.had = Span::ZERO;
+        self.awake_since = self.awake_since.map(|_| now);
+    }
+
+    /// The same, as they are now and stay.
+    pub(crate) fn settled(&self) -> Self {
+        Self { settled: true, ..self.clone() }
+    }
+
+    fn so_far(&self, now: Time) -> Span {
+        self.had + self.awake_since.map_or(Span::ZERO, |since| now.since(since))
+    }
+
+    /// When it will have nothing more to do, if it stays on the GPU.
+    pub(crate) fn idle_at(&self, now: Time) -> Option<Time> {
+        self.work.map(|work| now + work.rest(self.so_far(now)))
+    }
+
+    /// When it will have something to do again.
+    pub(crate) fn wants_at(&self, now: Time) -> Option<Time> {
+        let (pause, since) = (self.pause?, self.idle_since?);
+        Some(now + pause.rest(now.since(since)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(millis: u64) -> Time {
+        Time::ZERO + Span::from_millis(millis)
+    }
+
+    /// Works for so long, of which it is on the GPU for the second half, and pauses for as long as it worked.
+    fn round(habits: &mut Habits, at: u64, work: u64) -> u64 {
+        habits.wants(ms(at), true);
+        habits.awake(ms(at + work), true);
+        habits.awake(ms(at + work * 2), false);
+        habits.wants(ms(at + work * 2), false);
+        at + work * 3
+    }
+
+    #[test]
+    fn who_does_the_same_again_and_again_is_expected_to() {
+        let mut habits = Habits::default();
+        assert_eq!((habits.idle_at(ms(0)), habits.wants_at(ms(0))), (None, None), "nothing is known");
+        let mut at = 0;
+        for _ in 0..5 {
+            at = round(&mut habits, at, 20);
+        }
+        assert_eq!(habits.wants_at(ms(at - 15)), Some(ms(at)));
+        habits.wants(ms(at), true);
+        assert_eq!(habits.wants_at(ms(at)), None, "it does");
+        habits.awake(ms(at), true);
+        assert_eq!(habits.idle_at(ms(at + 5)), Some(ms(at + 20)));
+        habits.awake(ms(at + 5), false);
+        assert_eq!(habits.idle_at(ms(at + 90)), Some(ms(at + 105)), "it was off meanwhile");
+        habits.awake(ms(at + 90), true);
+        assert_eq!(habits.idle_at(ms(at + 200)), Some(ms(at + 200)), "at any moment");
+    }
+
+    #[test]
+    fn without_a_rule_what_has_been_says_nothing() {
+        let mut habits = Habits::default();
+        let mut at = 0;
+        for work in [10, 100, 10, 100, 10, 100, 10, 100] {
+            at = round(&mut habits, at, work);
+        }
+        habits.wants(ms(at), true);
+        habits.awake(ms(at), true);
+        let ahead = |now| habits.idle_at(now).map(|at| at.since(now));
+        assert_eq!(ahead(ms(at)), ahead(ms(at + 500)));
+        let half = ahead(ms(at)).expect("something is known");
+        assert!(half > Span::from_millis(30) && half < Span::from_millis(50), "{half}");
+    }
+
+    #[test]
+    fn what_is_only_expected_teaches_nothing() {
+        let mut habits = Habits::default();
+        let at = round(&mut habits, 0, 20);
+        round(&mut habits, at, 20);
+        let mut settled = habits.settled();
+        let at = round(&mut settled, at * 2, 500);
+        settled.wants(ms(at), true);
+        settled.awake(ms(at), true);
+        assert_eq!(settled.idle_at(ms(at)), Some(ms(at + 20)));
+    }
+}
