@@ -72,6 +72,13 @@ impl Block {
         }
     }
 
+    /// The bytes from there to the end of their page, to be filled; at most so many.
+    pub fn piece_mut(&mut self, offset: u64, bytes_max: usize) -> &mut [u8] {
+        let (page, at) = place(offset);
+        let end = PAGE_BYTES.min(at.saturating_add(bytes_max));
+        &mut self.page(page)[at..end]
+    }
+
     fn page(&mut self, page: usize) -> &mut [u8] {
         let bytes = self.pages.len();
         assert!(page < bytes, "page {page} of {bytes}");

@@ -41,6 +41,12 @@ impl Transfer {
         let mut buffer = vec![0; (range.end - range.start).min(CHUNK_BYTES as u64) as usize];
         while !range.is_empty() {
             let length = self.run_from(range.start).min(range.end - range.start).min(CHUNK_BYTES as u64);
+            if let (End::Host(from), End::Device(to)) = (&self.source, &self.target) {
+                let host = self.place(*from, range.start, self.source_steps);
+                memory.fill_from_host(self.place(*to, range.start, self.target_steps), host, length)?;
+                range.start += length;
+                continue;
+            }
             let bytes = &mut buffer[..length as usize];
             match &self.source {
                 End::Host(base) => {

@@ -142,3 +142,26 @@ fn rubbish_ends_its_own_connection_only() {
     assert!(bad.receive::<Reply>().is_err());
     assert!(matches!(program.ask(Request::Figures(DeviceId(0))), Answer::Figures(_)));
 }
+
+#[test]
+fn faults_come_and_go_while_it_runs() {
+    let device = Device::start(SPEC);
+    let program = device.program(None);
+    let ready = program.make_ready();
+    let alloc = || {
+        let alloc = MemoryRequest::Alloc { context: ready.context, bytes: 4096 };
+        program::ask(&program.connection, Request::Memory(alloc), &[]).0.is_ok()
+    };
+    let until = |wanted: bool| {
+        let begin = Instant::now();
+        while alloc() != wanted {
+            assert!(begin.elapsed() < Duration::from_secs(5), "the faults are not looked at");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    assert!(alloc());
+    std::fs::write(device.place().faults(), "out_of_memory_at = 1\nout_of_memory_stays = true\n").unwrap();
+    until(false);
+    std::fs::remove_file(device.place().faults()).unwrap();
+    until(true);
+}

@@ -1,5 +1,6 @@
 //! Where a virtual machine is: a directory with its description and its socket.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// The environment variable that names the directory.
@@ -26,6 +27,16 @@ impl Directory {
     /// The directory itself.
     pub fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// A number made of the path, for names that no two machines may share.
+    pub fn identity(&self) -> [u8; 6] {
+        let path = self.0.canonicalize().unwrap_or_else(|_| self.0.clone());
+        // FNV-1a.
+        let hash = path.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        std::array::from_fn(|at| hash.to_be_bytes()[at])
     }
 
     /// Where the device listens.

@@ -90,6 +90,9 @@ pub struct Spec {
     pub power_milliwatts: (u32, u32),
     /// Faults from the start on; `faults.toml` takes their place while it exists.
     pub faults: Faults,
+    /// What tells the GPUs of this machine from those of others: a part of their UUIDs. From the directory's path.
+    #[serde(skip)]
+    pub identity: [u8; 6],
 }
 
 /// Which GPUs reach each other's memory.
@@ -138,6 +141,7 @@ impl Default for Spec {
             linger: Nanos(2_000_000_000),
             power_milliwatts: (20_000, 100_000),
             faults: Faults::default(),
+            identity: [0; 6],
         }
     }
 }
@@ -157,6 +161,7 @@ impl Spec {
         let mut spec = Self::read(&directory.spec())?;
         spec.apply(environment)?;
         spec.check()?;
+        spec.identity = directory.identity();
         Ok(spec)
     }
 
@@ -227,8 +232,9 @@ impl Spec {
                 uuid: std::array::from_fn(|at| match at {
                     0..4 => b"rota"[at],
                     4..8 => b"vgpu"[at - 4],
-                    15 => ordinal as u8,
-                    _ => 0,
+                    8..14 => self.identity[at - 8],
+                    14 => 0,
+                    _ => ordinal as u8,
                 }),
                 name: self.name.clone(),
                 memory_bytes: self.memory.0,

@@ -147,6 +147,30 @@ impl Touch<'_> {
         Ok(())
     }
 
+    /// Fills device addresses from the program's own memory.
+    pub fn fill_from_host(&mut self, mut address: u64, mut host: u64, mut bytes: u64) -> Result<(), Fault> {
+        while bytes > 0 {
+            let (segment, room) = self.segment(address, true)?;
+            let most = bytes.min(room).min(CHUNK_BYTES as u64) as usize;
+            let done = match segment {
+                Segment::Block(block, offset) => {
+                    let piece = self.store.physical.block_mut(block).piece_mut(offset, most);
+                    let (result, done) = (self.store.host.read(self.who.pid, host, piece), piece.len());
+                    self.host_result(result, host)?;
+                    done
+                }
+                Segment::Host => {
+                    let mut buffer = vec![0; most];
+                    self.host_read(host, &mut buffer)?;
+                    self.host_write(address, &buffer)?;
+                    most
+                }
+            } as u64;
+            (address, host, bytes) = (address + done, host + done, bytes - done);
+        }
+        Ok(())
+    }
+
     /// A 64-bit word, as kernels read it.
     pub fn word(&mut self, address: u64) -> Result<u64, Fault> {
         aligned(address)?;

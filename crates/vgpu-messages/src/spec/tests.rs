@@ -66,3 +66,14 @@ fn the_environment_goes_over_the_file() {
     let error = Spec::load(&directory, |name| (name == "ROTA_VGPU_GPUS").then(|| "many".into())).unwrap_err();
     assert!(error.to_string().contains("ROTA_VGPU_GPUS"), "{error}");
 }
+
+#[test]
+fn gpus_of_two_machines_have_other_uuids_and_those_of_one_the_same() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let uuid = |path| Spec::load(&Directory::new(path), |_| None).unwrap().devices()[0].uuid;
+    assert_ne!(uuid(one.path().to_owned()), uuid(other.path().to_owned()));
+    assert_eq!(
+        uuid(one.path().to_owned()),
+        uuid(one.path().join("..").join(one.path().file_name().unwrap()))
+    );
+}

@@ -1,0 +1,58 @@
+//! Programs and the daemon are killed at the worst moments: the others go on, and nothing of the dead is left.
+
+use crate::stage::{Program, Setup, Stage, until};
+
+/// Seen in the daemon's events: moments at which a program can die.
+const MOMENTS: [&str; 6] = ["turn_begin", "freeze", "moving_out", "away", "moving_in", "thaw"];
+
+fn program(stage: &Stage, name: &str, seed: &str) -> Program {
+    let memory = ["--mib", "40", "--piece-mib", "4"];
+    stage.worker(0, name, &[&memory[..], &["--steps", "1000000", "--seed", seed]].concat())
+}
+
+#[test]
+fn one_dies_at_every_moment_and_the_other_goes_on() {
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "60ms"] });
+    let mut survivor = program(&stage, "survivor", "1");
+    survivor.goes_on(1);
+    let alone = stage.figures(0).memory_used_bytes;
+    for moment in MOMENTS {
+        let mut victim = program(&stage, moment, "2");
+        let pid = victim.pid();
+        victim.goes_on(1);
+        let before = stage.events(0).len();
+        until(&format!("the victim meets a {moment}"), || {
+            let events = stage.events(0);
+            events[before..].iter().any(|event| event["event"] == moment && event["pid"] == pid)
+        });
+        victim.kill();
+        until(&format!("nothing is left of one that died at {moment}"), || {
+            let (listing, figures) = (stage.listing(0), stage.figures(0));
+            listing.tenants.iter().all(|tenant| tenant.pid != pid)
+                && listing.gpus[0].arena_used_bytes == 0
+                && figures.processes.iter().all(|process| process.pid.unsigned_abs() != pid)
+                && figures.memory_used_bytes == alone
+        });
+        survivor.goes_on(2);
+    }
+    survivor.kill();
+    stage.finish();
+}
+
+#[test]
+fn the_daemon_dies_and_programs_that_are_there_end_right() {
+    let mut stage = Stage::new(&Setup { gpus: 1, gpu_mib: 128, arena_mib: 96, rotad: &["--turn", "50ms"] });
+    let mut programs = ["5", "6"].map(|seed| {
+        let memory = ["--mib", "40", "--piece-mib", "4", "--copies", "--kernel-ms", "10"];
+        stage.worker(0, seed, &[&memory[..], &["--seed", seed, "--steps", "12"]].concat())
+    });
+    for program in &mut programs {
+        program.goes_on(2);
+    }
+    until("they have had some turns", || stage.count(0, "turn_begin") >= 6);
+    stage.kill_daemon(0);
+    for program in programs {
+        program.ends_well();
+    }
+    stage.finish();
+}

@@ -1,0 +1,18 @@
+//! The whole system as people run it, on a virtual GPU: `rotad`, programs under `rota run`, and the virtual device, each a
+//! process of its own. Programs know what every byte of theirs has to be, and check it in every step.
+//!
+//! - [`turns`]: programs that do not fit together take turns, long ones and short ones at random.
+//! - [`deaths`]: programs and the daemon are killed at the worst moments.
+//! - [`soak`]: all of it at once, for a while.
+//! - [`drivers`]: the same programs without rota, and what the virtual GPU answers them.
+//! - [`stage`]: starts the parts, and sees to it that nothing is left of them; [`parts`]: where their files are.
+//!
+//! The parts come from other packages, and must be built before: `cargo build --workspace`.
+
+mod parts;
+mod stage;
+
+mod deaths;
+mod drivers;
+mod soak;
+mod turns;

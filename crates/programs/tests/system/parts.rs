@@ -1,0 +1,29 @@
+//! The files that the system is made of, as the build left them.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A program of this package that checks its own bytes.
+pub(crate) const WORKER: &str = env!("CARGO_BIN_EXE_worker");
+
+/// A file of another package: beside the tests or one folder above, wherever it is newest.
+pub(crate) fn newest(name: &str) -> PathBuf {
+    let program = std::env::current_exe().expect("the path of this test is known");
+    let candidates = program.ancestors().skip(1).take(2).map(|folder| folder.join(name));
+    let built = candidates.filter_map(|path| Some((path.metadata().ok()?.modified().ok()?, path)));
+    built.max().unwrap_or_else(|| panic!("{name} is not built: run `cargo build --workspace` first")).1
+}
+
+/// Puts a command on the virtual machine of a directory, as if that had the only GPUs there are.
+pub(crate) fn on_virtual_gpu(command: &mut Command, directory: &std::path::Path) {
+    let driver = newest("libvgpu.so");
+    command
+        .env("ROTA_VGPU", directory)
+        .env("ROTA_VGPUD", newest("vgpud"))
+        .env("ROTA_DRIVER", &driver)
+        .env("ROTA_SHIM", newest("librota_shim.so"))
+        .env("LD_PRELOAD", &driver)
+        .env("RUST_BACKTRACE", "0")
+        .env_remove("CUDA_VISIBLE_DEVICES")
+        .env_remove("ROTA_DISABLE");
+}

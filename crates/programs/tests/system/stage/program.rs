@@ -1,0 +1,102 @@
+//! One worker: its process, and what it says after each step.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+
+use super::until;
+
+/// What a worker said last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Said {
+    /// Steps that it has done and checked.
+    pub(crate) steps: u64,
+    /// Pieces of memory that did not hold what they had to.
+    pub(crate) wrong: u64,
+    /// It came to its end.
+    pub(crate) ended: bool,
+}
+
+/// See the module. Killed when dropped.
+pub(crate) struct Program {
+    pub(crate) name: String,
+    child: Child,
+    said: Arc<Mutex<Said>>,
+}
+
+impl Program {
+    pub(super) fn start(name: &str, mut command: Command, log: &Path) -> Self {
+        let log = File::create(log).unwrap();
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let said = Arc::<Mutex<Said>>::default();
+        let (out, shared) = (child.stdout.take().unwrap(), said.clone());
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                let Ok(line) = serde_json::from_str::<Value>(&line) else { continue };
+                let number = |key: &str| line[key].as_u64().unwrap_or_default();
+                *shared.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Said { steps: number("steps"), wrong: number("wrong"), ended: line["ended"] == true };
+            }
+        });
+        Self { name: name.into(), child, said }
+    }
+
+    /// `rota run` becomes the program: it is the same process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it said last. None of its bytes may ever be wrong.
+    pub(crate) fn said(&self) -> Said {
+        let said = *self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(said.wrong, 0, "{}: {said:?}", self.name);
+        said
+    }
+
+    /// It does this many steps more, and finds every byte right.
+    pub(crate) fn goes_on(&mut self, steps: u64) {
+        let goal = self.said().steps + steps;
+        until(&format!("{} does {steps} more steps", self.name), || {
+            let ended = self.try_end();
+            assert_eq!(ended, None, "{} ended too early", self.name);
+            self.said().steps >= goal
+        });
+    }
+
+    /// How it ended, if it did.
+    pub(crate) fn try_end(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
+    /// Comes to its end by itself, with every byte right.
+    pub(crate) fn ends_well(mut self) -> Said {
+        let mut status = None;
+        until(&format!("{} ends", self.name), || {
+            status = self.try_end();
+            status.is_some()
+        });
+        assert!(status.is_some_and(|status| status.success()), "{} ended: {status:?}", self.name);
+        // Its last line may still be on its way through the pipe.
+        until(&format!("{} says that it ended", self.name), || self.said().ended);
+        self.said()
+    }
+
+    /// Kills it as nothing else can.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.said();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,45 @@
+//! Programs that do not fit together take turns, and find every byte of theirs as they left it.
+
+use crate::stage::{Setup, Stage, until};
+
+/// Two programs of 40 MiB on 64 MiB.
+const LARGE: [&str; 4] = ["--mib", "40", "--piece-mib", "4"];
+
+#[test]
+fn two_that_do_not_fit_together_end_with_every_byte_right() {
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "100ms"] });
+    let programs = ["1", "2"]
+        .map(|seed| stage.worker(0, seed, &[&LARGE[..], &["--seed", seed, "--steps", "12"]].concat()));
+    for program in programs {
+        program.ends_well();
+    }
+    let events = stage.events(0);
+    let moved: u64 = events.iter().filter_map(|event| event["bytes_out"].as_u64()).sum();
+    assert!(moved > 100 << 20, "only {moved} bytes moved out");
+    for job in ["1", "2"] {
+        let turns = events.iter().filter(|event| event["event"] == "turn_begin" && event["job"] == job);
+        assert!(turns.count() > 3, "job {job} had too few turns to show anything");
+    }
+    stage.finish();
+}
+
+#[test]
+fn two_hundred_freezes_at_random_leave_every_byte_right() {
+    const TURNS: usize = 200;
+    let turns = ["--turn", "20ms", "--turn-jitter", "0.9"];
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &turns });
+    // A long kernel and many copies, so that whatever is frozen is in the middle of something.
+    let mut programs = ["3", "4"].map(|seed| {
+        let more = ["--seed", seed, "--steps", "1000000", "--copies", "--kernel-ms", "30"];
+        stage.worker(0, seed, &[&LARGE[..], &more].concat())
+    });
+    until("there were so many turns", || stage.count(0, "turn_begin") >= TURNS);
+    // What was frozen last is looked at too.
+    for program in &mut programs {
+        program.goes_on(2);
+    }
+    drop(programs);
+    assert!(stage.count(0, "freeze") >= TURNS / 2, "there were turns without freezes");
+    assert!(stage.count(0, "move_end") >= TURNS / 2, "there were turns without moves");
+    stage.finish();
+}
