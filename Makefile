@@ -4,7 +4,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BUNDLE := gpu/bundle
 
-.PHONY: build test lint style deny advisories bench demo conformance mutants model gpu-bundle clean
+.PHONY: build test lint style deny advisories bench demo conformance soak mutants model gpu-bundle clean
 
 build:
 	$(CARGO) build --release --locked --workspace
@@ -52,6 +52,11 @@ demo:
 conformance:
 	$(CARGO) build --release --locked -p rota-programs -p rota-vgpu -p rota-vgpu-device
 	ROTA_BUNDLE=$(TARGET)/release OUT=$(TARGET)/conformance gpu/conformance.sh --virtual
+
+# Eight programs on two virtual GPUs for a minute, one of them killed every two seconds; ROTA_SEED chooses who and when.
+soak:
+	$(CARGO) build --locked --workspace
+	$(CARGO) test --locked -p rota-programs --test system -- --ignored --nocapture soak
 
 # Can the core's tests fail? More than two hundred mutants of it, always the same, each against tests of a few seconds: the
 # model checker, which takes longer, is not even built. About an hour. What survives, and why: docs/mutants.md.

@@ -19,6 +19,9 @@ use crate::{BLOCK_BYTES, HandleKey, Owner};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 
+/// How many freed handles are remembered. Whoever plans learns of a free within a few moves.
+const FREED_MAX: usize = 4096;
+
 /// Why the mover did not take or drop a handle.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MoverError {
@@ -143,6 +146,9 @@ pub struct Dropped {
 pub struct Mover<D: Device> {
     handles: BTreeMap<HandleKey, Held<D::Memory>>,
     graves: Vec<Grave<D::Memory>>,
+    /// The last handles that were freed on the device, with their bytes: a plan that was made before that may still name
+    /// them, and counts on their room.
+    freed: VecDeque<(HandleKey, u64)>,
     /// Marks within long copies, for each lane: they show that something moves.
     waypoints: [VecDeque<Mark>; 2],
     lost_device_bytes: u64,
@@ -158,6 +164,7 @@ impl<D: Device> Mover<D> {
         Mover {
             handles: BTreeMap::new(),
             graves: Vec::new(),
+            freed: VecDeque::new(),
             waypoints: [VecDeque::new(), VecDeque::new()],
             lost_device_bytes: 0,
             lost_arena_bytes: 0,
@@ -183,7 +190,23 @@ impl<D: Device> Mover<D> {
     /// Drops a handle that its tenant has freed.
     pub fn forget(&mut self, key: HandleKey) -> Result<Dropped, MoverError> {
         self.reap();
-        self.drop_handle(key)
+        let dropped = self.drop_handle(key)?;
+        self.remember_freed(key, dropped.device_bytes);
+        Ok(dropped)
+    }
+
+    /// A handle was freed, and these bytes of it that the device got back are nobody's room yet.
+    pub(crate) fn remember_freed(&mut self, key: HandleKey, device_bytes: u64) {
+        if self.freed.len() == FREED_MAX {
+            self.freed.pop_front();
+        }
+        self.freed.push_back((key, device_bytes));
+    }
+
+    /// The room of a handle that was freed, once.
+    pub(crate) fn take_freed(&mut self, key: HandleKey) -> Option<u64> {
+        let at = self.freed.iter().rposition(|(freed, _)| *freed == key)?;
+        self.freed.remove(at).map(|(_, bytes)| bytes)
     }
 
     /// Drops everything of a tenant that is gone.

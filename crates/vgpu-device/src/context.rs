@@ -127,7 +127,12 @@ impl Machine {
         if !fits(key(compute_group), true) || !fits(key(*into), false) || !fits(key(*out), false) {
             return Err(CUresult::INVALID_VALUE.into());
         }
-        if self.store.physical.take(device, self.spec.context_memory.0).is_err() {
+        let bytes = self.spec.context_memory.0;
+        let mut taken = self.store.physical.take(device, bytes);
+        if taken.is_err() && self.tear_down_now() {
+            taken = self.store.physical.take(device, bytes);
+        }
+        if taken.is_err() {
             return Err(CUresult::OUT_OF_MEMORY.into());
         }
         let id = ContextId(self.id());

@@ -72,7 +72,10 @@ impl Machine {
         if self.faults.allocation_fails(pid) {
             return Err(CUresult::OUT_OF_MEMORY.into());
         }
-        let made = self.store.physical.make(bytes, properties, session);
+        let mut made = self.store.physical.make(bytes, properties, session);
+        if made.is_err() && self.tear_down_now() {
+            made = self.store.physical.make(bytes, properties, session);
+        }
         made.map_err(|_| CUresult::OUT_OF_MEMORY.into())
     }
 

@@ -24,7 +24,7 @@ impl Doing {
     }
 }
 
-/// What happened, by program in the order in which they came.
+/// What happened, by program.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Timeline {
     rows: Vec<Row>,
@@ -92,6 +92,7 @@ impl Timeline {
             }
         }
         timeline.rows = rows.into_values().collect();
+        timeline.rows.sort_by(|a, b| a.job.cmp(&b.job));
         timeline
     }
 

@@ -55,8 +55,10 @@ impl<D: Device> Mover<D> {
             }
             Reply::Freed { owner, handles } => {
                 for handle in handles {
-                    if let Err(error) = self.drop_handle(HandleKey { owner, handle }) {
-                        tracing::warn!(%error, "a tenant freed what is not there");
+                    let key = HandleKey { owner, handle };
+                    match self.drop_handle(key) {
+                        Ok(dropped) => self.remember_freed(key, dropped.device_bytes),
+                        Err(error) => tracing::warn!(%error, "a tenant freed what is not there"),
                     }
                 }
             }

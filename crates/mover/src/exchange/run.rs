@@ -89,6 +89,15 @@ impl<'a, D: Device> Run<'a, D> {
         };
         let waiting_out = admit(plan.out, &|key| mover.check_out(key));
         let waiting_in = admit(plan.into, &|key| mover.check_in(key));
+        // Freed after the plan was made: its room is there without a move.
+        let mut room_bytes = plan.room_bytes;
+        let is_freed = |(key, error): &mut (HandleKey, MoveError)| {
+            let bytes = (*error == MoveError::Unknown).then(|| mover.take_freed(*key)).flatten();
+            room_bytes += bytes.unwrap_or(0);
+            bytes.is_some()
+        };
+        let freed = outcome.failed.extract_if(.., is_freed).map(|(key, _)| key);
+        outcome.freed.extend(freed);
         Run {
             mover,
             tenants,
@@ -100,7 +109,7 @@ impl<'a, D: Device> Run<'a, D> {
             asked: BTreeMap::new(),
             to_release: VecDeque::new(),
             freed_on_device: BTreeSet::new(),
-            room_bytes: plan.room_bytes,
+            room_bytes,
             deadline: plan.deadline,
             start: Instant::now(),
             outcome,

@@ -430,6 +430,35 @@ fn room_of_a_handle_that_was_freed_on_its_way_out_is_used() {
 }
 
 #[test]
+fn room_of_a_handle_that_was_freed_after_the_plan_was_made_is_used_once() {
+    let (mut setup, plan) = Setup::a_in_b_away(&[1, 2], &[3], 3, 8);
+    setup.tenants.world().happen(Event::Frees(key(A, 1)));
+    setup.mover.forget(key(A, 1)).expect("it is on the device");
+    let again = Plan { out: vec![key(A, 1)], into: Vec::new(), room_bytes: 0, deadline: SHORT };
+    let outcome = setup.exchange(plan);
+    assert_eq!((outcome.freed, outcome.moved_in), (vec![key(A, 1)], vec![key(B, 0)]));
+    assert_eq!((outcome.moved_out, outcome.failed), (vec![key(A, 0)], Vec::new()));
+    assert_eq!(setup.exchange(again).failed, [(key(A, 1), MoveError::Unknown)]);
+    setup.check_places();
+}
+
+#[test]
+fn room_of_a_handle_that_was_freed_between_two_exchanges_is_used() {
+    for heard_in_exchange in [false, true] {
+        let (mut setup, plan) = Setup::a_in_b_away(&[1, 2], &[3], 3, 8);
+        setup.tenants.world().happen(Event::Frees(key(A, 1)));
+        if heard_in_exchange {
+            setup.exchange(Plan { deadline: SHORT, ..Plan::default() });
+        } else {
+            let reply = setup.replies.try_recv().expect("it was told");
+            setup.mover.late(reply, &mut setup.tenants);
+        }
+        assert_eq!(setup.exchange(plan).moved_in, [key(B, 0)], "{heard_in_exchange}");
+        setup.check_places();
+    }
+}
+
+#[test]
 fn what_was_started_of_a_failed_copy_has_ended() {
     let mut setup = Setup::new(4, 4);
     let keys = setup.allocate(A, &[3]);

@@ -56,3 +56,27 @@ fn the_daemon_dies_and_programs_that_are_there_end_right() {
     }
     stage.finish();
 }
+
+#[test]
+fn the_daemon_dies_and_one_whose_memory_is_away_ends_itself() {
+    let mut stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "500ms"] });
+    let mut programs = ["7", "8"].map(|seed| program(&stage, seed, seed));
+    // A turn that begins after the other went away: nothing moves for a while.
+    until("one is away and the other has its turn", || {
+        let events = stage.events(0);
+        let last = |name: &str| events.iter().rposition(|event| event["event"] == name);
+        last("away").is_some_and(|away| last("turn_begin") > Some(away) && last("moving_out") < Some(away))
+    });
+    stage.kill_daemon(0);
+    let mut ended = None;
+    until("the one that is away ends", || {
+        ended = programs.iter_mut().position(|program| program.try_end().is_some());
+        ended.is_some()
+    });
+    let [first, second] = programs;
+    let (gone, mut stays) = if ended == Some(0) { (first, second) } else { (second, first) };
+    assert!(gone.log().contains("the memory of this program that was not on the GPU"), "{}", gone.log());
+    stays.goes_on(2);
+    stays.kill();
+    stage.finish();
+}

@@ -36,13 +36,15 @@ fn soak(length: Duration) {
         let (name, left) = (format!("{gpu}-{born}"), left.to_string());
         // No two alike.
         let chance = mix(seed ^ born);
-        let numbers = [20 + chance % 12, 2 * (1 + chance / 16 % 3), chance / 256 % 20, born].map(|n| n.to_string());
+        let numbers =
+            [20 + chance % 12, 2 * (1 + chance / 16 % 3), chance / 256 % 20, born].map(|n| n.to_string());
         let [mib, piece, kernel, seed] = numbers.each_ref().map(String::as_str);
         let memory = ["--mib", mib, "--piece-mib", piece, "--copies"];
         let more = ["--kernel-ms", kernel, "--seed", seed, "--seconds", &left];
         (gpu, stage.worker(gpu, &name, &[&memory[..], &more].concat()))
     };
-    let mut programs: Vec<(usize, Program)> = (0..GPUS * PROGRAMS).map(|number| bear(number % GPUS)).collect();
+    let mut programs: Vec<(usize, Program)> =
+        (0..GPUS * PROGRAMS).map(|number| bear(number % GPUS)).collect();
     let (mut deaths, mut steps) = (0, 0);
     let mut next = Instant::now() + KILL_EVERY;
     while next < end {

@@ -162,9 +162,7 @@ impl Stage {
                         && listing.gpus[0].used_bytes == 0
                 });
             }
-            let errors: Vec<Value> =
-                self.events(gpu).into_iter().filter(|line| line["event"] == "error").collect();
-            assert!(errors.is_empty(), "daemon {gpu} met errors: {errors:#?}");
+            self.met_no_error(gpu);
         }
         for daemon in &mut self.daemons {
             if let Some(mut child) = daemon.child.take() {
@@ -200,6 +198,16 @@ impl Drop for Stage {
 }
 
 impl Stage {
+    fn met_no_error(&self, gpu: usize) {
+        const BEFORE: usize = 30;
+        let events = self.events(gpu);
+        if let Some(at) = events.iter().position(|event| event["event"] == "error") {
+            let story: Vec<String> =
+                events[at.saturating_sub(BEFORE)..=at].iter().map(Value::to_string).collect();
+            panic!("daemon {gpu} met an error:\n{}", story.join("\n"));
+        }
+    }
+
     /// The end of whatever was written down, for whoever wants to know what went wrong.
     fn tell_all(&self) {
         const LINES: usize = 30;

@@ -47,6 +47,22 @@ fn a_dead_process_gives_everything_back_once_its_control_file_is_closed() {
 }
 
 #[test]
+fn whoever_saw_the_last_close_finds_the_memory_free() {
+    let mut world = World::new(round_spec());
+    let (other, program) = (world.program(10, 0), world.program(11, 0));
+    let total = world.machine.spec().memory.0;
+    let rest = total - world.used(0);
+    world.create(&program, rest);
+    let want = memory::MemoryRequest::Create { bytes: 2 * MIB, properties: properties(DeviceId(0)) };
+    world.kill(&program);
+    assert_eq!(code(world.memory(&other, want.clone())), CUresult::OUT_OF_MEMORY, "its file is open");
+    world.machine.closed(program.file);
+    world.memory(&other, want).unwrap();
+    assert!(world.used(0) < 10 * MIB);
+    world.pass(6 * MS);
+}
+
+#[test]
 fn it_does_not_matter_in_which_order_it_ends() {
     let (mut world, program) = full();
     world.machine.closed(program.file);

@@ -143,7 +143,8 @@ impl<D: Device> Run<'_, D> {
                 self.freed_on_device.insert(key);
             }
             None if on_device => self.room_bytes += dropped.device_bytes,
-            None => {}
+            // Not in this plan, but maybe in the next.
+            None => self.mover.remember_freed(key, dropped.device_bytes),
         }
         self.outcome.freed.push(key);
     }

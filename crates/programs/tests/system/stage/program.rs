@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,14 +25,14 @@ pub(crate) struct Said {
 pub(crate) struct Program {
     pub(crate) name: String,
     child: Child,
+    log: PathBuf,
     said: Arc<Mutex<Said>>,
 }
 
 impl Program {
     pub(super) fn start(name: &str, mut command: Command, log: &Path) -> Self {
-        let log = File::create(log).unwrap();
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let errors = File::create(log).unwrap();
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
         let said = Arc::<Mutex<Said>>::default();
         let (out, shared) = (child.stdout.take().unwrap(), said.clone());
         std::thread::spawn(move || {
@@ -43,7 +43,7 @@ impl Program {
                     Said { steps: number("steps"), wrong: number("wrong"), ended: line["ended"] == true };
             }
         });
-        Self { name: name.into(), child, said }
+        Self { name: name.into(), child, log: log.into(), said }
     }
 
     /// `rota run` becomes the program: it is the same process.
@@ -66,6 +66,11 @@ impl Program {
             assert_eq!(ended, None, "{} ended too early", self.name);
             self.said().steps >= goal
         });
+    }
+
+    /// What it said on its standard error.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
     }
 
     /// How it ended, if it did.
