@@ -81,7 +81,14 @@ def body(run):
         ]
 
     freezes, away, thaws = during("freeze"), during("away"), during("thaw")
-    least = min((e["away_bytes"] for e in daemon.events.of("away", kernel.pid) if "away_bytes" in e), default=None)
+    least = min(
+        (
+            e["away_bytes"]
+            for e in daemon.events.of("away", kernel.pid)
+            if found["launched_ns"] < daemon.events.at_ns(e) < found["ended_ns"]
+        ),
+        default=0,
+    )
     run.say("   frozen at (s after its launch): " + ", ".join(f"{t:.2f}" for t in freezes))
     run.say("   its memory out at:              " + ", ".join(f"{t:.2f}" for t in away))
     run.say("   thawed at:                      " + ", ".join(f"{t:.2f}" for t in thaws))
@@ -97,11 +104,11 @@ def body(run):
     )
     run.say(f"   the other tenant did {beside['steps']} steps meanwhile")
     run.check(f"frozen in its middle, at least {FREEZES_MIN} times", len(freezes) >= FREEZES_MIN, str(len(freezes)))
-    moved = len(away) >= FREEZES_MIN and (least is None or least >= given.gib * 2**30)
+    # Only as much goes as the other needs: most of it, at these sizes.
     run.check(
-        f"the memory it works on away in its middle, at least {FREEZES_MIN} times",
-        moved,
-        f"{len(away)}, {harness.fmt(least)} bytes or more each time",
+        f"most of the memory it works on away in its middle, at least {FREEZES_MIN} times",
+        len(away) >= FREEZES_MIN and least >= given.gib * harness.GIB / 2,
+        f"{len(away)}, {least / harness.GIB:.2f} of {given.gib:g} GiB or more each time",
     )
     run.check(
         "the kernel's result is the native one",
