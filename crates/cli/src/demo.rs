@@ -11,10 +11,12 @@ use crate::columns::{Side, columns};
 use crate::{daemon, print};
 use anyhow::{Context as _, bail, ensure};
 use parts::Parts;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use timeline::Timeline;
@@ -78,8 +80,13 @@ pub(crate) fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     start(&mut stage, &parts, args)?;
     let socket = stage.folder.join("rota.sock");
     let end = Instant::now() + Duration::from_secs(args.seconds) * args.programs + END_MAX;
+    let stopped = Arc::<AtomicBool>::default();
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, stopped.clone()).context("cannot wait for signals")?;
+    }
     let mut lines = 0;
     while !stage.workers.iter_mut().all(|worker| matches!(worker.child.try_wait(), Ok(Some(_)))) {
+        ensure!(!stopped.load(Relaxed), "stopped");
         if Instant::now() > end {
             bail!("the programs do not come to an end\n{}", log_of(&stage.folder));
         }
@@ -92,6 +99,7 @@ pub(crate) fn demo(args: &DemoArgs) -> anyhow::Result<()> {
         }
         std::thread::sleep(LOOK);
     }
+    ensure!(!stopped.load(Relaxed), "stopped");
     let events =
         std::fs::read_to_string(stage.folder.join("events.jsonl")).context("the daemon left no events")?;
     let timeline = Timeline::of(&events);

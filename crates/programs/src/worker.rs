@@ -1,8 +1,8 @@
 //! A program that keeps a GPU busy and knows what every byte has to be: what demonstrations and whole-system tests run.
 //!
-//! Its memory lies in pieces. In each step it rewrites all of it by a kernel, and checks all of it by a checksum kernel
-//! against the same sum computed on the host. With copies it also moves pieces about, through the host and inside the device,
-//! and frees and allocates them anew, and still knows what each has to hold.
+//! Its memory lies in pieces. In each step it checks all of it by a checksum kernel against the same sum computed on the
+//! host, rewrites all of it by a kernel, and checks it again. With copies it also moves pieces about, through the host and
+//! inside the device, and frees and allocates them anew, and still knows what each has to hold.
 
 mod pieces;
 
@@ -80,6 +80,10 @@ pub fn run(options: &Options) -> Result<Work, WorkerError> {
     let (began, mut work) = (Instant::now(), Work::default());
     while work.steps < options.steps_max && began.elapsed() < options.time_max {
         let step = work.steps + 1;
+        if work.steps > 0 {
+            // What was right at the end of the last step is still right.
+            work.wrong += pieces.wrong(step)?;
+        }
         pieces.rewrite(step)?;
         if !options.kernel.is_zero() {
             let nanoseconds = u64::try_from(options.kernel.as_nanos()).unwrap_or(u64::MAX);

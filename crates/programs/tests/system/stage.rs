@@ -107,7 +107,9 @@ impl Stage {
     /// What a daemon has told so far.
     pub(crate) fn events(&self, gpu: usize) -> Vec<Value> {
         let text = std::fs::read_to_string(&self.daemons[gpu].events).unwrap_or_default();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        // The last line may not be whole yet.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// How often an event of this name was told.
