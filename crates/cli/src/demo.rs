@@ -7,13 +7,14 @@ mod parts;
 mod timeline;
 
 use crate::args::DemoArgs;
-use crate::columns::{Side, columns};
+use crate::columns::{Side, fitting, terminal_width};
 use crate::{daemon, print};
 use anyhow::{Context as _, bail, ensure};
 use parts::Parts;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -70,6 +71,10 @@ impl Drop for Stage {
 /// Runs it, and prints what happened.
 pub(crate) fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     let parts = Parts::find()?;
+    let stopped = Arc::<AtomicBool>::default();
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, stopped.clone()).context("cannot wait for signals")?;
+    }
     let mut stage = Stage { folder: folder()?, rotad: None, workers: Vec::new() };
     let live = std::io::stdout().is_terminal();
     let what = format!(
@@ -77,13 +82,9 @@ pub(crate) fn demo(args: &DemoArgs) -> anyhow::Result<()> {
         args.programs, args.seconds
     );
     print(&(what + "Each rewrites all its memory in every step and checks every byte.\n\n"))?;
-    start(&mut stage, &parts, args)?;
+    start(&mut stage, &parts, args, &stopped)?;
     let socket = stage.folder.join("rota.sock");
     let end = Instant::now() + Duration::from_secs(args.seconds) * args.programs + END_MAX;
-    let stopped = Arc::<AtomicBool>::default();
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, stopped.clone()).context("cannot wait for signals")?;
-    }
     let mut lines = 0;
     while !stage.workers.iter_mut().all(|worker| matches!(worker.child.try_wait(), Ok(Some(_)))) {
         ensure!(!stopped.load(Relaxed), "stopped");
@@ -103,7 +104,7 @@ pub(crate) fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     let events =
         std::fs::read_to_string(stage.folder.join("events.jsonl")).context("the daemon left no events")?;
     let timeline = Timeline::of(&events);
-    let width = crate::columns::terminal_width().unwrap_or(100);
+    let width = terminal_width().unwrap_or(100);
     let up = if lines > 0 { format!("\x1b[{lines}A\x1b[J") } else { String::new() };
     print(&(up + &timeline.draw(width) + "\n" + &summary(&stage.workers, &timeline)))?;
     for worker in &mut stage.workers {
@@ -123,7 +124,7 @@ fn folder() -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-fn start(stage: &mut Stage, parts: &Parts, args: &DemoArgs) -> anyhow::Result<()> {
+fn start(stage: &mut Stage, parts: &Parts, args: &DemoArgs, stopped: &AtomicBool) -> anyhow::Result<()> {
     let folder = stage.folder.clone();
     std::fs::write(folder.join("vgpu.toml"), format!("memory = \"{GPU_MIB}MiB\"\n"))
         .context("cannot describe the virtual GPU")?;
@@ -136,7 +137,9 @@ fn start(stage: &mut Stage, parts: &Parts, args: &DemoArgs) -> anyhow::Result<()
             .env("ROTA_DRIVER", &parts.vgpu)
             .env("ROTA_SHIM", &parts.shim)
             .env("LD_PRELOAD", &parts.vgpu)
-            .env_remove("CUDA_VISIBLE_DEVICES");
+            .env_remove("CUDA_VISIBLE_DEVICES")
+            // Ctrl-C is for the demo, which ends them.
+            .process_group(0);
     };
     let mut rotad = Command::new(&parts.rotad);
     on_vgpu(&mut rotad);
@@ -154,6 +157,7 @@ fn start(stage: &mut Stage, parts: &Parts, args: &DemoArgs) -> anyhow::Result<()
     let started = stage.rotad.insert(started);
     let limit = Instant::now() + START_MAX;
     while daemon::listing(&socket).is_err() {
+        ensure!(!stopped.load(Relaxed), "stopped");
         let ended = started.try_wait().context("cannot wait for the daemon")?;
         if ended.is_some() || Instant::now() > limit {
             bail!("the daemon did not start\n{}", log_of(&stage.folder));
@@ -231,7 +235,7 @@ fn now(workers: &[Worker], listing: &wire::Listing) -> String {
         ]);
     }
     let sides = [Side::Left, Side::Left, Side::Right, Side::Right, Side::Right, Side::Right, Side::Right];
-    columns(&sides, &rows)
+    fitting(&sides, &rows, terminal_width())
 }
 
 fn summary(workers: &[Worker], timeline: &Timeline) -> String {

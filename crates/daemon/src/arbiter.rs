@@ -13,13 +13,14 @@ use thiserror::Error;
 pub enum ArbiterError {
     /// Somebody does already.
     #[error(
-        "{gpu} is shared by process {pid} already\nhint: stop that rotad first, or choose another GPU with --gpu"
+        "{gpu} is shared by {} already\nhint: stop that rotad first, or choose another GPU with --gpu",
+        pid.map_or("another process".into(), |pid| format!("process {pid}"))
     )]
     Taken {
         /// The GPU.
         gpu: String,
-        /// The process that has it.
-        pid: u32,
+        /// The process that has it, where it can be told.
+        pid: Option<u32>,
     },
     /// The system refused.
     #[error("cannot take the lock on {gpu}: {cause}")]
@@ -30,6 +31,9 @@ pub enum ArbiterError {
         cause: rustix::io::Errno,
     },
 }
+
+/// So many learn who the holder is; those after them are refused all the same.
+const ASKERS_MAX: i32 = 128;
 
 /// Held while the GPU is ours.
 #[derive(Debug)]
@@ -42,19 +46,25 @@ impl Arbiter {
     pub fn of(gpu: &str) -> Result<Self, ArbiterError> {
         let failed = |cause| ArbiterError::System { gpu: gpu.into(), cause };
         let name = SocketAddrUnix::new_abstract_name(format!("rota/{gpu}").as_bytes()).map_err(failed)?;
-        let socket =
-            || rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+        // Nobody accepts, so those who asked before fill the queue: never wait for a place in it.
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = || rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
         let lock = socket().map_err(failed)?;
         match rustix::net::bind(&lock, &name) {
             Ok(()) => {
-                rustix::net::listen(&lock, 1).map_err(failed)?;
+                rustix::net::listen(&lock, ASKERS_MAX).map_err(failed)?;
                 Ok(Self { _lock: lock })
             }
             Err(rustix::io::Errno::ADDRINUSE) => {
                 let asking = socket().map_err(failed)?;
-                rustix::net::connect(&asking, &name).map_err(failed)?;
-                let holder = sockopt::socket_peercred(&asking).map_err(failed)?;
-                let pid = holder.pid.as_raw_nonzero().get().unsigned_abs();
+                let pid = match rustix::net::connect(&asking, &name) {
+                    Ok(()) => {
+                        let holder = sockopt::socket_peercred(&asking).map_err(failed)?;
+                        Some(holder.pid.as_raw_nonzero().get().unsigned_abs())
+                    }
+                    Err(rustix::io::Errno::AGAIN) => None,
+                    Err(cause) => return Err(failed(cause)),
+                };
                 Err(ArbiterError::Taken { gpu: gpu.into(), pid })
             }
             Err(cause) => Err(failed(cause)),
@@ -71,11 +81,20 @@ mod tests {
         let gpu = format!("GPU-test-{}", std::process::id());
         let first = Arbiter::of(&gpu).unwrap();
         match Arbiter::of(&gpu) {
-            Err(ArbiterError::Taken { pid, .. }) => assert_eq!(pid, std::process::id()),
+            Err(ArbiterError::Taken { pid, .. }) => assert_eq!(pid, Some(std::process::id())),
             other => panic!("expected to be refused, got {other:?}"),
         }
         Arbiter::of(&format!("{gpu}-other")).unwrap();
         drop(first);
         Arbiter::of(&gpu).unwrap();
+    }
+
+    #[test]
+    fn however_many_ask_each_is_refused_at_once() {
+        let gpu = format!("GPU-test-many-{}", std::process::id());
+        let _first = Arbiter::of(&gpu).unwrap();
+        for _ in 0..2 * ASKERS_MAX {
+            assert!(matches!(Arbiter::of(&gpu), Err(ArbiterError::Taken { .. })));
+        }
     }
 }

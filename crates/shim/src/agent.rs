@@ -80,7 +80,11 @@ fn serve(session: &Session) -> Result<Ended, WireError> {
         // What cannot be sent is not made either.
         let next = match held_up {
             true => Next::Soon,
-            false => report_groups(session, &mut reported).min(export_next(session)),
+            false => {
+                let groups = report_groups(session, &mut reported);
+                // One file on its way at a time: they are open in the program.
+                if session.outbox.is_empty() { groups.min(export_next(session)) } else { groups }
+            }
         };
         let ready = wait(session, next, !held_up && !session.outbox.is_empty())?;
         held_up = false;

@@ -77,8 +77,10 @@ pub(crate) fn observe(call: &Call) {
         }
         Some(Change::Born { group, .. }) => {
             // Until its group is scheduled it cannot run, and must not be touched: see `report`.
-            if lock(tracker()).group(group).is_some_and(|group| group.scheduled) {
+            let runs = lock(tracker()).group(group).is_some_and(|group| group.scheduled);
+            if runs {
                 session.page.raise_channel_generation();
+                follow_page(session, |its| its.key() == group);
             }
         }
         Some(Change::Scheduled(key)) => {
