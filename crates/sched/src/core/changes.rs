@@ -154,12 +154,9 @@ impl Core {
         if was_active || !tenant.is_active() {
             return;
         }
-        let (now, job, gpu) = (self.now, tenant.job, tenant.gpu);
-        let present = self.present(gpu, id);
-        self.update(id, |tenant| {
-            tenant.queued_at = now;
-            tenant.virtual_time = tenant.virtual_time.max(present);
-        });
+        let (now, job) = (self.now, tenant.job);
+        self.update(id, |tenant| tenant.queued_at = now);
+        self.start_at_present(id);
         // Fellows take turns with it from here on, whether they have work of their own or not.
         let idle = |&fellow: &TenantId| self.tenants.get(fellow).is_some_and(|fellow| !fellow.is_active());
         let gang = self.tenants.get(id).and_then(|tenant| self.gang_of(tenant));
@@ -170,13 +167,9 @@ impl Core {
 
     /// What a tenant saved while it took no turns is forgotten.
     pub(super) fn start_at_present(&mut self, id: TenantId) {
-        let Some((gpu, own)) = self.tenants.get(id).map(|tenant| (tenant.gpu, tenant.virtual_time)) else {
-            return;
-        };
+        let Some(gpu) = self.tenants.get(id).map(|tenant| tenant.gpu) else { return };
         let present = self.present(gpu, id);
-        if own < present {
-            self.update(id, |tenant| tenant.virtual_time = present);
-        }
+        self.update(id, |tenant| tenant.virtual_time = tenant.virtual_time.max(present));
     }
 
     pub(super) fn measured(&mut self, id: TenantId, busy: Ratio) {
