@@ -1,9 +1,22 @@
 //! The types that driver calls of rota take, with the layout the driver expects.
 //!
 //! Names are the driver's. Its enums are plain integers here, because a newer driver may hand out values
-//! that are not listed. Only what rota uses is here.
+//! that are not listed. Only what rota, its virtual GPU and its programs use is here; handles, integers and what the
+//! project calls everywhere in this file, larger structures by subject below it.
 
 #![allow(non_camel_case_types)] // The driver's names.
+
+mod copy;
+mod device;
+mod graph;
+mod launch;
+mod memory;
+
+pub use copy::*;
+pub use device::*;
+pub use graph::*;
+pub use launch::*;
+pub use memory::*;
 
 use std::ffi::c_void;
 use std::fmt;
@@ -72,7 +85,24 @@ opaque! {
     CUmodule;
     /// A kernel of a module.
     CUfunction;
+    /// A graph: nodes of work and their order.
+    CUgraph;
+    /// A graph that can be launched.
+    CUgraphExec;
+    /// A node of a graph.
+    CUgraphNode;
+    /// A pool for stream-ordered allocation.
+    CUmemoryPool;
+    /// A library: a module that belongs to no context.
+    CUlibrary;
+    /// A kernel of a library.
+    CUkernel;
 }
+
+/// The stream that is the context's shared default stream, in any function.
+pub const CU_STREAM_LEGACY: CUstream = CUstream(std::ptr::without_provenance_mut(1));
+/// The stream that is the calling thread's own default stream, in any function.
+pub const CU_STREAM_PER_THREAD: CUstream = CUstream(std::ptr::without_provenance_mut(2));
 
 /// A device's unique id.
 #[repr(C)]

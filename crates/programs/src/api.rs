@@ -8,18 +8,14 @@
 //! pointers are those of living locals or of memory that lives as long as the process; and handles are those that
 //! the driver gave out, or null ones that it checks.
 
-pub(crate) mod types;
+mod zeroed;
+
+pub(crate) use zeroed::Zeroed;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-use cuda::types::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemAccessDesc, CUmemAllocationGranularity_flags,
-    CUmemAllocationHandleType, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation, CUmodule,
-    CUpointer_attribute, CUstream, CUstreamCaptureMode, CUuuid,
-};
+use cuda::types::*;
 use cuda::{CUresult, Library};
-
-use types::*;
 
 /// Why there is no driver to call.
 #[derive(Debug, thiserror::Error)]

@@ -217,6 +217,7 @@ impl Core {
                     }
                     self.concerned.insert(gpu);
                 }
+                // It was kept out until now, and is back in line: every update sees to that.
                 Due::Tenant(tenant) => self.start_at_present(tenant),
                 Due::Op(op) => self.overdue(op),
             }

@@ -5,14 +5,13 @@ use std::mem::MaybeUninit;
 use std::sync::Mutex;
 
 use cuda::CUresult;
-use cuda::types::CUstream;
+use cuda::types::{CUhostFn, CUstream, CUstreamCallback};
 use vgpu_messages::{Callback, Reply, Request};
 use wire::Connection;
 
 use crate::guard::{Outcome, in_callback, lock};
 use crate::notice::notice_once;
 use crate::session::line;
-use crate::types::{CUhostFn, CUstreamCallback};
 
 /// The thread that calls back, once there is one.
 #[derive(Default)]

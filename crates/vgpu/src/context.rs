@@ -13,7 +13,7 @@ pub(crate) mod table;
 use std::ffi::{c_int, c_uint, c_void};
 
 use cuda::CUresult;
-use cuda::types::{CUcontext, CUdevice};
+use cuda::types::{CUcontext, CUctxCreateParams, CUdevice};
 use vgpu_messages::Request;
 use vgpu_messages::request::ContextRequest;
 
@@ -21,7 +21,6 @@ use crate::argument::{In, Out};
 use crate::guard::{Outcome, api};
 use crate::handle::Handle;
 use crate::session;
-use crate::types::CUctxCreateParams;
 
 pub(crate) use settings::PRIORITY_GREATEST;
 

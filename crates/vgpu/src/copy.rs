@@ -3,7 +3,7 @@
 use std::ffi::{c_uint, c_void};
 
 use cuda::CUresult;
-use cuda::types::{CUcontext, CUdeviceptr, CUstream};
+use cuda::types::*;
 use vgpu_messages::Request;
 use vgpu_messages::stream::StreamRef;
 use vgpu_messages::work::{Copy, Place, Work, WorkRequest};
@@ -13,7 +13,6 @@ use crate::context::{current, table};
 use crate::guard::{Outcome, api, export, stream_api};
 use crate::handle;
 use crate::session;
-use crate::types::*;
 
 /// The longest pitch, as the device's attribute says.
 const PITCH_MAX: u64 = i32::MAX as u64;

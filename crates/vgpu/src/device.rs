@@ -5,7 +5,7 @@ mod attributes;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use cuda::CUresult;
-use cuda::types::{CUdevice, CUuuid};
+use cuda::types::{CUdevice, CUdevprop, CUmemoryPool, CUuuid};
 use vgpu_messages::DeviceDescription;
 use vgpu_messages::pool::PoolRequest;
 use vgpu_messages::{Answer, Request};
@@ -14,7 +14,6 @@ use crate::argument::{Out, Text, write_text};
 use crate::guard::api;
 use crate::handle::Handle;
 use crate::session::{self, ask};
-use crate::types::{CUdevprop, CUmemoryPool};
 
 pub(crate) use attributes::{
     REGISTERS_PER_MULTIPROCESSOR, SHARED_BYTES_MAX, THREADS_PER_MULTIPROCESSOR, attribute,

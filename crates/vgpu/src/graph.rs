@@ -24,7 +24,7 @@ use crate::argument::{In, Out};
 use crate::guard::{Outcome, api, lock};
 use crate::handle::Handle;
 use crate::session::{self, ask};
-use crate::types::{CUgraph, CUgraphEdgeData, CUgraphNode};
+use cuda::types::{CUgraph, CUgraphEdgeData, CUgraphNode};
 
 /// What the library remembers of graphs.
 #[derive(Default)]

@@ -4,12 +4,12 @@
 //! out, is recognised. Ids are never used twice: a handle of something gone is recognised by the device.
 
 use cuda::CUresult;
-use cuda::types::{CUcontext, CUevent, CUfunction, CUmemGenericAllocationHandle, CUmodule, CUstream};
+use cuda::types::*;
 use vgpu_messages::stream::StreamRef;
 use vgpu_messages::*;
 
 use crate::context::table::ContextNumber;
-use crate::types::*;
+use crate::module::table::{KernelId, LibraryId};
 
 /// Bits of a handle that hold its kind.
 const KIND_BITS: u32 = 8;

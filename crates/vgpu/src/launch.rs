@@ -3,7 +3,7 @@
 use std::ffi::{c_uint, c_void};
 
 use cuda::CUresult;
-use cuda::types::{CUfunction, CUstream};
+use cuda::types::{CUfunction, CUlaunchAttribute, CUlaunchConfig, CUstream};
 use vgpu_messages::stream::StreamRef;
 use vgpu_messages::work::{Launch, Work};
 
@@ -13,7 +13,6 @@ use crate::guard::{Outcome, stream_api};
 use crate::module::function::resolve;
 use crate::module::table::Function;
 use crate::stream;
-use crate::types::{CUlaunchAttribute, CUlaunchConfig};
 
 /// Keys of the list of extra arguments.
 const EXTRA_END: u64 = 0;

@@ -38,4 +38,3 @@ mod notice;
 mod rm;
 mod session;
 mod stream;
-mod types;

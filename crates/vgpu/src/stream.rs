@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use cuda::CUresult;
-use cuda::types::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUstream};
+use cuda::types::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUstream, CUstreamBatchMemOpParams};
 use vgpu_messages::stream::{StreamFacts, StreamRef, StreamRequest};
 use vgpu_messages::work::{HostCall, Work, WorkRequest};
 use vgpu_messages::{Address, Answer, Request};
@@ -13,7 +13,6 @@ use crate::context::{current, table};
 use crate::guard::{Outcome, api, stream_api};
 use crate::handle::{self, Handle};
 use crate::session::{self, ask};
-use crate::types::CUstreamBatchMemOpParams;
 
 /// The only flag of a stream.
 const NON_BLOCKING: c_uint = 1;

@@ -2,10 +2,10 @@
 
 use std::ffi::c_void;
 
-use cuda::types::{CUdeviceptr, CUpointer_attribute};
+use cuda::types::{CU_MEMORYTYPE_DEVICE, CUDA_MEMCPY2D, CUdeviceptr, CUpointer_attribute};
 
 use super::world::{BLOCK_BYTES_MAX, BLOCKS_MAX, Block, World};
-use crate::api::types::{CU_MEMORYTYPE_DEVICE, CUDA_MEMCPY2D, Zeroed};
+use crate::api::Zeroed;
 use crate::bench::words::{fresh, pattern};
 
 impl World {
@@ -156,11 +156,11 @@ impl World {
             return;
         }
         let mut copy = CUDA_MEMCPY2D::zeroed();
-        (copy.src_type, copy.src_device, copy.src_pitch) =
-            (CU_MEMORYTYPE_DEVICE, self.blocks[two].address, pitch);
-        (copy.dst_type, copy.dst_device, copy.dst_pitch) =
-            (CU_MEMORYTYPE_DEVICE, self.blocks[one].address, pitch);
-        (copy.width, copy.height) = (width, height);
+        (copy.source.kind, copy.source.device, copy.source.pitch) =
+            (CU_MEMORYTYPE_DEVICE, self.blocks[two].address.0, pitch as u64);
+        (copy.target.kind, copy.target.device, copy.target.pitch) =
+            (CU_MEMORYTYPE_DEVICE, self.blocks[one].address.0, pitch as u64);
+        (copy.width_bytes, copy.height) = (width as u64, height as u64);
         self.note("cuMemcpy2DAsync", self.cu().cuMemcpy2DAsync_v2(&copy, self.streams[stream]));
     }
 

@@ -1,11 +1,11 @@
 //! Random calls that give work, and on streams, events and contexts.
 
 use cuda::types::{
-    CU_EVENT_DISABLE_TIMING, CU_STREAM_NON_BLOCKING, CUcontext, CUdeviceptr, CUstreamCaptureMode,
+    CU_EVENT_DISABLE_TIMING, CU_STREAM_NON_BLOCKING, CUcontext, CUdeviceptr, CUgraph, CUgraphExec,
+    CUstreamCaptureMode,
 };
 
 use super::world::{Block, World};
-use crate::api::types::{CUgraph, CUgraphExec};
 use crate::kernels::{ADD, CHECKSUM, FILL, INCREMENT, Kernel, REWRITE, TOUCH_RANDOM};
 
 impl World {

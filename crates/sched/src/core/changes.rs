@@ -165,7 +165,8 @@ impl Core {
         self.relist_lead(job);
     }
 
-    /// What a tenant saved while it took no turns is forgotten.
+    /// What a tenant saved while it took no turns is forgotten, and it stands in line as it should from now on: also where
+    /// it had saved nothing.
     pub(super) fn start_at_present(&mut self, id: TenantId) {
         let Some(gpu) = self.tenants.get(id).map(|tenant| tenant.gpu) else { return };
         let present = self.present(gpu, id);

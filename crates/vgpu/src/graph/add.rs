@@ -1,7 +1,7 @@
 //! Adding nodes.
 
 use cuda::CUresult;
-use cuda::types::{CUcontext, CUevent};
+use cuda::types::*;
 use vgpu_messages::graph::{GraphRequest, NodeWork};
 use vgpu_messages::{Answer, Request};
 
@@ -11,7 +11,6 @@ use crate::argument::{In, Out};
 use crate::guard::{Outcome, api};
 use crate::handle::Handle;
 use crate::session::{self, ask};
-use crate::types::*;
 
 fn add(
     node: Out<CUgraphNode>,

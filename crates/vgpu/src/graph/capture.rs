@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ffi::c_uint;
 
 use cuda::CUresult;
-use cuda::types::{CUstream, CUstreamCaptureMode};
+use cuda::types::{CUgraph, CUgraphEdgeData, CUgraphNode, CUstream, CUstreamCaptureMode};
 use vgpu_messages::graph::GraphRequest;
 use vgpu_messages::stream::{CaptureFacts, CaptureMode, CaptureStatus, StreamRef};
 use vgpu_messages::{Answer, Request};
@@ -15,7 +15,6 @@ use crate::context::current;
 use crate::guard::{Outcome, api, stream_api};
 use crate::handle::{self, Handle};
 use crate::session::{self, ask};
-use crate::types::{CUgraph, CUgraphEdgeData, CUgraphNode};
 
 thread_local! {
     /// The dependencies that this thread was told last, which it reads after the call.

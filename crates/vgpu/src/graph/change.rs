@@ -3,7 +3,7 @@
 use std::ffi::c_uint;
 
 use cuda::CUresult;
-use cuda::types::{CUcontext, CUevent};
+use cuda::types::*;
 use vgpu_messages::Request;
 use vgpu_messages::graph::{GraphRequest, NodeWork};
 use vgpu_messages::work::Work;
@@ -16,7 +16,6 @@ use crate::argument::{In, Out};
 use crate::guard::{Outcome, api};
 use crate::handle::Handle;
 use crate::session;
-use crate::types::*;
 
 /// What a node does, if it is of the kind that the function is for.
 macro_rules! work {

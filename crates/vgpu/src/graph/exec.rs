@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_uint};
 
 use cuda::CUresult;
-use cuda::types::CUstream;
+use cuda::types::*;
 use vgpu_messages::graph::GraphRequest;
 use vgpu_messages::{Answer, Request};
 
@@ -13,7 +13,6 @@ use crate::context::current;
 use crate::guard::{Outcome, api, lock, stream_api};
 use crate::handle::{self, Handle};
 use crate::session::{self, ask};
-use crate::types::*;
 
 /// Frees at launch, uploads, launches from the device, priorities of nodes.
 const FLAGS: u64 = 15;

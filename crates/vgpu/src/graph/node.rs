@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use cuda::CUresult;
-use cuda::types::{CUcontext, CUdeviceptr, CUevent, CUfunction};
+use cuda::types::*;
 use vgpu_messages::graph::{GraphRequest, NodeWork};
 use vgpu_messages::work::{Copy, HostCall, Launch, Memset, Place, Work};
 use vgpu_messages::{Address, Answer, ContextId, NodeId, Request};
@@ -13,7 +13,6 @@ use crate::context::{current, table};
 use crate::handle::Handle;
 use crate::launch::{self, Wanted};
 use crate::session::{self, ask};
-use crate::types::*;
 use crate::{copy, memset};
 
 /// The types of nodes.

@@ -3,7 +3,7 @@
 use std::ffi::c_uint;
 
 use cuda::CUresult;
-use cuda::types::CUdeviceptr;
+use cuda::types::{CUdeviceptr, CUipcMemHandle};
 use vgpu_messages::memory::MemoryRequest;
 use vgpu_messages::{Address, Answer, Request};
 
@@ -11,7 +11,6 @@ use crate::argument::Out;
 use crate::context::current;
 use crate::guard::api;
 use crate::session::{self, ask};
-use crate::types::CUipcMemHandle;
 
 /// The only flag: enable peer access where it is needed.
 const LAZY_PEER: c_uint = 1;

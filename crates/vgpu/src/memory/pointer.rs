@@ -3,7 +3,10 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use cuda::CUresult;
-use cuda::types::{CUcontext, CUdeviceptr, CUpointer_attribute as Attribute};
+use cuda::types::{
+    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CUcontext, CUdeviceptr, CUmemoryPool,
+    CUpointer_attribute as Attribute,
+};
 use vgpu_messages::memory::{MemoryRequest, PointerFacts, PointerKind};
 use vgpu_messages::{Address, Answer, Request};
 
@@ -13,7 +16,6 @@ use crate::context::table;
 use crate::guard::api;
 use crate::handle::Handle;
 use crate::session::{self, Session, ask};
-use crate::types::{CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CUmemoryPool};
 
 /// The device ordinal of an address that belongs to none.
 const NO_DEVICE: i32 = -2;

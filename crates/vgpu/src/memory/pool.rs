@@ -3,7 +3,10 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use cuda::CUresult;
-use cuda::types::{CUdevice, CUdeviceptr, CUmemAccessDesc, CUmemLocation, CUmemLocationType, CUstream};
+use cuda::types::{
+    CUdevice, CUdeviceptr, CUmemAccessDesc, CUmemLocation, CUmemLocationType, CUmemPoolProps, CUmemoryPool,
+    CUstream,
+};
 use vgpu_messages::pool::PoolRequest;
 use vgpu_messages::stream::StreamRef;
 use vgpu_messages::{Address, Answer, DeviceId, PoolId, Request};
@@ -14,7 +17,6 @@ use crate::context::current;
 use crate::guard::{Outcome, api, stream_api};
 use crate::handle::{self, Handle};
 use crate::session::{self, ask};
-use crate::types::{CUmemPoolProps, CUmemoryPool};
 
 /// The first attributes are numbers of four bytes, the others of eight.
 const SHORT_ATTRIBUTES: c_uint = 3;

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_uint};
 use std::sync::Arc;
 
 use cuda::CUresult;
-use cuda::types::{CUfunction, CUmodule};
+use cuda::types::{CUfunction, CUkernel, CUmodule};
 use vgpu_messages::module::ModuleRequest;
 use vgpu_messages::{Answer, FunctionId, Request};
 
@@ -14,7 +14,6 @@ use crate::argument::Out;
 use crate::guard::{Outcome, api, lock};
 use crate::handle::Handle;
 use crate::session::{self, ask};
-use crate::types::CUkernel;
 
 /// The attributes of functions, by number: maximum of threads … cluster scheduling.
 const ATTRIBUTES: c_uint = 16;

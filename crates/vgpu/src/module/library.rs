@@ -5,18 +5,17 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
 use cuda::CUresult;
-use cuda::types::{CUdevice, CUdeviceptr, CUfunction, CUmodule};
+use cuda::types::{CUdevice, CUdeviceptr, CUfunction, CUkernel, CUlibrary, CUmodule};
 use vgpu_messages::module::{Image, ModuleRequest};
 use vgpu_messages::{FunctionId, ModuleId, Request};
 
-use super::table::{Kernel, Library};
+use super::table::{Kernel, KernelId, Library, LibraryId};
 use super::{function, image, keep_name, load, read};
 use crate::argument::{In, Out, Text};
 use crate::context::current;
 use crate::guard::{Outcome, api, lock};
 use crate::handle::Handle;
 use crate::session;
-use crate::types::{CUkernel, CUlibrary, KernelId, LibraryId};
 
 /// The names after `.entry` in a text.
 fn entries(text: &[u8]) -> Vec<String> {

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint};
 
 use cuda::CUresult;
-use cuda::types::CUfunction;
+use cuda::types::{CUfunction, CUlaunchConfig};
 use vgpu_messages::FunctionId;
 
 use super::function::{attribute, resolve};
@@ -13,7 +13,6 @@ use crate::device::{REGISTERS_PER_MULTIPROCESSOR, SHARED_BYTES_MAX, THREADS_PER_
 use crate::guard::{Outcome, api};
 use crate::handle::Handle;
 use crate::session;
-use crate::types::CUlaunchConfig;
 
 const BLOCKS_PER_MULTIPROCESSOR: i32 = 32;
 const THREADS_PER_BLOCK: i32 = 1024;

@@ -9,7 +9,14 @@ use vgpu_messages::module::Entry;
 use vgpu_messages::{Address, ContextId, FunctionId, ModuleId};
 
 use super::keep_name;
-use crate::types::{KernelId, LibraryId};
+
+/// A library, known to this process alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LibraryId(pub(crate) u64);
+
+/// A kernel of a library, known to this process alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct KernelId(pub(crate) u64);
 
 /// Everything loaded.
 #[derive(Default)]

@@ -2,12 +2,12 @@
 
 use cuda::CUresult;
 use cuda::types::{
-    CU_EVENT_DISABLE_TIMING, CU_STREAM_NON_BLOCKING, CUdeviceptr, CUstream, CUstreamCaptureMode as Mode,
+    CU_EVENT_DISABLE_TIMING, CU_STREAM_LEGACY, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD, CUdeviceptr,
+    CUgraph, CUstream, CUstreamCaptureMode as Mode,
 };
 
 use super::graphs::{end, instantiate, node_count};
 use super::{Check, check};
-use crate::api::types::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUgraph};
 use crate::bench::Bench;
 use crate::bench::words::fresh;
 use crate::kernels::{ADD, FILL, INCREMENT};

@@ -1,11 +1,12 @@
 //! Copies between host and device, along rows and layers, at once and in streams.
 
-use cuda::types::{CU_STREAM_NON_BLOCKING, CUcontext, CUdeviceptr, CUstream};
+use cuda::types::{
+    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_UNIFIED, CU_STREAM_NON_BLOCKING, CUDA_MEMCPY2D,
+    CUDA_MEMCPY3D, CUcontext, CUdeviceptr, CUstream,
+};
 
 use super::{Check, check};
-use crate::api::types::{
-    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_UNIFIED, CUDA_MEMCPY2D, CUDA_MEMCPY3D, Zeroed,
-};
+use crate::api::Zeroed;
 use crate::bench::Bench;
 use crate::bench::words::{fresh, pattern};
 
@@ -16,17 +17,20 @@ const SIZES: [usize; 9] = [1, 3, 4, 511, 512, 513, 4097, 65_536, (1 << 20) + 7];
 fn rows(
     to_device: bool,
     host: *mut u8,
-    host_pitch: usize,
+    host_pitch: u64,
     device: CUdeviceptr,
-    device_pitch: usize,
+    device_pitch: u64,
 ) -> CUDA_MEMCPY2D {
+    let host = host.expose_provenance() as u64;
     let mut copy = CUDA_MEMCPY2D::zeroed();
     if to_device {
-        (copy.src_type, copy.src_host, copy.src_pitch) = (CU_MEMORYTYPE_HOST, host.cast(), host_pitch);
-        (copy.dst_type, copy.dst_device, copy.dst_pitch) = (CU_MEMORYTYPE_DEVICE, device, device_pitch);
+        (copy.source.kind, copy.source.host, copy.source.pitch) = (CU_MEMORYTYPE_HOST, host, host_pitch);
+        (copy.target.kind, copy.target.device, copy.target.pitch) =
+            (CU_MEMORYTYPE_DEVICE, device.0, device_pitch);
     } else {
-        (copy.dst_type, copy.dst_host, copy.dst_pitch) = (CU_MEMORYTYPE_HOST, host.cast(), host_pitch);
-        (copy.src_type, copy.src_device, copy.src_pitch) = (CU_MEMORYTYPE_DEVICE, device, device_pitch);
+        (copy.target.kind, copy.target.host, copy.target.pitch) = (CU_MEMORYTYPE_HOST, host, host_pitch);
+        (copy.source.kind, copy.source.device, copy.source.pitch) =
+            (CU_MEMORYTYPE_DEVICE, device.0, device_pitch);
     }
     copy
 }
@@ -218,11 +222,11 @@ pub(super) const CHECKS: &[Check] = &[
         let mut sent = pattern(12, 300);
         let (mut memory, mut pitch, mut got) = (CUdeviceptr(0), 0, vec![0_u8; 200]);
         b.expect("pitch", b.cu.cuMemAllocPitch_v2(&mut memory, &mut pitch, 20, 10, 4));
-        let mut copy = rows(true, sent.as_mut_ptr(), 30, memory, pitch);
-        (copy.width, copy.height) = (20, 10);
+        let mut copy = rows(true, sent.as_mut_ptr(), 30, memory, pitch as u64);
+        (copy.width_bytes, copy.height) = (20, 10);
         b.code(b.cu.cuMemcpy2D_v2(&copy));
-        let mut copy = rows(false, got.as_mut_ptr(), 20, memory, pitch);
-        (copy.width, copy.height) = (20, 10);
+        let mut copy = rows(false, got.as_mut_ptr(), 20, memory, pitch as u64);
+        (copy.width_bytes, copy.height) = (20, 10);
         b.code(b.cu.cuMemcpy2D_v2(&copy));
         let expected: Vec<u8> = sent.chunks(30).flat_map(|row| row[..20].to_vec()).collect();
         b.value("right", got == expected);
@@ -232,10 +236,17 @@ pub(super) const CHECKS: &[Check] = &[
         let mut sent: Vec<u8> = (0..4).flat_map(|y| (0..8).map(move |x| y * 16 + x)).collect();
         let (memory, mut got) = (b.alloc_with(&[0; 64]), [0_u8; 6]);
         let mut copy = rows(true, sent.as_mut_ptr(), 8, memory, 16);
-        (copy.src_x, copy.src_y, copy.dst_x, copy.dst_y, copy.width, copy.height) = (1, 1, 2, 1, 3, 2);
+        (
+            copy.source.x_bytes,
+            copy.source.y,
+            copy.target.x_bytes,
+            copy.target.y,
+            copy.width_bytes,
+            copy.height,
+        ) = (1, 1, 2, 1, 3, 2);
         b.code(b.cu.cuMemcpy2DUnaligned_v2(&copy));
         let mut copy = rows(false, got.as_mut_ptr(), 3, CUdeviceptr(memory.0 + 18), 16);
-        (copy.width, copy.height) = (3, 2);
+        (copy.width_bytes, copy.height) = (3, 2);
         b.code(b.cu.cuMemcpy2D_v2(&copy));
         b.bytes("bytes", &got);
         b.free(memory);
@@ -243,9 +254,9 @@ pub(super) const CHECKS: &[Check] = &[
     check("rows inside the device in a stream", "ok ok right=true", |b| {
         let (one, two, stream) = (b.alloc_with(&pattern(13, 4096)), b.alloc_with(&[0; 4096]), b.stream(0));
         let mut copy = CUDA_MEMCPY2D::zeroed();
-        (copy.src_type, copy.src_device, copy.src_pitch) = (CU_MEMORYTYPE_DEVICE, one, 64);
-        (copy.dst_type, copy.dst_device, copy.dst_pitch) = (CU_MEMORYTYPE_UNIFIED, two, 128);
-        (copy.width, copy.height) = (48, 32);
+        (copy.source.kind, copy.source.device, copy.source.pitch) = (CU_MEMORYTYPE_DEVICE, one.0, 64);
+        (copy.target.kind, copy.target.device, copy.target.pitch) = (CU_MEMORYTYPE_UNIFIED, two.0, 128);
+        (copy.width_bytes, copy.height) = (48, 32);
         b.code(b.cu.cuMemcpy2DAsync_v2(&copy, stream));
         b.code(b.cu.cuStreamSynchronize(stream));
         let (from, to) = (b.read(one, 2048), b.read(two, 4096));
@@ -261,16 +272,16 @@ pub(super) const CHECKS: &[Check] = &[
         let memory = b.alloc(4096);
         let mut host = [0_u8; 256];
         let mut copy = rows(true, host.as_mut_ptr(), 16, memory, 32);
-        (copy.width, copy.height) = (17, 2);
+        (copy.width_bytes, copy.height) = (17, 2);
         b.code(b.cu.cuMemcpy2D_v2(&copy));
         let mut copy = rows(true, host.as_mut_ptr(), 64, memory, 32);
-        (copy.width, copy.height) = (33, 2);
+        (copy.width_bytes, copy.height) = (33, 2);
         b.code(b.cu.cuMemcpy2D_v2(&copy));
-        (copy.width, copy.height) = (0, 2);
+        (copy.width_bytes, copy.height) = (0, 2);
         b.code(b.cu.cuMemcpy2D_v2(&copy));
-        (copy.width, copy.height) = (16, 0);
+        (copy.width_bytes, copy.height) = (16, 0);
         b.code(b.cu.cuMemcpy2D_v2(&copy));
-        (copy.width, copy.height, copy.dst_type) = (16, 2, 77);
+        (copy.width_bytes, copy.height, copy.target.kind) = (16, 2, 77);
         b.code(b.cu.cuMemcpy2D_v2(&copy));
         b.code(b.cu.cuMemcpy2D_v2(std::ptr::null()));
         b.free(memory);
@@ -279,20 +290,20 @@ pub(super) const CHECKS: &[Check] = &[
         let mut sent = pattern(14, 4 * 5 * 6);
         let (memory, mut got) = (b.alloc_with(&[0; 8 * 8 * 8]), vec![0_u8; 4 * 5 * 6]);
         let mut copy = CUDA_MEMCPY3D::zeroed();
-        (copy.src_type, copy.src_host, copy.src_pitch, copy.src_height) =
-            (CU_MEMORYTYPE_HOST, sent.as_mut_ptr().cast(), 4, 5);
-        (copy.dst_type, copy.dst_device, copy.dst_pitch, copy.dst_height) =
-            (CU_MEMORYTYPE_DEVICE, memory, 8, 8);
-        (copy.dst_x, copy.dst_y, copy.dst_z) = (1, 2, 1);
-        (copy.width, copy.height, copy.depth) = (4, 5, 6);
+        (copy.source.kind, copy.source.host, copy.source.pitch, copy.source.height) =
+            (CU_MEMORYTYPE_HOST, sent.as_mut_ptr().expose_provenance() as u64, 4, 5);
+        (copy.target.kind, copy.target.device, copy.target.pitch, copy.target.height) =
+            (CU_MEMORYTYPE_DEVICE, memory.0, 8, 8);
+        (copy.target.x_bytes, copy.target.y, copy.target.z) = (1, 2, 1);
+        (copy.width_bytes, copy.height, copy.depth) = (4, 5, 6);
         b.code(b.cu.cuMemcpy3D_v2(&copy));
         let mut copy = CUDA_MEMCPY3D::zeroed();
-        (copy.dst_type, copy.dst_host, copy.dst_pitch, copy.dst_height) =
-            (CU_MEMORYTYPE_HOST, got.as_mut_ptr().cast(), 4, 5);
-        (copy.src_type, copy.src_device, copy.src_pitch, copy.src_height) =
-            (CU_MEMORYTYPE_DEVICE, memory, 8, 8);
-        (copy.src_x, copy.src_y, copy.src_z) = (1, 2, 1);
-        (copy.width, copy.height, copy.depth) = (4, 5, 6);
+        (copy.target.kind, copy.target.host, copy.target.pitch, copy.target.height) =
+            (CU_MEMORYTYPE_HOST, got.as_mut_ptr().expose_provenance() as u64, 4, 5);
+        (copy.source.kind, copy.source.device, copy.source.pitch, copy.source.height) =
+            (CU_MEMORYTYPE_DEVICE, memory.0, 8, 8);
+        (copy.source.x_bytes, copy.source.y, copy.source.z) = (1, 2, 1);
+        (copy.width_bytes, copy.height, copy.depth) = (4, 5, 6);
         b.code(b.cu.cuMemcpy3D_v2(&copy));
         b.value("right", got == sent);
         b.free(memory);
@@ -300,9 +311,11 @@ pub(super) const CHECKS: &[Check] = &[
     check("layers in a stream", "ok ok ok right=true", |b| {
         let (one, two, stream) = (b.alloc_with(&pattern(15, 512)), b.alloc_with(&[0; 512]), b.stream(0));
         let mut copy = CUDA_MEMCPY3D::zeroed();
-        (copy.src_type, copy.src_device, copy.src_pitch, copy.src_height) = (CU_MEMORYTYPE_DEVICE, one, 8, 8);
-        (copy.dst_type, copy.dst_device, copy.dst_pitch, copy.dst_height) = (CU_MEMORYTYPE_DEVICE, two, 8, 8);
-        (copy.width, copy.height, copy.depth) = (8, 8, 8);
+        (copy.source.kind, copy.source.device, copy.source.pitch, copy.source.height) =
+            (CU_MEMORYTYPE_DEVICE, one.0, 8, 8);
+        (copy.target.kind, copy.target.device, copy.target.pitch, copy.target.height) =
+            (CU_MEMORYTYPE_DEVICE, two.0, 8, 8);
+        (copy.width_bytes, copy.height, copy.depth) = (8, 8, 8);
         b.code(b.cu.cuMemcpy3DAsync_v2(&copy, stream));
         copy.depth = 0;
         b.code(b.cu.cuMemcpy3DAsync_v2(&copy, stream));

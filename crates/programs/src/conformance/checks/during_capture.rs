@@ -2,14 +2,13 @@
 
 use cuda::CUresult;
 use cuda::types::{
-    CU_EVENT_DISABLE_TIMING, CU_STREAM_NON_BLOCKING, CUdeviceptr, CUevent, CUstream,
+    CU_EVENT_DISABLE_TIMING, CU_STREAM_NON_BLOCKING, CUdeviceptr, CUevent, CUgraph, CUstream,
     CUstreamCaptureMode as Mode,
 };
 
 use super::capture::{begin, finish};
 use super::graphs::{end, instantiate};
 use super::{Check, check};
-use crate::api::types::CUgraph;
 use crate::bench::Bench;
 use crate::kernels::FILL;
 

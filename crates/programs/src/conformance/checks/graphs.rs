@@ -3,13 +3,14 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cuda::types::{CUcontext, CUdeviceptr, CUstream};
+use cuda::types::{
+    CU_MEMORYTYPE_DEVICE, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1,
+    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUdeviceptr, CUgraph, CUgraphExec, CUgraphNode,
+    CUkernel, CUstream,
+};
 
 use super::{Check, alone, check};
-use crate::api::types::{
-    CU_MEMORYTYPE_DEVICE, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D,
-    CUDA_MEMSET_NODE_PARAMS, CUgraph, CUgraphExec, CUgraphNode, CUkernel, Zeroed,
-};
+use crate::api::Zeroed;
 use crate::bench::Bench;
 use crate::bench::words::pointers;
 use crate::kernels::{ADD, FILL, INCREMENT, Kernel};
@@ -22,16 +23,15 @@ pub(super) fn graph(b: &Bench) -> CUgraph {
 
 /// The parameters of a kernel node; the pointers must live until the node is made.
 fn kernel_params(b: &Bench, kernel: Kernel, parameters: &mut [*mut c_void]) -> CUDA_KERNEL_NODE_PARAMS {
-    CUDA_KERNEL_NODE_PARAMS {
+    let launch = CUDA_KERNEL_NODE_PARAMS_v1 {
         function: b.function(kernel),
         grid: [4, 1, 1],
         block: [64, 1, 1],
         shared_bytes: 0,
-        parameters: parameters.as_mut_ptr(),
-        extra: std::ptr::null_mut(),
-        kernel: CUkernel::NULL,
-        context: CUcontext::NULL,
-    }
+        parameters: parameters.as_mut_ptr().cast_const().cast(),
+        extra: std::ptr::null(),
+    };
+    CUDA_KERNEL_NODE_PARAMS { launch, kernel: CUkernel::NULL, context: CUcontext::NULL }
 }
 
 fn kernel_node(
@@ -56,8 +56,14 @@ fn memset_node(
     count: usize,
 ) -> CUgraphNode {
     let mut node = CUgraphNode::NULL;
-    let params =
-        CUDA_MEMSET_NODE_PARAMS { dst: to, pitch: 0, value, element_size: 1, width: count, height: 1 };
+    let params = CUDA_MEMSET_NODE_PARAMS {
+        address: to,
+        pitch: 0,
+        value,
+        element_bytes: 1,
+        width: count as u64,
+        height: 1,
+    };
     b.expect(
         "memset",
         b.cu.cuGraphAddMemsetNode(&mut node, graph, after.as_ptr(), after.len(), &params, b.context),
@@ -73,11 +79,11 @@ fn copy_node(
     from: CUdeviceptr,
     count: usize,
 ) -> CUgraphNode {
-    let (mut node, mut copy) = (CUgraphNode::NULL, CUDA_MEMCPY3D::zeroed());
-    (copy.src_type, copy.src_device, copy.dst_type, copy.dst_device) =
-        (CU_MEMORYTYPE_DEVICE, from, CU_MEMORYTYPE_DEVICE, to);
-    (copy.width, copy.height, copy.depth) = (count, 1, 1);
-    (copy.src_pitch, copy.dst_pitch, copy.src_height, copy.dst_height) = (count, count, 1, 1);
+    let (mut node, mut copy, bytes) = (CUgraphNode::NULL, CUDA_MEMCPY3D::zeroed(), count as u64);
+    (copy.source.kind, copy.source.device, copy.target.kind, copy.target.device) =
+        (CU_MEMORYTYPE_DEVICE, from.0, CU_MEMORYTYPE_DEVICE, to.0);
+    (copy.width_bytes, copy.height, copy.depth) = (bytes, 1, 1);
+    (copy.source.pitch, copy.target.pitch, copy.source.height, copy.target.height) = (bytes, bytes, 1, 1);
     b.expect(
         "copy",
         b.cu.cuGraphAddMemcpyNode(&mut node, graph, after.as_ptr(), after.len(), &copy, b.context),
@@ -299,8 +305,8 @@ pub(super) const CHECKS: &[Check] = &[
         let mut params = kernel_params(b, FILL, &mut none);
         let values = [0, 0, 0];
         let mut parameters = pointers(&values);
-        params.parameters = parameters.as_mut_ptr();
-        params.block = [2000, 1, 1];
+        params.launch.parameters = parameters.as_mut_ptr().cast_const().cast();
+        params.launch.block = [2000, 1, 1];
         let added = b.code(b.cu.cuGraphAddKernelNode_v2(&mut node, graph, std::ptr::null(), 0, &params));
         if added {
             b.code(b.cu.cuGraphInstantiateWithFlags(&mut CUgraphExec::default(), graph, 0));

@@ -4,8 +4,8 @@ use std::ffi::c_void;
 
 use cuda::types::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUmemAllocationHandleType, CUmemAllocationProp,
+    CUmemGenericAllocationHandle, CUmodule, CUstream,
 };
-use cuda::types::{CUmemGenericAllocationHandle, CUmodule, CUstream};
 
 use super::{Check, bare};
 use crate::kernels::FILL;

@@ -3,10 +3,10 @@
 use std::ffi::c_void;
 
 use cuda::CUresult;
-use cuda::types::{CUfunction, CUstream};
+use cuda::types::{CUfunction, CUlaunchConfig, CUstream};
 
 use super::{Check, check};
-use crate::api::types::{CUlaunchConfig, Zeroed};
+use crate::api::Zeroed;
 use crate::bench::Bench;
 use crate::bench::words::pointers;
 use crate::kernels::{FILL, REWRITE, SPIN, rewritten};

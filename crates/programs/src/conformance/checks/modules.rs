@@ -2,10 +2,9 @@
 
 use std::ffi::{CStr, c_char};
 
-use cuda::types::{CUdeviceptr, CUfunction, CUmodule, CUstream};
+use cuda::types::{CUdeviceptr, CUfunction, CUkernel, CUlibrary, CUmodule, CUstream};
 
 use super::{Check, alone, check};
-use crate::api::types::{CUkernel, CUlibrary};
 use crate::bench::Bench;
 use crate::kernels::{ALL, FILL, REWRITE, SPIN};
 

@@ -3,10 +3,12 @@
 use std::time::{Duration, Instant};
 
 use cuda::CUresult;
-use cuda::types::{CU_EVENT_DISABLE_TIMING, CU_STREAM_NON_BLOCKING, CUdeviceptr, CUstream};
+use cuda::types::{
+    CU_EVENT_DISABLE_TIMING, CU_STREAM_LEGACY, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD, CUdeviceptr,
+    CUstream,
+};
 
 use super::{Check, check};
-use crate::api::types::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
 use crate::bench::Bench;
 use crate::bench::gate::Gate;
 use crate::kernels::{

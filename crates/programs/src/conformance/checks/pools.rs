@@ -1,9 +1,12 @@
 //! Stream-ordered memory and its pools.
 
-use cuda::types::{CUdeviceptr, CUmemLocation, CUmemLocationType, CUpointer_attribute, CUstream};
+use cuda::types::{
+    CUdeviceptr, CUmemLocation, CUmemLocationType, CUmemPoolProps, CUmemoryPool, CUpointer_attribute,
+    CUstream,
+};
 
 use super::{Check, alone, check};
-use crate::api::types::{CUmemPoolProps, CUmemoryPool, Zeroed};
+use crate::api::Zeroed;
 use crate::bench::Bench;
 use crate::kernels::FILL;
 
@@ -27,7 +30,7 @@ fn default_pool(b: &Bench) -> CUmemoryPool {
 
 fn props() -> CUmemPoolProps {
     let mut props = CUmemPoolProps::zeroed();
-    props.alloc_type = 1;
+    props.kind = 1;
     props.location = CUmemLocation { type_: CUmemLocationType::DEVICE, id: 0 };
     props
 }

@@ -3,11 +3,10 @@
 use std::ffi::{CString, c_void};
 
 use cuda::library::SONAME;
-use cuda::types::{CU_EVENT_DISABLE_TIMING, CUfunction, CUstream};
+use cuda::types::{CU_EVENT_DISABLE_TIMING, CU_STREAM_PER_THREAD, CUfunction, CUstream};
 use cuda::{CUresult, Library};
 
 use super::{Check, check};
-use crate::api::types::CU_STREAM_PER_THREAD;
 use crate::bench::Bench;
 use crate::bench::gate::Gate;
 use crate::bench::words::pointers;

@@ -4,10 +4,11 @@ use std::ffi::c_void;
 use std::sync::Mutex;
 
 use cuda::CUresult;
-use cuda::types::{CU_STREAM_NON_BLOCKING, CUcontext, CUdeviceptr, CUstream};
+use cuda::types::{
+    CU_STREAM_LEGACY, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD, CUcontext, CUdeviceptr, CUstream,
+};
 
 use super::{Check, check};
-use crate::api::types::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
 use crate::bench::gate::Gate;
 use crate::bench::words;
 use crate::kernels::FILL;
