@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 
 recorded=docs/results/conformance-h200.txt
 bundle="$(realpath "${ROTA_BUNDLE:-gpu/bundle}")"
-out="${OUT:-$(mktemp -d /tmp/rota-conformance-XXXXXX)}"
+out="${OUT:-$(mktemp -d -t rota-conformance-XXXXXX)}"
 mkdir -p "$out"
 seeds=(1 2 3)
 calls="${ROTA_CALLS:-100000}"
@@ -18,7 +18,7 @@ virtual=
 on=()
 case "${1:-}" in
 --virtual)
-    virtual=$(mktemp -d /tmp/rota-vgpu-XXXXXX)
+    virtual=$(mktemp -d -t rota-vgpu-XXXXXX)
     trap 'rm -rf "$virtual"' EXIT
     # Preloaded, it is what dlopen("libcuda.so.1") gives, because that is the name it has.
     on=(env "LD_PRELOAD=$bundle/libvgpu.so" "ROTA_VGPU=$virtual")

@@ -18,10 +18,10 @@ for entry in "${names[@]}"; do
     fi
 done
 
-out="${OUT:-$(mktemp -d /tmp/rota-gpu-XXXXXX)}"
+out="${OUT:-$(mktemp -d -t rota-gpu-XXXXXX)}"
 mkdir -p "$out"
 export ROTA_COMMIT="${ROTA_COMMIT:-$(git rev-parse HEAD 2>/dev/null || echo unknown)}"
-ROTA_LOGS="$(mktemp -d /tmp/rota-gpu-logs-XXXXXX)"
+ROTA_LOGS="$(mktemp -d -t rota-gpu-logs-XXXXXX)"
 export ROTA_LOGS PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 
 pack() {

@@ -7,7 +7,7 @@ use crate::args::{JOB_NAME_BYTES_MAX, RunArgs};
 use crate::daemon;
 use crate::quantity::{gib, printable};
 use anyhow::{Context as _, anyhow};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -60,7 +60,7 @@ fn prepare(args: &RunArgs, socket: &Path) -> anyhow::Result<Command> {
     let mut command = Command::new(program);
     command
         .args(arguments)
-        .env("LD_PRELOAD", preload(&shim, std::env::var_os("LD_PRELOAD")))
+        .env("LD_PRELOAD", wire::preload(&shim, std::env::var_os("LD_PRELOAD")))
         .env("ROTA_SOCKET", socket)
         .env("ROTA_JOB", job);
     if chosen_gpu.is_none() {
@@ -76,16 +76,6 @@ fn default_job(program: &OsStr, pid: u32) -> String {
     let mut job = printable(&name);
     job.truncate(job.floor_char_boundary(JOB_NAME_BYTES_MAX - pid.len()));
     job + &pid
-}
-
-/// First in the list, so that its symbols come before those of everything else.
-fn preload(shim: &Path, existing: Option<OsString>) -> OsString {
-    let mut list = shim.as_os_str().to_owned();
-    if let Some(existing) = existing.filter(|existing| !existing.is_empty()) {
-        list.push(":");
-        list.push(existing);
-    }
-    list
 }
 
 fn notice(job: &str, gpu: &Gpu, listing: &Listing, chosen_gpu: Option<&OsStr>) -> String {
@@ -120,13 +110,5 @@ mod tests {
         assert_eq!(default_job(OsStr::new("a\nb"), 1), "a?b-1");
         let long = default_job(OsStr::new(&"ä".repeat(JOB_NAME_BYTES_MAX)), 7);
         assert!(long.len() <= JOB_NAME_BYTES_MAX && long.ends_with("ä-7"), "{long}");
-    }
-
-    #[test]
-    fn the_shim_comes_first_in_the_list() {
-        let shim = Path::new("/s.so");
-        assert_eq!(preload(shim, None), "/s.so");
-        assert_eq!(preload(shim, Some("".into())), "/s.so");
-        assert_eq!(preload(shim, Some("/a.so:/b.so".into())), "/s.so:/a.so:/b.so");
     }
 }

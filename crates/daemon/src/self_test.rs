@@ -11,7 +11,6 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 use sched::Scope;
-use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -75,7 +74,7 @@ pub fn run(shim: &Path, gpu: &str, socket: &Path) -> Result<Report, SelfTestErro
     let executable = std::env::current_exe().map_err(|e| setup(&e))?;
     let child = Command::new(executable)
         .arg(TENANT)
-        .env("LD_PRELOAD", preload(shim))
+        .env("LD_PRELOAD", wire::preload(shim, std::env::var_os("LD_PRELOAD")))
         .env("ROTA_SOCKET", socket)
         .env("ROTA_JOB", "self-test")
         .env("CUDA_VISIBLE_DEVICES", gpu)
@@ -118,16 +117,6 @@ pub fn run(shim: &Path, gpu: &str, socket: &Path) -> Result<Report, SelfTestErro
             Verdict::ControlFailed(cause) => Err(cause.into()),
         }
     })
-}
-
-/// The shim first, then what this process has preloaded: the library of a virtual GPU.
-fn preload(shim: &Path) -> OsString {
-    let mut list = shim.as_os_str().to_owned();
-    if let Some(own) = std::env::var_os("LD_PRELOAD").filter(|own| !own.is_empty()) {
-        list.push(":");
-        list.push(own);
-    }
-    list
 }
 
 fn take_reports(connection: &Connection, grip: &Grip) {

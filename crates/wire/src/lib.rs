@@ -20,7 +20,7 @@ pub use listing::{Gpu, Listing, SCHEMA_VERSION, Tenant, TenantState};
 pub use message::{ChannelGroup, FromDaemon, SizedHandle, ToDaemon};
 pub use page::{Page, PageError, SharedPage};
 pub use place::default_socket;
-pub use shim_file::{ShimError, find_shim};
+pub use shim_file::{ShimError, find_shim, preload};
 pub use socket::{Connection, Listener, WireError};
 
 /// Version of the messages and of the shared page. Both sides must agree.

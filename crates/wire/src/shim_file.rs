@@ -1,6 +1,6 @@
 //! Where the shim's file is. The command line puts it into programs, the daemon into its self-test.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -49,6 +49,17 @@ pub fn find_shim() -> Result<PathBuf, ShimError> {
     Ok(found)
 }
 
+/// What a process with the shim in it has in `LD_PRELOAD`: the shim first, so that its symbols come before those of
+/// everything else, then what was there, such as the library of a virtual GPU.
+pub fn preload(shim: &Path, existing: Option<OsString>) -> OsString {
+    let mut list = shim.as_os_str().to_owned();
+    if let Some(existing) = existing.filter(|existing| !existing.is_empty()) {
+        list.push(":");
+        list.push(existing);
+    }
+    list
+}
+
 fn places(chosen: Option<&OsStr>, executable: &Path) -> Vec<PathBuf> {
     // A choice that leads nowhere is a mistake to report, not a reason to take another shim.
     if let Some(path) = chosen {
@@ -69,6 +80,7 @@ fn first_file(places: &[PathBuf]) -> Result<PathBuf, ShimError> {
     }
     Err(ShimError::NotFound(Tried(tried)))
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,5 +113,13 @@ mod tests {
         assert_eq!(places(Some(OsStr::new("/x.so")), here), [PathBuf::from("/x.so")]);
         let error = first_file(&places(Some(OsStr::new("/usr")), here)).unwrap_err().to_string();
         assert!(error.contains("tried /usr: not a file"), "{error}");
+    }
+
+    #[test]
+    fn the_shim_comes_first_in_the_list() {
+        let shim = Path::new("/s.so");
+        assert_eq!(preload(shim, None), "/s.so");
+        assert_eq!(preload(shim, Some("".into())), "/s.so");
+        assert_eq!(preload(shim, Some("/a.so:/b.so".into())), "/s.so:/a.so:/b.so");
     }
 }
