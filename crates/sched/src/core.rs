@@ -76,7 +76,7 @@ pub struct Core {
     /// What things cost, as measured.
     costs: Costs,
     now: Time,
-    gpus: BTreeMap<GpuId, Gpu>,
+    gpus: Roster<GpuId, Gpu>,
     users: BTreeMap<UserId, u32>,
     jobs: Roster<JobId, Job>,
     tenants: Roster<TenantId, Tenant>,
@@ -106,7 +106,7 @@ impl Core {
             costs: settings.costs.clone(),
             settings,
             now: Time::ZERO,
-            gpus: BTreeMap::new(),
+            gpus: Roster::default(),
             users: BTreeMap::new(),
             jobs: Roster::default(),
             tenants: Roster::default(),
@@ -212,7 +212,7 @@ impl Core {
             self.due.pop_first();
             match due {
                 Due::Gpu(gpu) => {
-                    if let Some(gpu) = self.gpus.get_mut(&gpu) {
+                    if let Some(gpu) = self.gpus.get_mut(gpu) {
                         gpu.wake = None;
                     }
                     self.concerned.insert(gpu);
@@ -226,7 +226,7 @@ impl Core {
 
     /// Looks at a GPU anew.
     fn look_at(&mut self, gpu: GpuId) {
-        if !self.gpus.contains_key(&gpu) {
+        if !self.gpus.contains(gpu) {
             return;
         }
         self.set_critical_mode(gpu);
@@ -264,11 +264,11 @@ impl Core {
 
     /// The sole way to a GPU that a tenant is on: there is no tenant on a GPU that is not there.
     fn gpu_of(&self, gpu: GpuId) -> &Gpu {
-        &self.gpus[&gpu]
+        self.gpus.get(gpu).expect("a GPU that somebody is on is there")
     }
 
     fn gpu_mut(&mut self, gpu: GpuId) -> &mut Gpu {
-        self.gpus.get_mut(&gpu).expect("a GPU that somebody is on is there")
+        self.gpus.get_mut(gpu).expect("a GPU that somebody is on is there")
     }
 }
 

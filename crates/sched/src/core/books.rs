@@ -103,7 +103,7 @@ impl Core {
 
     fn rebook(&mut self, id: TenantId, gpu: GpuId, job: JobId, before: &Footprint, after: &Footprint) {
         self.arena_needed = self.arena_needed + after.away + after.unsettled - before.away - before.unsettled;
-        let books = self.gpus.get_mut(&gpu).expect("a tenant's GPU is there");
+        let books = self.gpus.get_mut(gpu).expect("a tenant's GPU is there");
         books.residues = books.residues + after.residue - before.residue;
         books.held = books.held + after.held - before.held;
         books.fixed = books.fixed + after.fixed - before.fixed;

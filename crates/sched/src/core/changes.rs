@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 impl Core {
     pub(super) fn set_gpu(&mut self, gpu: GpuId, spec: GpuSpec) {
-        match self.gpus.get_mut(&gpu) {
+        match self.gpus.get_mut(gpu) {
             Some(books) => books.spec = spec,
             None => {
                 self.gpus.insert(gpu, Gpu::new(spec));
@@ -25,13 +25,13 @@ impl Core {
         if reorders {
             let everybody: Vec<_> = self.tenants.iter().map(|(id, _)| id).collect();
             everybody.into_iter().for_each(|id| self.relist(id));
-            self.gpus.keys().copied().collect::<Vec<_>>().into_iter().for_each(|gpu| self.shorten_turn(gpu));
+            self.gpus.ids().collect::<Vec<_>>().into_iter().for_each(|gpu| self.shorten_turn(gpu));
         }
-        self.concerned.extend(self.gpus.keys());
+        self.concerned.extend(self.gpus.ids());
     }
 
     pub(super) fn set_unmanaged(&mut self, gpu: GpuId, bytes: Bytes) {
-        if let Some(books) = self.gpus.get_mut(&gpu)
+        if let Some(books) = self.gpus.get_mut(gpu)
             && books.unmanaged != bytes
         {
             books.unmanaged = bytes;
@@ -41,7 +41,7 @@ impl Core {
 
     pub(super) fn set_arena(&mut self, bytes: Bytes) {
         self.arena = bytes;
-        self.concerned.extend(self.gpus.keys());
+        self.concerned.extend(self.gpus.ids());
     }
 
     pub(super) fn set_terms(&mut self, id: JobId, mut terms: Terms) {
@@ -300,12 +300,12 @@ impl Core {
     }
 
     pub(super) fn linger(&mut self, id: TenantId) {
-        let concerned = self.gpus.iter_mut().filter_map(|(&gpu, books)| books.linger(id).then_some(gpu));
+        let concerned = self.gpus.iter_mut().filter_map(|(gpu, books)| books.linger(id).then_some(gpu));
         self.concerned.extend(concerned);
     }
 
     pub(super) fn bury(&mut self, id: TenantId) {
-        let concerned = self.gpus.iter_mut().filter_map(|(&gpu, books)| books.bury(id).then_some(gpu));
+        let concerned = self.gpus.iter_mut().filter_map(|(gpu, books)| books.bury(id).then_some(gpu));
         self.concerned.extend(concerned);
     }
 

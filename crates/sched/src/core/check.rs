@@ -11,7 +11,7 @@ impl Core {
         for (id, tenant) in self.tenants.iter() {
             self.check_tenant(id, tenant).map_err(|what| format!("tenant {id}: {what}"))?;
         }
-        for (&gpu, books) in &self.gpus {
+        for (gpu, books) in self.gpus.iter() {
             self.check_gpu(gpu, books).map_err(|what| format!("GPU {gpu}: {what}"))?;
         }
         let needed: Bytes = self.tenants.iter().map(|(_, tenant)| tenant.away + tenant.unsettled).sum();

@@ -8,7 +8,7 @@ impl Core {
     /// How a tenant is, for people.
     pub fn describe(&self, id: TenantId, now: Time) -> Option<Described> {
         let tenant = self.tenants.get(id)?;
-        let books = self.gpus.get(&tenant.gpu)?;
+        let books = self.gpus.get(tenant.gpu)?;
         let running = tenant.may_run() && tenant.is_whole();
         let state = match () {
             () if tenant.phase == Phase::Queued => State::Queued,
@@ -33,7 +33,7 @@ impl Core {
 
     /// How a GPU is, for people.
     pub fn gpu(&self, gpu: GpuId) -> Option<GpuView> {
-        let books = self.gpus.get(&gpu)?;
+        let books = self.gpus.get(gpu)?;
         Some(GpuView {
             capacity: books.spec.capacity,
             used: books.held + books.residues + books.departed(),

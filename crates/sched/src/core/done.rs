@@ -225,7 +225,7 @@ impl Core {
     }
 
     fn end_move(&mut self, gpu: GpuId, op: OpId) -> Option<Moving> {
-        let books = self.gpus.get_mut(&gpu)?;
+        let books = self.gpus.get_mut(gpu)?;
         let moving = books.moving.take_if(|moving| moving.op == op)?;
         for id in
             moving.out.iter().chain(&moving.into).map(|(owned, _)| owned.tenant).collect::<BTreeSet<_>>()
@@ -268,7 +268,7 @@ impl Core {
     /// An inspection was in vain.
     fn inspect_again(&mut self, op: OpId, mut tenants: Vec<TenantId>) {
         tenants.retain(|&id| self.tenants.contains(id));
-        let looks = self.gpus.iter().find(|(_, books)| books.looking == Some(op)).map(|(&gpu, _)| gpu);
+        let looks = self.gpus.iter().find(|(_, books)| books.looking == Some(op)).map(|(gpu, _)| gpu);
         if tenants.is_empty() && looks.is_none() {
             return;
         }
@@ -283,7 +283,7 @@ impl Core {
             self.inspect_again(op, tenants);
             return;
         };
-        for (&gpu, books) in &mut self.gpus {
+        for (gpu, books) in self.gpus.iter_mut() {
             if books.looking.take_if(|looking| *looking == op).is_some() {
                 self.concerned.insert(gpu);
             }

@@ -13,7 +13,7 @@ const DOOR_MAX: usize = 4_096;
 impl Core {
     pub(super) fn arrive(&mut self, id: TenantId, job: JobId, gpu: GpuId, residue: Bytes) {
         let limit = self.jobs.get(job).and_then(|job| job.terms.memory_max);
-        let refusal = match self.gpus.get(&gpu) {
+        let refusal = match self.gpus.get(gpu) {
             None => Some(Short::Unknown),
             _ if !self.jobs.contains(job) => Some(Short::Unknown),
             _ if self.tenants.get(id).is_some() || id.0 > roster::NUMBER_MAX => Some(Short::Malformed),
@@ -168,7 +168,7 @@ impl Core {
         let seats: Vec<Seat> = self
             .gpus
             .iter()
-            .map(|(&gpu, books)| Seat {
+            .map(|(gpu, books)| Seat {
                 gpu,
                 usable: books.usable(self.settings.headroom),
                 held: books.everything(),

@@ -89,7 +89,7 @@ impl Core {
         let elsewhere: Bytes = self
             .gpus
             .iter()
-            .filter(|&(&other, _)| other != gpu)
+            .filter(|&(other, _)| other != gpu)
             .map(|(_, books)| books.everything().less(books.usable(self.settings.headroom)))
             .sum();
         let limit = usable + self.arena.less(elsewhere);
@@ -274,7 +274,7 @@ impl Core {
             self.actions.extend(reclaim);
         }
         if self.pressure < before {
-            self.concerned.extend(self.gpus.keys());
+            self.concerned.extend(self.gpus.ids());
         }
         if self.arena_needed > self.arena {
             // It shrank below what is in it.

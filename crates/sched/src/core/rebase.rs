@@ -34,7 +34,7 @@ impl Core {
     /// number of each open action.
     pub fn rebased(&self, first: OpId) -> (Self, Time, BTreeMap<OpId, OpId>) {
         let mut moved = self.clone();
-        let gpus: Vec<_> = self.gpus.keys().copied().collect();
+        let gpus: Vec<_> = self.gpus.ids().collect();
         gpus.iter().for_each(|&gpu| moved.charge(gpu));
         let shift = Shift {
             from: self.now.0,
@@ -55,7 +55,7 @@ impl Core {
         for (_, tenant) in moved.tenants.iter_mut() {
             shift.tenant(tenant);
         }
-        moved.gpus.iter_mut().for_each(|(&gpu, books)| shift.gpu(gpu, books));
+        moved.gpus.iter_mut().for_each(|(gpu, books)| shift.gpu(gpu, books));
         moved.close_ranks();
         moved.stand_in_line();
         moved.concerned.clear();

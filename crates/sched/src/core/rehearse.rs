@@ -84,7 +84,7 @@ impl Core {
             settings: self.settings.clone(),
             costs: self.costs.clone(),
             now: self.now,
-            gpus: gpus.iter().filter_map(|gpu| Some((*gpu, self.gpus.get(gpu)?.clone()))).collect(),
+            gpus: gpus.iter().filter_map(|gpu| Some((*gpu, self.gpus.get(*gpu)?.clone()))).collect(),
             users: self.users.clone(),
             jobs,
             tenants,

@@ -1,6 +1,6 @@
-//! Tenants and jobs by number. Numbers count up from small ones, so a plain list finds them at once.
+//! GPUs, tenants and jobs by number. Numbers count up from small ones, so a plain list finds them at once.
 
-use crate::{JobId, TenantId};
+use crate::{GpuId, JobId, TenantId};
 use std::marker::PhantomData;
 
 /// The largest number of a tenant or job: a list this long is what the memory of the core is bounded by.
@@ -63,6 +63,18 @@ impl<Id: Number, T> Roster<Id, T> {
         numbered.filter_map(|(at, one)| Some((Id::numbered(at as u64), one.as_deref()?)))
     }
 
+    pub(super) fn ids(&self) -> impl Iterator<Item = Id> {
+        self.iter().map(|(id, _)| id)
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
+        self.all.iter().flatten().map(|one| &**one)
+    }
+
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.all.iter_mut().flatten().map(|one| &mut **one)
+    }
+
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Id, &mut T)> {
         let numbered = self.all.iter_mut().enumerate();
         numbered.filter_map(|(at, one)| Some((Id::numbered(at as u64), one.as_deref_mut()?)))
@@ -71,6 +83,25 @@ impl<Id: Number, T> Roster<Id, T> {
 
 fn index<Id: Number>(id: Id) -> Option<usize> {
     (id.number() <= NUMBER_MAX).then_some(id.number() as usize)
+}
+
+impl<Id: Number, T> FromIterator<(Id, T)> for Roster<Id, T> {
+    fn from_iter<I: IntoIterator<Item = (Id, T)>>(all: I) -> Self {
+        let mut roster = Self::default();
+        for (id, one) in all {
+            roster.insert(id, one);
+        }
+        roster
+    }
+}
+
+impl Number for GpuId {
+    fn number(self) -> u64 {
+        u64::from(self.0)
+    }
+    fn numbered(number: u64) -> Self {
+        Self(number as u16)
+    }
 }
 
 impl Number for TenantId {

@@ -32,7 +32,7 @@ impl Core {
             return false;
         }
         let overflows = |books: &Gpu| books.everything() > books.usable(self.settings.headroom);
-        let mut concerned = self.gpus.iter().filter(|&(&other, books)| other == gpu || overflows(books));
+        let mut concerned = self.gpus.iter().filter(|&(other, books)| other == gpu || overflows(books));
         concerned.all(|(_, books)| {
             let at_rest = books.moving.is_none() && books.looking.is_none() && !books.burials_pending();
             at_rest && self.holders(books).all(|(id, tenant)| self.is_helpless(id, tenant))

@@ -9,7 +9,7 @@ fn shaken(change: impl Fn(&mut Core)) -> String {
     rig.busy(1, 1, 0, 12);
     rig.busy(2, 2, 0, 12);
     rig.busy(3, 100, 0, 1);
-    rig.wait_for(|rig| rig.turns(0.0).len() > 2 && !rig.core.gpus[&GpuId(0)].line.is_empty());
+    rig.wait_for(|rig| rig.turns(0.0).len() > 2 && !rig.core.gpu_of(GpuId(0)).line.is_empty());
     assert_eq!(rig.core.check(), Ok(()));
     change(&mut rig.core);
     rig.core.check().unwrap_err()
@@ -20,7 +20,7 @@ fn tenant(core: &mut Core) -> &mut Tenant {
 }
 
 fn gpu(core: &mut Core) -> &mut crate::gpu::Gpu {
-    core.gpus.get_mut(&GpuId(0)).unwrap()
+    core.gpu_mut(GpuId(0))
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn only_those_who_have_something_that_could_go_are_asked_for_room() {
     let (a, b) = (rig.tenant(1, 1, 0, 1), rig.tenant(2, 2, 0, 1));
     rig.tenant(3, 3, 0, 0);
     let way = |rig: &Rig| -> BTreeSet<TenantId> {
-        rig.core.gpus[&GpuId(0)].way.iter().map(|&(_, id)| id).collect()
+        rig.core.gpu_of(GpuId(0)).way.iter().map(|&(_, id)| id).collect()
     };
     assert_eq!(way(&rig), BTreeSet::from([a, b]));
     let owned = *rig.sizes.keys().find(|owned| owned.tenant == a).unwrap();
@@ -92,7 +92,7 @@ fn idle_ones_make_room_before_active_ones_and_paused_ones_before_those() {
     rig.tenant(4, 100, 0, 3);
     rig.tell(Event::Pause(JobId(3)));
     rig.until(1.0);
-    let order: Vec<u64> = rig.core.gpus[&GpuId(0)].way.iter().rev().map(|(_, id)| id.0).collect();
+    let order: Vec<u64> = rig.core.gpu_of(GpuId(0)).way.iter().rev().map(|(_, id)| id.0).collect();
     assert_eq!(order, [3, 2, 1, 4], "whoever is latency-critical comes last");
 }
 
@@ -100,11 +100,11 @@ fn idle_ones_make_room_before_active_ones_and_paused_ones_before_those() {
 fn whoever_has_what_it_asked_for_asks_no_more_and_whoever_left_leaves_nothing() {
     let mut rig = Rig::new(settings());
     let a = rig.busy(1, 1, 0, 2);
-    assert!(rig.core.gpus[&GpuId(0)].asking.is_empty());
+    assert!(rig.core.gpu_of(GpuId(0)).asking.is_empty());
     assert_eq!(rig.core.jobs.get(JobId(1)).unwrap().here(GpuId(0)).bytes, Bytes::from_gib(2));
     rig.tell(Event::Left(a));
     assert!(rig.core.jobs.get(JobId(1)).unwrap().here.is_empty());
-    let books = &rig.core.gpus[&GpuId(0)];
+    let books = &rig.core.gpu_of(GpuId(0));
     assert!(books.sizes.is_empty() && books.pieces.is_empty() && books.users.is_empty());
     assert_eq!((books.tenants, books.active), (0, 0));
 }

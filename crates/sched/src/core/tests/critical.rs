@@ -265,7 +265,7 @@ fn a_hint_that_nothing_follows_ends_although_nobody_else_is_there() {
     rig.tell(Event::Hint { tenant: service, within: Span::from_micros(900) });
     rig.until(6.0);
     assert_eq!(rig.core.describe(service, rig.now).unwrap().hints.false_, 1);
-    assert!(rig.core.gpus[&GpuId(0)].holds.is_empty());
+    assert!(rig.core.gpu_of(GpuId(0)).holds.is_empty());
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn hints_that_are_far_ahead_take_nobody_elses_place() {
         let within = Span::from_secs(3_600) + Span::from_millis(round);
         far.iter().for_each(|&tenant| rig.tell(Event::Hint { tenant, within }));
     }
-    assert!(rig.core.gpus[&GpuId(0)].holds.is_empty());
+    assert!(rig.core.gpu_of(GpuId(0)).holds.is_empty());
     assert!(rig.thawed.contains_key(&other), "nobody is held back for them");
     let begin = rig.now.0 as f64 / 1e9;
     rig.tell(Event::Hint { tenant: *honest, within: Span::from_millis(5) });

@@ -22,7 +22,7 @@ fn everybody_is_in_the_state_that_people_would_say() {
     assert_eq!(state(&rig, runs), State::Running);
     assert_eq!(state(&rig, waits), State::Away);
     assert_eq!(state(&rig, idle), State::Frozen, "nothing of it is away, but it is not its turn");
-    rig.wait_for(|rig| rig.core.gpus[&GpuId(0)].moving.is_some());
+    rig.wait_for(|rig| rig.core.gpu_of(GpuId(0)).moving.is_some());
     assert_eq!(state(&rig, runs), State::Moving);
     rig.tell(Event::Pause(JobId(3)));
     assert_eq!(state(&rig, idle), State::Paused);

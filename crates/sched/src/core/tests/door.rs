@@ -126,7 +126,7 @@ fn a_higher_priority_comes_first_also_if_it_is_given_at_the_door() {
     }
     assert_eq!(admitted(&rig), [1, 3, 4, 2]);
     leave(&mut rig, second);
-    assert!(rig.core.gpus[&GpuId(0)].door.is_empty());
+    assert!(rig.core.gpu_of(GpuId(0)).door.is_empty());
 }
 
 #[test]

@@ -187,10 +187,10 @@ fn a_gang_that_goes_idle_while_it_gathers_keeps_no_gpu() {
     rig.job(1, gang());
     let members = [rig.busy(1, 1, 0, 4), rig.busy(2, 1, 1, 4)];
     rig.until(1.0);
-    assert_eq!(rig.core.gpus[&GpuId(0)].held_by, Some(JobId(1)));
+    assert_eq!(rig.core.gpu_of(GpuId(0)).held_by, Some(JobId(1)));
     members.into_iter().for_each(|member| rig.tell(Event::Idle(member)));
-    assert_eq!(rig.core.gpus[&GpuId(0)].held_by, None);
-    assert!(rig.core.gpus[&GpuId(1)].gangs_waiting.is_empty());
+    assert_eq!(rig.core.gpu_of(GpuId(0)).held_by, None);
+    assert!(rig.core.gpu_of(GpuId(1)).gangs_waiting.is_empty());
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn a_member_that_arrives_does_not_stop_the_gpu() {
     let other = rig.busy(2, 2, 0, 12);
     rig.until(5.0);
     // Wait until the first one is on its way in.
-    let at = rig.wait_for(|rig| rig.core.gpus[&GpuId(0)].incoming == Some(one));
+    let at = rig.wait_for(|rig| rig.core.gpu_of(GpuId(0)).incoming == Some(one));
     // Somebody else of its job comes and takes its time to make a context.
     rig.tell(Event::Arrived { tenant: TenantId(3), job: JobId(1), gpu: GpuId(0), residue: Bytes::ZERO });
     let (a, b) = (rig.ran(one), rig.ran(other));
@@ -190,8 +190,8 @@ fn what_is_copied_during_a_move_is_counted_once() {
     let mut rig = Rig::new(settings());
     let _ = (rig.busy(1, 1, 0, 12), rig.busy(2, 2, 0, 12));
     rig.fail = |action| matches!(action, Action::Move { .. });
-    let at = rig.wait_for(|rig| rig.core.gpus[&GpuId(0)].moving.is_some());
-    let (owned, _) = rig.core.gpus[&GpuId(0)].moving.as_ref().unwrap().out[0];
+    let at = rig.wait_for(|rig| rig.core.gpu_of(GpuId(0)).moving.is_some());
+    let (owned, _) = rig.core.gpu_of(GpuId(0)).moving.as_ref().unwrap().out[0];
     rig.tell(Event::Copied { owned, clean: true });
     rig.until(at + 0.5);
     rig.core.check().unwrap();
@@ -216,7 +216,7 @@ fn a_request_that_can_never_be_granted_any_more_is_denied() {
     let mut rig = Rig::new(settings());
     let (a, _b) = (rig.busy(1, 1, 0, 10), rig.busy(2, 2, 0, 12));
     rig.until(5.0);
-    let at = rig.wait_for(|rig| rig.core.gpus[&GpuId(0)].turn.is_some_and(|turn| turn.tenant != a));
+    let at = rig.wait_for(|rig| rig.core.gpu_of(GpuId(0)).turn.is_some_and(|turn| turn.tenant != a));
     rig.ask(a, 100, 2 * GIB);
     rig.tell(Event::Job {
         job: JobId(1),
@@ -292,9 +292,9 @@ fn a_rebased_core_goes_on_while_somebody_looks() {
     let mut rig = Rig::new(settings());
     let _ = (rig.busy(1, 1, 0, 12), rig.busy(2, 2, 0, 12));
     rig.lose = |action| matches!(action, Action::Move { .. } | Action::Inspect { .. });
-    rig.wait_for(|rig| rig.core.gpus[&GpuId(0)].looking.is_some());
+    rig.wait_for(|rig| rig.core.gpu_of(GpuId(0)).looking.is_some());
     let moved = rig.core.rebased(OpId(1)).0;
-    let looking = moved.gpus[&GpuId(0)].looking.unwrap();
+    let looking = moved.gpu_of(GpuId(0)).looking.unwrap();
     assert!(moved.ops.contains_key(&looking), "{looking:?} is none of {:?}", moved.ops.keys());
 }
 

@@ -493,7 +493,7 @@ fn at_95_per_cent_only_what_needs_no_moving_is_granted() {
     rig.until(0.5);
     let b = rig.busy(2, 2, 0, 12);
     rig.until(20.0);
-    let owner = rig.core.gpus[&GpuId(0)].turn.unwrap().tenant;
+    let owner = rig.core.gpu_of(GpuId(0)).turn.unwrap().tenant;
     assert!([a, b].contains(&owner));
     rig.tell(Event::Unmanaged { gpu: GpuId(0), bytes: Bytes::ZERO });
     // 8 GiB are away, and nothing is free.
@@ -540,13 +540,13 @@ fn what_could_not_be_enough_to_grow_moves_no_more_than_it_takes_to_run() {
     let (a, b) = (rig.busy(1, 1, 0, 8), rig.busy(2, 2, 0, 12));
     rig.until(5.0);
     let held: Vec<Owned> = rig.sizes.keys().filter(|owned| owned.tenant == b).copied().collect();
-    rig.wait_for(|rig| rig.core.gpus[&GpuId(0)].turn.is_some_and(|turn| turn.tenant == b));
+    rig.wait_for(|rig| rig.core.gpu_of(GpuId(0)).turn.is_some_and(|turn| turn.tenant == b));
     for &owned in &held[5..] {
         rig.tell(Event::Pinned { owned, pinned: true });
     }
     // 8 and the 7 that stay leave 1, and it asks for 2.
     rig.ask(a, 100, 2 * GIB);
-    let from = rig.wait_for(|rig| rig.core.gpus[&GpuId(0)].moving.is_some());
+    let from = rig.wait_for(|rig| rig.core.gpu_of(GpuId(0)).moving.is_some());
     assert_eq!(rig.moves(from - 0.01)[0], (4, 4));
     rig.until(from + 1.0);
     assert_eq!((rig.runs(), granted(&rig, a)), (vec![1], Bytes::from_gib(8)));
@@ -557,11 +557,11 @@ fn a_turn_for_which_room_was_made_is_worth_it() {
     let mut rig = Rig::new(settings());
     let (a, _) = (rig.busy(1, 1, 0, 10), rig.busy(2, 2, 0, 6));
     rig.until(1.0);
-    rig.wait_for(|rig| rig.core.gpus[&GpuId(0)].turn.is_some_and(|turn| turn.tenant == a));
+    rig.wait_for(|rig| rig.core.gpu_of(GpuId(0)).turn.is_some_and(|turn| turn.tenant == a));
     rig.ask(a, 100, 4 * GIB);
     rig.wait_for(|rig| granted(rig, a) == Bytes::from_gib(14));
     let from = rig.now.0 as f64 / 1e9;
-    assert_eq!(rig.core.gpus[&GpuId(0)].turn.unwrap().tenant, a);
+    assert_eq!(rig.core.gpu_of(GpuId(0)).turn.unwrap().tenant, a);
     rig.until(from + 1.0);
     assert_eq!(rig.runs(), [1], "100 ms of moving are worth more than 100 ms of turn");
 }

@@ -107,7 +107,7 @@ fn a_gang_that_was_idle_has_saved_nothing_on_any_of_its_gpus() {
     rig.busy(3, 3, 1, 4);
     rig.until(100.0);
     rig.tell(Event::Wants(members[0]));
-    let present = rig.core.gpus[&GpuId(1)].present;
+    let present = rig.core.gpu_of(GpuId(1)).present;
     assert!(present > 90_000_000_000, "{present}");
     assert!(rig.core.tenants.get(members[1]).unwrap().virtual_time >= present);
 }
