@@ -3,6 +3,8 @@
 //!
 //! - [`turns`]: programs that do not fit together take turns, long ones and short ones at random.
 //! - [`deaths`]: programs and the daemon are killed at the worst moments.
+//! - [`loss`]: the device is killed under them.
+//! - [`asked`]: nobody gets on a virtual GPU, or past it, without being told.
 //! - [`soak`]: all of it at once, for a while.
 //! - [`drivers`]: the same programs without rota, and what the virtual GPU answers them.
 //! - [`stage`]: starts the parts, and sees to it that nothing is left of them; [`parts`]: where their files are.
@@ -12,7 +14,9 @@
 mod parts;
 mod stage;
 
+mod asked;
 mod deaths;
 mod drivers;
+mod loss;
 mod soak;
 mod turns;
