@@ -2,6 +2,7 @@
 //!
 //! [`sharing`] turns what concerns the core into its settings.
 
+mod gpus;
 mod sharing;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
+pub use gpus::{Gpus, GpusError};
 pub use sharing::TENANTS_MAX;
 
 /// Why the configuration cannot be used.
@@ -62,19 +64,19 @@ pub struct Settings {
     /// Where to wait for programs.
     #[arg(long, value_name = "PATH", env = "ROTA_SOCKET")]
     pub socket: Option<PathBuf>,
-    /// Which GPU to share, by its index [default: 0].
-    #[arg(long, value_name = "INDEX")]
-    pub gpu: Option<u32>,
-    /// Share a GPU of the virtual machine in this folder instead of a real one; its vgpu.toml may describe it.
+    /// Which GPUs to share: `all`, or indices and UUIDs, as in 0,1 [default: all].
+    #[arg(long, value_name = "GPUS")]
+    pub gpus: Option<Gpus>,
+    /// Share the GPUs of the virtual machine in this folder instead of real ones; its vgpu.toml may describe it.
     #[arg(long, value_name = "DIR", env = "ROTA_VGPU")]
     pub vgpu: Option<PathBuf>,
-    /// The size that the GPU is treated as [default: all of it].
+    /// The size that each GPU is treated as [default: all of it].
     #[arg(long, value_name = "BYTES")]
     pub capacity: Option<Bytes>,
     /// Pinned host memory for what is away [default: half of what the machine has free, for a virtual GPU at most twice its memory].
     #[arg(long, value_name = "BYTES")]
     pub arena: Option<Bytes>,
-    /// Device memory kept for the daemon's own context [default: 600MiB, on a virtual GPU what two contexts take].
+    /// Memory of each GPU kept for the daemon's own context [default: 600MiB, on a virtual GPU what two contexts take].
     #[arg(long, value_name = "BYTES")]
     pub reserve: Option<Bytes>,
     /// What a program's context takes on the device, whether its memory is there or away [default: 544MiB, or as a virtual GPU has it].
@@ -138,8 +140,8 @@ pub enum Policy {
 pub struct Config {
     /// See [`Settings::socket`].
     pub socket: PathBuf,
-    /// See [`Settings::gpu`].
-    pub gpu: u32,
+    /// See [`Settings::gpus`].
+    pub gpus: Gpus,
     /// See [`Settings::vgpu`].
     pub vgpu: Option<PathBuf>,
     /// See [`Settings::capacity`].
@@ -176,7 +178,7 @@ impl Config {
             sharing: settings.sharing()?,
             turn_jitter: settings.jitter()?,
             socket: settings.socket.unwrap_or_else(wire::default_socket),
-            gpu: settings.gpu.unwrap_or(0),
+            gpus: settings.gpus.unwrap_or_default(),
             vgpu: settings.vgpu,
             capacity: settings.capacity,
             arena: settings.arena,
@@ -203,7 +205,7 @@ impl Settings {
         };
         Self {
             socket: self.socket.or(other.socket),
-            gpu: self.gpu.or(other.gpu),
+            gpus: self.gpus.or(other.gpus),
             vgpu: self.vgpu.or(other.vgpu),
             capacity: self.capacity.or(other.capacity),
             arena: self.arena.or(other.arena),

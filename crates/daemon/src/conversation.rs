@@ -23,6 +23,9 @@ use wire::{
 /// The most bytes of a name that a program may give.
 const NAME_BYTES_MAX: usize = 128;
 
+/// The most GPUs that a program may see.
+const GPUS_MAX: usize = 64;
+
 /// How long somebody may take to say who it is.
 const FIRST_WORD_WITHIN: Duration = Duration::from_secs(5);
 
@@ -63,7 +66,16 @@ pub enum Ended {
 pub struct Ears {
     /// To the main loop.
     pub inputs: Sender<Input>,
-    /// To a move under way.
+}
+
+/// A tenant that is taken in.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// Its number.
+    pub tenant: TenantId,
+    /// The grip on it.
+    pub grip: Arc<Grip>,
+    /// To a move under way on its GPU.
     pub replies: Sender<Reply>,
 }
 
@@ -94,11 +106,12 @@ pub fn hold(connection: Connection, ears: &Ears) {
                 tracing::debug!("a listing was not taken: {cause}");
             }
         }
-        ToDaemon::Hello { job, program, .. } => {
-            if job.len() > NAME_BYTES_MAX || program.len() > NAME_BYTES_MAX {
-                return refuse(&connection, "a name is too long");
+        ToDaemon::Hello { job, program, gpus, .. } => {
+            let long = |name: &String| name.len() > NAME_BYTES_MAX;
+            if long(&job) || long(&program) || gpus.iter().any(long) || gpus.len() > GPUS_MAX {
+                return refuse(&connection, "a name is too long, or there are too many");
             }
-            if let Err(ended) = hold_tenant(&connection, ears, job, program) {
+            if let Err(ended) = hold_tenant(&connection, ears, job, program, gpus) {
                 refuse(&connection, &ended.to_string());
             }
         }
@@ -112,19 +125,26 @@ fn refuse(connection: &Connection, reason: &str) {
     connection.shut_down();
 }
 
-fn hold_tenant(connection: &Arc<Connection>, ears: &Ears, job: String, program: String) -> Result<(), Ended> {
+fn hold_tenant(
+    connection: &Arc<Connection>,
+    ears: &Ears,
+    job: String,
+    program: String,
+    gpus: Vec<String>,
+) -> Result<(), Ended> {
     let peer = connection.peer()?;
     let (pid, uid) = (peer.pid, peer.uid.as_raw());
     let number = pid.as_raw_nonzero().get().unsigned_abs();
     let watch = watch(pid).map_err(|cause| Ended::Unwatchable(number, cause))?;
     let (answer, welcome) = mpsc::channel();
-    let newcomer = Newcomer { pid: number, uid, job, program, connection: connection.clone(), answer };
+    let newcomer = Newcomer { pid: number, uid, job, program, gpus, connection: connection.clone(), answer };
     ears.inputs.send(Input::Hello(newcomer)).map_err(|_| Ended::Stopping)?;
-    let Some((tenant, grip)) = await_welcome(connection, &watch, ears, &welcome) else {
+    let Some(taken) = await_welcome(connection, &watch, ears, &welcome) else {
         // Refused by the main loop, which has told the tenant why; or it went away.
         return Ok(());
     };
-    let ended = match listen(connection, &watch, ears, tenant, &grip) {
+    let (tenant, grip) = (taken.tenant, &taken.grip);
+    let ended = match listen(connection, &watch, ears, &taken) {
         Ok(never) => match never {},
         Err(ended) => ended,
     };
@@ -139,7 +159,7 @@ fn hold_tenant(connection: &Arc<Connection>, ears: &Ears, job: String, program: 
         }
     }
     // A move under way must not wait for it.
-    let _ = ears.replies.send(Reply::Gone { owner: owner(tenant) });
+    let _ = taken.replies.send(Reply::Gone { owner: owner(tenant) });
     let _ = ears.inputs.send(Input::Left(tenant, seen));
     connection.shut_down();
     // The last close of a dead program's control file is what frees its memory, and may take the driver 100 ms.
@@ -157,8 +177,8 @@ fn await_welcome(
     connection: &Arc<Connection>,
     watch: &OwnedFd,
     ears: &Ears,
-    welcome: &Receiver<(TenantId, Arc<Grip>)>,
-) -> Option<(TenantId, Arc<Grip>)> {
+    welcome: &Receiver<Taken>,
+) -> Option<Taken> {
     let mut deserted = false;
     loop {
         match welcome.recv_timeout(DOOR_LOOK) {
@@ -200,8 +220,7 @@ fn listen(
     connection: &Connection,
     watch: &OwnedFd,
     ears: &Ears,
-    tenant: TenantId,
-    grip: &Grip,
+    taken: &Taken,
 ) -> Result<std::convert::Infallible, Ended> {
     loop {
         let mut both =
@@ -215,17 +234,13 @@ fn listen(
             return Err(Ended::Died);
         }
         let (message, files) = connection.receive::<ToDaemon>()?;
-        hear(message, files, ears, tenant, grip)?;
+        hear(message, files, ears, taken)?;
     }
 }
 
-fn hear(
-    message: ToDaemon,
-    files: Vec<OwnedFd>,
-    ears: &Ears,
-    tenant: TenantId,
-    grip: &Grip,
-) -> Result<(), Ended> {
+fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> Result<(), Ended> {
+    let Taken { tenant, grip, replies } = taken;
+    let tenant = *tenant;
     let owner = owner(tenant);
     let files_expected = match &message {
         ToDaemon::Channels { new_files, .. } => new_files.len(),
@@ -257,16 +272,18 @@ fn hear(
         ToDaemon::Returned { grant } => tell(ears, Input::Returned(tenant, RequestId(grant.0))),
         ToDaemon::Freed { handles } => {
             // Both ways: a move under way must know at once, and the books follow in order.
-            answer(ears, Reply::Freed { owner, handles: numbers(&handles) })?;
+            answer(replies, Reply::Freed { owner, handles: numbers(&handles) })?;
             tell(ears, Input::Freed(tenant, in_core(&handles)))
         }
-        ToDaemon::Unmapped { handles } => answer(ears, Reply::Unmapped { owner, handles: numbers(&handles) }),
+        ToDaemon::Unmapped { handles } => {
+            answer(replies, Reply::Unmapped { owner, handles: numbers(&handles) })
+        }
         ToDaemon::Created { handles } if handles.len() <= HANDLES_MAX => {
-            answer(ears, Reply::Created { owner, handles: numbers(&handles), files })
+            answer(replies, Reply::Created { owner, handles: numbers(&handles), files })
         }
         ToDaemon::Created { .. } => Err(Ended::OutOfOrder("too many handles in one message")),
         ToDaemon::Failed { handles, code, call } => {
-            answer(ears, Reply::Failed { owner, handles: numbers(&handles), code, call })
+            answer(replies, Reply::Failed { owner, handles: numbers(&handles), code, call })
         }
         ToDaemon::Hello { .. } | ToDaemon::List { .. } => {
             Err(Ended::OutOfOrder("a greeting in the middle of a conversation"))
@@ -278,6 +295,6 @@ fn tell(ears: &Ears, input: Input) -> Result<(), Ended> {
     ears.inputs.send(input).map_err(|_| Ended::Stopping)
 }
 
-fn answer(ears: &Ears, reply: Reply) -> Result<(), Ended> {
-    ears.replies.send(reply).map_err(|_| Ended::Stopping)
+fn answer(replies: &Sender<Reply>, reply: Reply) -> Result<(), Ended> {
+    replies.send(reply).map_err(|_| Ended::Stopping)
 }

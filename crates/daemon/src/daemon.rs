@@ -16,10 +16,9 @@ mod lengths;
 mod listing;
 
 use crate::conversation::Ears;
+use crate::conversation::Taken;
 use crate::events::{Events, nanos};
-use crate::executor::memory::Memory;
-use crate::executor::{self, Done, Link, Switch, Work, switching};
-use crate::grip::Grip;
+use crate::executor::{self, Done, Executor, Link, Work};
 use crate::resource_manager::ResourceManager;
 use arrivals::Arriving;
 use demands::Demands;
@@ -35,9 +34,6 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use wire::{Connection, FromDaemon, Listener, Listing};
 
-/// The one GPU.
-const GPU: GpuId = GpuId(0);
-
 /// Someone who said hello.
 #[derive(Debug)]
 pub struct Newcomer {
@@ -49,10 +45,12 @@ pub struct Newcomer {
     pub job: String,
     /// The program's name.
     pub program: String,
+    /// The GPUs that it sees, by UUID, in its own order.
+    pub gpus: Vec<String>,
     /// How to speak to it.
     pub connection: Arc<Connection>,
-    /// Gets its number and the grip on it; dropped if it is refused.
-    pub answer: Sender<(TenantId, Arc<Grip>)>,
+    /// Gets what it is from now on; dropped if it is refused.
+    pub answer: Sender<Taken>,
 }
 
 /// What reaches the main loop.
@@ -96,13 +94,7 @@ pub struct Lost(pub String);
 /// The sizes that stay as they are while the daemon runs, and the settings it begins with.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// The GPU's size as it is treated.
-    pub capacity_bytes: u64,
-    /// What the daemon's own context takes.
-    pub reserve_bytes: u64,
-    /// What each tenant's context takes while it exists.
-    pub residue_bytes: u64,
-    /// Host memory for what is away.
+    /// Host memory for what is away, of all GPUs together.
     pub arena_bytes: u64,
     /// The core's. Its deadlines are the daemon's own, see [`executor::deadlines`].
     pub settings: sched::Settings,
@@ -112,14 +104,27 @@ pub struct Rules {
     pub seed: u64,
 }
 
+/// A GPU that is shared.
+#[derive(Clone, Debug)]
+pub struct SharedGpu {
+    /// Its UUID.
+    pub uuid: String,
+    /// Its name.
+    pub name: String,
+    /// Its size as it is treated.
+    pub capacity_bytes: u64,
+    /// What the daemon's own context takes.
+    pub reserve_bytes: u64,
+    /// What each tenant's context takes while it exists.
+    pub residue_bytes: u64,
+}
+
 /// What the daemon is and how it shares.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The GPU's UUID.
-    pub uuid: String,
-    /// The GPU's name.
-    pub name: String,
-    /// The folder of its virtual machine, if it is one in software.
+    /// The GPUs, in the order in which gangs take them.
+    pub gpus: Vec<SharedGpu>,
+    /// The folder of their virtual machine, if they are in software.
     pub vgpu: Option<String>,
     /// Sizes and settings.
     pub rules: Rules,
@@ -130,6 +135,7 @@ pub struct Setup {
 #[derive(Debug)]
 struct Known {
     link: Link,
+    gpu: GpuId,
     program: String,
     /// It has channels.
     context: bool,
@@ -151,74 +157,58 @@ pub struct Daemon {
     arriving: BTreeMap<TenantId, Arriving>,
     known: BTreeMap<TenantId, Known>,
     dying: BTreeMap<TenantId, Dying>,
-    work: Sender<Work>,
-    switches: Sender<Switch>,
+    /// One for each GPU.
+    executors: Vec<Executor>,
     next_tenant: u64,
     epoch: u64,
     stopping: bool,
     lost: Option<Lost>,
 }
 
-/// Shares the GPU among whoever comes to `listener`, until told to stop through the sender given to `ready`. After the loss of
+/// Shares the GPUs, each through its mover, among whoever comes to `listener`, until told to stop through the sender given to `ready`. After the loss of
 /// the GPU its threads may still be in calls that never return: the process has to end.
 pub fn serve<D: Device<Memory: Send> + Send + 'static>(
     setup: Setup,
-    mover: Mover<D>,
+    movers: Vec<Mover<D>>,
     listener: Listener,
     events: Events,
     ready: impl FnOnce(Sender<Input>),
 ) -> Result<(), Lost> {
+    assert_eq!(setup.gpus.len(), movers.len(), "each GPU has a mover");
     let (inputs, heard) = mpsc::channel();
-    let (replies, for_moves) = mpsc::channel();
-    let (work, todo) = mpsc::channel();
-    let (switches, to_switch) = mpsc::channel();
     let (report, done) = mpsc::channel();
-    let memory = Memory::new(mover, for_moves, events.clone());
-    let ears = Ears { inputs: inputs.clone(), replies };
-
-    let (switched, notes) = (report.clone(), events.clone());
-    let switching = spawn("switching", move || switching::run(&to_switch, &switched, &notes));
-    let moving = spawn("memory", move || memory.run(&todo, &report));
+    let started = movers.into_iter().map(|mover| Executor::start(mover, &report, &events));
+    let (executors, threads): (Vec<_>, Vec<_>) = started.unzip();
+    drop(report);
+    let ears = Ears { inputs: inputs.clone() };
     let done_inputs = inputs.clone();
-    spawn("reports", move || {
+    executor::spawn("reports", move || {
         for done in done {
             if done_inputs.send(Input::Done(done)).is_err() {
                 return;
             }
         }
     });
-    spawn("acceptor", move || arrivals::accept(&listener, &ears));
+    executor::spawn("acceptor", move || arrivals::accept(&listener, &ears));
     ready(inputs);
-    if let Err(lost) = Daemon::new(setup, events, work.clone(), switches).run(&heard) {
-        // Left without anybody who gives it work, the memory thread would give back what is gone, and fail.
-        std::mem::forget(work);
-        return Err(lost);
+    let daemon = Daemon::new(setup, events, executors.clone());
+    let ended = daemon.run(&heard);
+    if ended.is_err() {
+        // Left without anybody who gives them work, the memory threads would give back what is gone, and fail.
+        std::mem::forget(executors);
+        return ended;
     }
-    // Nobody is switched any more, and then nothing moves any more.
-    let _ = switching.join();
-    let _ = work.send(Work::Stop);
-    let _ = moving.join();
+    for (executor, threads) in executors.into_iter().zip(threads) {
+        executor.end(threads);
+    }
     Ok(())
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
-    std::thread::Builder::new()
-        .name(name.into())
-        .spawn(run)
-        .expect("the system has threads left at the start")
-}
-
 impl Daemon {
-    fn new(mut setup: Setup, events: Events, work: Sender<Work>, switches: Sender<Switch>) -> Self {
+    fn new(mut setup: Setup, events: Events, executors: Vec<Executor>) -> Self {
         let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let rules = &mut setup.rules;
         rules.settings.deadlines = executor::deadlines();
-        let spec = GpuSpec {
-            capacity: Bytes(rules.capacity_bytes),
-            reserve: Bytes(rules.reserve_bytes),
-            numa: 0,
-            links: Vec::new(),
-        };
         let arena = Bytes(rules.arena_bytes);
         let mut daemon = Self {
             core: Core::new(rules.settings.clone()),
@@ -231,14 +221,21 @@ impl Daemon {
             arriving: BTreeMap::new(),
             known: BTreeMap::new(),
             dying: BTreeMap::new(),
-            work,
-            switches,
+            executors,
             next_tenant: 1,
             epoch: nanos(since_epoch.unwrap_or_default()),
             stopping: false,
             lost: None,
         };
-        daemon.step(Event::Gpu { gpu: GPU, spec });
+        for (number, gpu) in (0..).zip(daemon.setup.gpus.clone()) {
+            let spec = GpuSpec {
+                capacity: Bytes(gpu.capacity_bytes),
+                reserve: Bytes(gpu.reserve_bytes),
+                numa: 0,
+                links: Vec::new(),
+            };
+            daemon.step(Event::Gpu { gpu: GpuId(number), spec });
+        }
         daemon.step(Event::Arena(arena));
         daemon
     }
@@ -350,8 +347,15 @@ impl Daemon {
         }
     }
 
-    fn order(&self, work: Work) {
-        self.work.send(work).expect("the executor outlives the main loop");
+    fn executor(&self, gpu: GpuId) -> &Executor {
+        &self.executors[usize::from(gpu.0)]
+    }
+
+    /// Gives work to whoever does it for a tenant's GPU. Nothing is left to do for one who is gone.
+    fn order_for(&self, tenant: TenantId, work: Work) {
+        if let Some(known) = self.known.get(&tenant) {
+            self.executor(known.gpu).order(work);
+        }
     }
 
     fn note(&self, event: &str, tenant: TenantId, fields: serde_json::Value) {

@@ -1,6 +1,6 @@
 //! The executor: what freezes, moves and thaws.
 //!
-//! Two threads do what they are told, in order, and report each thing once as [`Done`]; they decide nothing. One
+//! For each GPU two threads do what they are told, in order, and report each thing once as [`Done`]; they decide nothing. One
 //! switches tenants off and on ([`switching`]), the other owns the mover ([`memory`]): so a freeze never waits for a
 //! move, and a tenant runs while others' memory moves. A tenant's answers reach a move through a channel of their own,
 //! so that a connection's thread never waits.
@@ -15,10 +15,14 @@ pub mod switching;
 use crate::events::{Events, Who};
 use crate::grip::Grip;
 use crate::outgoing::Outgoing;
+use memory::Memory;
+use mover::{Device, Mover, Reply};
 use sched::{Bytes, Deadlines, HandleId, OpId, Outcome, Owned, Scope, Slice, Span, TenantId};
 use serde_json::json;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long one tenant's freeze or thaw may take at most: it waits for a report of channels, and undoes what failed.
@@ -115,6 +119,70 @@ pub enum Done {
     Answers(TenantId),
     /// What a dead tenant had is free.
     Reaped(TenantId, Instant),
+}
+
+/// How to give work to the threads of one GPU. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Executor {
+    work: Sender<Work>,
+    switches: Sender<Switch>,
+    /// Where tenants' answers to moves go.
+    pub replies: Sender<Reply>,
+}
+
+/// The threads of one GPU.
+#[derive(Debug)]
+pub struct Threads {
+    switching: JoinHandle<()>,
+    memory: JoinHandle<()>,
+}
+
+impl Executor {
+    /// Starts the threads of a GPU.
+    pub fn start<D: Device<Memory: Send> + Send + 'static>(
+        mover: Mover<D>,
+        report: &Sender<Done>,
+        events: &Events,
+    ) -> (Self, Threads) {
+        let (replies, for_moves) = mpsc::channel();
+        let (work, todo) = mpsc::channel();
+        let (switches, to_switch) = mpsc::channel();
+        let memory = Memory::new(mover, for_moves, events.clone());
+        let (switched, moved, notes) = (report.clone(), report.clone(), events.clone());
+        let threads = Threads {
+            switching: spawn("switching", move || switching::run(&to_switch, &switched, &notes)),
+            memory: spawn("memory", move || memory.run(&todo, &moved)),
+        };
+        (Self { work, switches, replies }, threads)
+    }
+
+    /// Has the thread that owns the mover do something.
+    pub fn order(&self, work: Work) {
+        self.work.send(work).expect("the executor outlives the main loop");
+    }
+
+    /// Has a tenant switched off or on.
+    pub fn switch(&self, switch: Switch) {
+        self.switches.send(switch).expect("the executor outlives the main loop");
+    }
+
+    /// Ends, after all that was given to do. Every other clone must be gone.
+    pub fn end(self, threads: Threads) {
+        let Self { work, switches, .. } = self;
+        // Nobody is switched any more, and then nothing moves any more.
+        drop(switches);
+        let _ = threads.switching.join();
+        let _ = work.send(Work::Stop);
+        let _ = threads.memory.join();
+    }
+}
+
+/// Starts a thread at the start of the daemon.
+pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    std::thread::Builder::new()
+        .name(name.into())
+        .spawn(run)
+        .expect("the system has threads left at the start")
 }
 
 /// Tells people that something went wrong with a tenant.

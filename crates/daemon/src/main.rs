@@ -6,8 +6,8 @@ use cuda::{Driver, Library};
 use mover::cuda_device::Which;
 use mover::{Arena, CudaDevice, Device as _, Mover};
 use rota_daemon::arbiter::Arbiter;
-use rota_daemon::config::{Config, Settings};
-use rota_daemon::daemon::{Input, Rules, Setup, serve};
+use rota_daemon::config::{Config, Gpus, Settings};
+use rota_daemon::daemon::{Input, Rules, Setup, SharedGpu, serve};
 use rota_daemon::events::Events;
 use rota_daemon::quantity::Bytes;
 use rota_daemon::resource_manager::ResourceManager;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use tracing_subscriber::EnvFilter;
 
-/// Shares one NVIDIA GPU among the programs started by `rota run`: they take turns, frozen in the middle of a kernel,
+/// Shares NVIDIA GPUs among the programs started by `rota run`: they take turns, frozen in the middle of a kernel,
 /// their memory moved to the host when they do not fit together.
 #[derive(Parser)]
 #[command(name = "rotad", version, args_conflicts_with_subcommands = true)]
@@ -41,9 +41,9 @@ struct Arguments {
 enum Verb {
     /// Test whether freezing works on this driver, and say how long it takes
     SelfTest {
-        /// Which GPU, by its index
-        #[arg(long, value_name = "INDEX", default_value_t = 0)]
-        gpu: u32,
+        /// Which GPUs: `all`, or indices and UUIDs
+        #[arg(long, value_name = "GPUS", default_value_t = Gpus::All)]
+        gpus: Gpus,
         /// On a virtual machine in this folder
         #[arg(long, value_name = "DIR", env = "ROTA_VGPU")]
         vgpu: Option<PathBuf>,
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
         .init();
     let done = match arguments.command {
         None => run(arguments.settings, arguments.config.as_deref()),
-        Some(Verb::SelfTest { gpu, vgpu }) => test(gpu, vgpu.as_deref()),
+        Some(Verb::SelfTest { gpus, vgpu }) => test(&gpus, vgpu.as_deref()),
         Some(Verb::SelfTestTenant) => self_test::tenant(),
     };
     match done {
@@ -89,57 +89,70 @@ fn run(flags: Settings, file: Option<&Path>) -> anyhow::Result<()> {
     let stop = Signals::new([SIGINT, SIGTERM]).context("cannot wait for signals")?;
     raise_file_limit();
     make_folder_of(&config.socket)?;
-    let mut device = open_gpu(config.gpu, machine.as_ref())?;
-    let _arbiter = Arbiter::of(device.uuid())?;
-    report_self_test(&device, &config.socket)?;
-
-    let total = device.capacity()?.total_bytes;
-    let capacity_bytes = config.capacity.map_or(total, |bytes| bytes.0);
-    anyhow::ensure!(
-        capacity_bytes <= total,
-        "capacity is {}, but the GPU has only {}",
-        Bytes(capacity_bytes),
-        Bytes(total)
-    );
+    let mut devices = open_gpus(&config.gpus, machine.as_ref())?;
+    let uuids = devices.iter().map(|device| Arbiter::of(device.uuid()));
+    let _arbiters = uuids.collect::<Result<Vec<_>, _>>()?;
+    let usual = Usual::of(machine.as_ref());
+    let mut gpus = Vec::new();
+    let mut total_bytes = 0;
+    for device in &mut devices {
+        report_self_test(device, &config.socket)?;
+        let total = device.capacity()?.total_bytes;
+        let capacity_bytes = config.capacity.map_or(total, |bytes| bytes.0);
+        anyhow::ensure!(
+            capacity_bytes <= total,
+            "capacity is {}, but {} has only {}",
+            Bytes(capacity_bytes),
+            device.uuid(),
+            Bytes(total)
+        );
+        total_bytes += total;
+        gpus.push(SharedGpu {
+            uuid: device.uuid().into(),
+            name: device.name().into(),
+            capacity_bytes,
+            reserve_bytes: config.reserve.map_or(usual.reserve_bytes, |bytes| bytes.0),
+            residue_bytes: config.residue.map_or(usual.residue_bytes, |bytes| bytes.0),
+        });
+    }
     let arena_bytes = match config.arena {
         Some(bytes) => bytes.0,
         // Host memory is all that a virtual GPU takes as well.
-        None if machine.is_some() => Arena::usual_bytes()?.min(2 * total),
+        None if machine.is_some() => Arena::usual_bytes()?.min(2 * total_bytes),
         None => Arena::usual_bytes()?,
     };
-    let arena = Arena::prepare(arena_bytes, device.registrar())?;
+    let arena = Arena::prepare(arena_bytes, devices[0].registrar())?;
     let turns = turns(&config.sharing);
-    let usual = Usual::of(machine.as_ref());
     let rules = Rules {
-        capacity_bytes,
-        reserve_bytes: config.reserve.map_or(usual.reserve_bytes, |bytes| bytes.0),
-        residue_bytes: config.residue.map_or(usual.residue_bytes, |bytes| bytes.0),
         arena_bytes: arena.size_bytes(),
         settings: config.sharing,
         turn_jitter: config.turn_jitter,
         seed: u64::from(std::process::id()),
     };
     let setup = Setup {
-        uuid: device.uuid().into(),
-        name: device.name().into(),
+        gpus,
         vgpu: machine.as_ref().map(|machine| machine.folder().into()),
         rules,
         manager: ResourceManager::SYSTEM,
     };
     let listener = wire::Listener::bind(&config.socket)
         .context("is another rotad running there? `rota ps` shows what it shares")?;
+    let described = setup.gpus.iter().map(|gpu| {
+        let capacity = Bytes(gpu.capacity_bytes);
+        format!("{} ({}) as {capacity}", gpu.name, gpu.uuid)
+    });
     eprintln!(
-        "rotad: ready at {}: {}{} ({}) as {}, arena {}, {}",
+        "rotad: ready at {}: {}{}, arena {}, {}",
         config.socket.display(),
         machine.as_ref().map_or(String::new(), |machine| format!("virtual, in {}: ", machine.folder())),
-        setup.name,
-        setup.uuid,
-        Bytes(capacity_bytes),
+        described.collect::<Vec<_>>().join(", "),
         Bytes(arena_bytes),
         turns
     );
     let life = machine.as_ref().map(VirtualMachine::life).transpose()?;
-    let served = serve(setup, Mover::new(device, arena), listener, events, |inputs| {
+    let movers = devices.into_iter().map(|device| Mover::new(device, arena.clone())).collect();
+    drop(arena);
+    let served = serve(setup, movers, listener, events, |inputs| {
         if let Some(life) = life {
             tell_of_loss(life, inputs.clone());
         }
@@ -194,24 +207,38 @@ fn tell_of_loss(life: Life, inputs: Sender<Input>) {
     });
 }
 
-fn open_gpu(index: u32, machine: Option<&VirtualMachine>) -> anyhow::Result<CudaDevice> {
+fn open_gpus(gpus: &Gpus, machine: Option<&VirtualMachine>) -> anyhow::Result<Vec<CudaDevice>> {
     let library = Library::find(None).map_err(|cause| {
         anyhow!("rotad needs NVIDIA's driver: {cause}\nhint: without a GPU, `rotad --vgpu DIR` shares a virtual one")
     })?;
-    let driver = Driver::load(library)?;
-    let device = CudaDevice::open(Arc::new(driver), &Which::Index(i32::try_from(index)?))
-        .with_context(|| format!("cannot use GPU {index}"))?;
-    if let Some(machine) = machine {
-        machine.has(device.uuid())?;
+    let driver = Arc::new(Driver::load(library)?);
+    let wanted = match gpus {
+        Gpus::These(these) => these.clone(),
+        Gpus::All => (0..CudaDevice::count(&driver)?).map(Which::Index).collect(),
+    };
+    anyhow::ensure!(!wanted.is_empty(), "the driver is here, but there is no GPU");
+    let mut devices: Vec<CudaDevice> = Vec::new();
+    for which in &wanted {
+        let one = Gpus::These(vec![which.clone()]);
+        let device =
+            CudaDevice::open(driver.clone(), which).with_context(|| format!("cannot use GPU {one}"))?;
+        if let Some(machine) = machine {
+            machine.has(device.uuid())?;
+        }
+        let known = devices.iter().any(|other| other.uuid() == device.uuid());
+        anyhow::ensure!(!known, "{} is named twice, by its index and by its UUID", device.uuid());
+        devices.push(device);
     }
-    Ok(device)
+    Ok(devices)
 }
 
-fn test(gpu: u32, folder: Option<&Path>) -> anyhow::Result<()> {
+fn test(gpus: &Gpus, folder: Option<&Path>) -> anyhow::Result<()> {
     let machine = folder.map(VirtualMachine::enter).transpose()?;
-    let device = open_gpu(gpu, machine.as_ref())?;
     let folder = std::env::temp_dir();
-    report_self_test(&device, &folder.join("rotad"))
+    for device in open_gpus(gpus, machine.as_ref())? {
+        report_self_test(&device, &folder.join("rotad"))?;
+    }
+    Ok(())
 }
 
 fn report_self_test(device: &CudaDevice, socket: &Path) -> anyhow::Result<()> {
@@ -221,7 +248,8 @@ fn report_self_test(device: &CudaDevice, socket: &Path) -> anyhow::Result<()> {
     let _ = std::fs::remove_file(&socket);
     let report = report.with_context(|| format!("freezing cannot be relied on with {}", device.name()))?;
     eprintln!(
-        "rotad: self-test: a running kernel was frozen and thawed {} times, freeze at most {:.2} ms, thaw at most {:.2} ms",
+        "rotad: self-test on {}: a running kernel was frozen and thawed {} times, freeze at most {:.2} ms, thaw at most {:.2} ms",
+        device.uuid(),
         report.rounds,
         report.freeze_max.as_secs_f64() * 1e3,
         report.thaw_max.as_secs_f64() * 1e3

@@ -43,7 +43,7 @@ fn a_quantity_without_a_unit_is_a_mistake_in_usage() {
 #[test]
 fn a_wrong_configuration_is_named_with_its_line() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), "gpu = 0\ncapacty = '16GiB'\n").unwrap();
+    std::fs::write(file.path(), "gpus = '0'\ncapacty = '16GiB'\n").unwrap();
     let output = rotad(&["--config", file.path().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
     let said = complaint(&output);

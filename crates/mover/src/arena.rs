@@ -17,7 +17,7 @@ use mapping::Mapping;
 use preparation::{News, Preparation};
 use space::Space;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The step in which memory is registered with the device. Larger steps hold the driver's lock for too long.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
@@ -61,10 +61,17 @@ pub enum ArenaError {
     },
 }
 
-/// Pinned host memory. Dropping it unregisters and unmaps it: no copy may be under way then, and the device it is
-/// registered with must still exist.
-#[derive(Debug)]
+/// Pinned host memory, shared by the movers of several GPUs: each has a clone. When the last one is dropped it is
+/// unregistered and unmapped: no copy may be under way then.
+#[derive(Clone, Debug)]
 pub struct Arena {
+    books: Arc<Mutex<Books>>,
+    mapping: Arc<Mapping>,
+}
+
+/// What is ready and what of it is taken.
+#[derive(Debug)]
+struct Books {
     space: Space,
     preparation: Preparation,
     growing: bool,
@@ -79,7 +86,7 @@ impl Arena {
         Ok(host_memory::half_available()? / SEGMENT_BYTES * SEGMENT_BYTES)
     }
 
-    /// Makes an arena of this size, and starts to make it ready with this device's registrar.
+    /// Makes an arena of this size, and starts to make it ready with a device's registrar: for all devices of the driver.
     pub fn prepare(bytes: u64, registrar: Box<dyn Registrar>) -> Result<Arena, ArenaError> {
         Arena::prepare_in_segments(bytes, SEGMENT_BYTES, registrar)
     }
@@ -99,7 +106,14 @@ impl Arena {
         let mapping = Arc::new(mapping);
         let preparation = Preparation::start(Arc::clone(&mapping), segment_bytes, registrar)
             .map_err(|error| refused(error.to_string()))?;
-        Ok(Arena { space: Space::new(segment_bytes), preparation, growing: true, stopped: None, mapping })
+        let books = Books {
+            space: Space::new(segment_bytes),
+            preparation,
+            growing: true,
+            stopped: None,
+            mapping: Arc::clone(&mapping),
+        };
+        Ok(Arena { books: Arc::new(Mutex::new(books)), mapping })
     }
 
     /// The size that it will have when all of it is ready.
@@ -108,34 +122,32 @@ impl Arena {
     }
 
     /// How much is ready, taken or not.
-    pub fn ready_bytes(&mut self) -> u64 {
-        self.absorb();
-        self.space.ready_bytes()
+    pub fn ready_bytes(&self) -> u64 {
+        self.books().space.ready_bytes()
     }
 
     /// How much can be taken now.
-    pub fn free_bytes(&mut self) -> u64 {
-        self.absorb();
-        self.space.free_bytes()
+    pub fn free_bytes(&self) -> u64 {
+        self.books().space.free_bytes()
     }
 
     /// Whether more may become ready.
-    pub fn is_growing(&mut self) -> bool {
-        self.absorb();
-        self.growing
+    pub fn is_growing(&self) -> bool {
+        self.books().growing
     }
 
     /// Why it stopped to grow before all was ready, if it did.
-    pub fn stopped(&self) -> Option<&str> {
-        self.stopped.as_deref()
+    pub fn stopped(&self) -> Option<String> {
+        self.books().stopped.clone()
     }
 
     /// Waits until nothing more becomes ready.
-    pub fn wait_until_prepared(&mut self) {
-        while let Some(news) = self.preparation.wait() {
-            self.note(news);
+    pub fn wait_until_prepared(&self) {
+        let mut books = self.books();
+        while let Some(news) = books.preparation.wait() {
+            books.note(news);
         }
-        self.growing = false;
+        books.growing = false;
     }
 
     /// The memfd.
@@ -144,14 +156,13 @@ impl Arena {
     }
 
     /// Takes space for this many bytes, if there is enough that is ready and free, however scattered it is.
-    pub fn take(&mut self, bytes: u64) -> Option<Extents> {
-        self.absorb();
-        self.space.take(bytes)
+    pub fn take(&self, bytes: u64) -> Option<Extents> {
+        self.books().space.take(bytes)
     }
 
     /// Gives space back. Copies from and to it must be done.
-    pub fn give_back(&mut self, extents: Extents) {
-        self.space.give_back(extents);
+    pub fn give_back(&self, extents: Extents) {
+        self.books().space.give_back(extents);
     }
 
     /// Where a run lies in this process.
@@ -159,6 +170,15 @@ impl Arena {
         self.mapping.address(run.offset, run.bytes)
     }
 
+    /// The books as of now.
+    fn books(&self) -> MutexGuard<'_, Books> {
+        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
+        books.absorb();
+        books
+    }
+}
+
+impl Books {
     fn absorb(&mut self) {
         while self.growing {
             match self.preparation.next() {
@@ -177,7 +197,7 @@ impl Arena {
     }
 }
 
-impl Drop for Arena {
+impl Drop for Books {
     fn drop(&mut self) {
         self.preparation.undo(&self.mapping);
     }
@@ -194,8 +214,7 @@ mod tests {
     #[test]
     fn all_of_it_becomes_ready_and_is_undone() {
         let device = FakeDevice::new(1 << 30);
-        let mut arena =
-            Arena::prepare_in_segments(5 * BLOCK_BYTES, SEGMENT, device.registrar()).expect("small");
+        let arena = Arena::prepare_in_segments(5 * BLOCK_BYTES, SEGMENT, device.registrar()).expect("small");
         arena.wait_until_prepared();
         assert_eq!(arena.ready_bytes(), 5 * BLOCK_BYTES);
         assert_eq!(device.registered_bytes(), 5 * BLOCK_BYTES);
@@ -216,14 +235,30 @@ mod tests {
     fn it_stays_smaller_when_pinning_fails() {
         let mut device = FakeDevice::new(1 << 30);
         device.fail(Operation::Register, 3);
-        let mut arena =
-            Arena::prepare_in_segments(8 * BLOCK_BYTES, SEGMENT, device.registrar()).expect("small");
+        let arena = Arena::prepare_in_segments(8 * BLOCK_BYTES, SEGMENT, device.registrar()).expect("small");
         arena.wait_until_prepared();
         assert_eq!(arena.ready_bytes(), 4 * BLOCK_BYTES);
         assert!(arena.stopped().expect("it stopped").contains("cannot pin"));
         assert!(arena.take(5 * BLOCK_BYTES).is_none());
         assert!(arena.take(4 * BLOCK_BYTES).is_some());
         drop(arena);
+        assert_eq!(device.registered_bytes(), 0);
+    }
+
+    #[test]
+    fn clones_share_the_space_and_the_last_one_ends_it() {
+        let device = FakeDevice::new(1 << 30);
+        let arena = Arena::prepare_in_segments(4 * BLOCK_BYTES, SEGMENT, device.registrar()).expect("small");
+        let other = arena.clone();
+        arena.wait_until_prepared();
+        let taken = arena.take(3 * BLOCK_BYTES).expect("it is free");
+        assert_eq!(other.free_bytes(), BLOCK_BYTES);
+        assert!(other.take(2 * BLOCK_BYTES).is_none());
+        other.give_back(taken);
+        assert_eq!(arena.free_bytes(), 4 * BLOCK_BYTES);
+        drop(arena);
+        assert_eq!(device.registered_bytes(), 4 * BLOCK_BYTES);
+        drop(other);
         assert_eq!(device.registered_bytes(), 0);
     }
 

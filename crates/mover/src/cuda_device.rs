@@ -66,6 +66,17 @@ impl CudaDevice {
         Ok(CudaDevice { context, out, into, spare_events: Vec::new(), uuid, name })
     }
 
+    /// How many GPUs this process sees.
+    pub fn count(driver: &Driver) -> Result<i32, DeviceError> {
+        let mut count = 0;
+        // SAFETY: initialising has no conditions, and `count` is a place for the result.
+        unsafe {
+            call!(driver, cuInit(0))?;
+            call!(driver, cuDeviceGetCount(&mut count))?;
+        }
+        Ok(count)
+    }
+
     fn driver(&self) -> &Driver {
         &self.context.driver
     }

@@ -271,8 +271,8 @@ impl<D: Device> Mover<D> {
     }
 
     /// The arena, to ask how much is ready and free.
-    pub fn arena_mut(&mut self) -> &mut Arena {
-        &mut self.arena
+    pub fn arena(&self) -> &Arena {
+        &self.arena
     }
 
     /// Device memory that the device did not let go of. Counts as used until the daemon ends.

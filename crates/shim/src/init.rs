@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::time::Duration;
 
+use cuda::types::{CUdevice, CUuuid};
 use cuda::{CUresult, Driver};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use thiserror::Error;
@@ -95,8 +96,12 @@ enum JoinError {
 fn join(driver: &'static Driver, socket: &Path) -> Result<(), JoinError> {
     let connection = Connection::connect(socket)?;
     let program = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
-    let hello =
-        ToDaemon::Hello { version: VERSION, job: settings::job(), program: program.trim_end().to_owned() };
+    let hello = ToDaemon::Hello {
+        version: VERSION,
+        job: settings::job(),
+        program: program.trim_end().to_owned(),
+        gpus: gpus(driver),
+    };
     connection.send(&hello, &[])?;
     if !answers(&connection)? {
         return Err(JoinError::Silent(socket.display().to_string()));
@@ -123,6 +128,23 @@ fn join(driver: &'static Driver, socket: &Path) -> Result<(), JoinError> {
         session.connection.shut_down();
     })?;
     Ok(())
+}
+
+/// UUIDs of the GPUs that this program sees. One that the driver does not tell of is left out.
+fn gpus(driver: &Driver) -> Vec<String> {
+    let mut count = 0;
+    // SAFETY: the driver writes one number.
+    let _ = unsafe { (driver.cuDeviceGetCount)(&mut count) };
+    let uuid = |index| {
+        let (mut device, mut uuid) = (CUdevice(0), CUuuid::default());
+        // SAFETY: the driver writes one number and one UUID.
+        unsafe {
+            (driver.cuDeviceGet)(&mut device, index).ok().ok()?;
+            (driver.cuDeviceGetUuid_v2)(&mut uuid, device).ok().ok()?;
+        }
+        Some(uuid.to_string())
+    };
+    (0..count).filter_map(uuid).collect()
 }
 
 /// Waits for the first answer.

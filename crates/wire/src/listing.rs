@@ -29,7 +29,7 @@ pub struct Gpu {
     pub capacity_bytes: u64,
     /// What tenants hold on it now: mapped memory and contexts.
     pub used_bytes: u64,
-    /// Pinned host memory for what is away.
+    /// Pinned host memory for what is away, of all GPUs together.
     pub arena_bytes: u64,
     /// How much of the arena is taken.
     pub arena_used_bytes: u64,
@@ -44,6 +44,8 @@ pub struct Tenant {
     pub tenant: TenantId,
     /// Its process.
     pub pid: u32,
+    /// UUID of the GPU that it uses.
+    pub gpu: String,
     /// Its job.
     pub job: String,
     /// The program's name.

@@ -40,6 +40,8 @@ pub enum ToDaemon {
         job: String,
         /// The program's name, for people.
         program: String,
+        /// UUIDs of the GPUs that the program sees, in its own order.
+        gpus: Vec<String>,
     },
     /// All channel groups of the tenant as of `generation`; replaces what was said before. Carries one file for each
     /// of `new_files`, in that order.

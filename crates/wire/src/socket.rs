@@ -232,7 +232,8 @@ mod tests {
     #[test]
     fn a_message_that_is_too_long_is_refused_by_both_sides() {
         let (a, b) = Connection::pair().unwrap();
-        let long = ToDaemon::Hello { version: 1, job: "x".repeat(MESSAGE_BYTES_MAX), program: String::new() };
+        let (job, program) = ("x".repeat(MESSAGE_BYTES_MAX), String::new());
+        let long = ToDaemon::Hello { version: 1, job, program, gpus: Vec::new() };
         assert!(matches!(a.send(&long, &[]), Err(WireError::TooLong)));
         let raw = vec![0; MESSAGE_BYTES_MAX + 1];
         rustix::net::send(a.as_fd(), &raw, SendFlags::empty()).unwrap();

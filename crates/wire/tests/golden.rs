@@ -58,8 +58,13 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
     };
     vec![
         (
-            "00 01 03616263 06707974686f6e",
-            ToDaemon::Hello { version: 1, job: "abc".into(), program: "python".into() },
+            "00 01 03616263 06707974686f6e 01 054750552d61",
+            ToDaemon::Hello {
+                version: 1,
+                job: "abc".into(),
+                program: "python".into(),
+                gpus: vec!["GPU-a".into()],
+            },
         ),
         (
             "01 ac02 0103 01 03 8180c08e0c 828080e005 838080e005 01 02 848080e005 05",
@@ -99,6 +104,7 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
     let tenant = |state| Tenant {
         tenant: TenantId(1),
         pid: 4242,
+        gpu: "GPU-a".into(),
         job: "a".into(),
         program: "b".into(),
         state,

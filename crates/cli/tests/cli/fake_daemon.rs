@@ -104,6 +104,7 @@ pub(crate) fn two_tenants() -> Vec<Tenant> {
         Tenant {
             tenant: TenantId(1),
             pid: 4242,
+            gpu: "GPU-0".into(),
             job: "train-4242".into(),
             program: "python3".into(),
             state: TenantState::Running,
@@ -115,6 +116,7 @@ pub(crate) fn two_tenants() -> Vec<Tenant> {
         Tenant {
             tenant: TenantId(2),
             pid: 512,
+            gpu: "GPU-0".into(),
             job: "nightly".into(),
             program: "sim\x1b[2J".into(),
             state: TenantState::Away,

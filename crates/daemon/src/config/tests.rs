@@ -47,12 +47,14 @@ fn a_flag_that_fixes_turns_beats_the_files_bounds_and_the_other_way_round() {
 
 #[test]
 fn errors_name_file_line_and_reason() {
-    let text = complaint("gpu = 0\nturns = '5s'\n");
+    let text = complaint("gpus = '0'\nturns = '5s'\n");
     assert!(text.contains("line 2") && text.contains("turns"), "{text}");
     let text = complaint("capacity = '16'\n");
     assert!(text.contains("no unit"), "{text}");
-    let text = complaint("gpu = 0\npolicy = 'random'\n");
+    let text = complaint("gpus = '0'\npolicy = 'random'\n");
     assert!(text.contains("line 2") && text.contains("serial"), "{text}");
+    let text = complaint("policy = 'fair'\ngpus = '0,first'\n");
+    assert!(text.contains("line 2") && text.contains("first"), "{text}");
     let text = complaint("moving_share = 0.05\n");
     assert!(text.contains("line 1") && text.contains("5%"), "{text}");
     let missing = Config::load(Settings::default(), Some(Path::new("/no/such/file")));

@@ -12,8 +12,10 @@ impl Daemon {
             Action::Freeze { op, tenant, scope } => self.switch(op, tenant, SwitchTo::Frozen(scope)),
             Action::Thaw { op, tenant, slice } => self.switch(op, tenant, SwitchTo::Thawed(slice)),
             Action::Slice { op, tenant, slice } => self.switch(op, tenant, SwitchTo::Sliced(slice)),
-            Action::Move { op, out, into, room, .. } => self.order(Work::Move { op, out, into, room }),
-            Action::Inspect { op, tenants } => self.order(Work::Inspect(op, tenants)),
+            Action::Move { op, gpu, out, into, room } => {
+                self.executor(gpu).order(Work::Move { op, out, into, room });
+            }
+            Action::Inspect { op, tenants } => self.inspect(op, tenants),
             Action::TurnBegins { tenant, .. } => self.turn_begins(tenant),
             Action::TurnEnds { tenant, ran } => self.note("turn_end", tenant, json!({ "ran_ns": ran.0 })),
             Action::Admit { tenant } => self.welcome(tenant),
@@ -43,10 +45,22 @@ impl Daemon {
         match self.known.get(&tenant) {
             Some(known) => {
                 let switch = Switch { op: Some(op), link: known.link.clone(), to };
-                self.switches.send(switch).expect("the executor outlives the main loop");
+                self.executor(known.gpu).switch(switch);
             }
             // It left in the same moment.
             None => self.step(Event::Done { op, outcome: Outcome::Failed }),
+        }
+    }
+
+    /// Looks where the memory of these is: they are on one GPU.
+    fn inspect(&mut self, op: OpId, tenants: Vec<TenantId>) {
+        match tenants.iter().find_map(|tenant| self.known.get(tenant)) {
+            Some(known) => self.executor(known.gpu).order(Work::Inspect(op, tenants)),
+            // All of them left in the same moment.
+            None => {
+                let outcome = Outcome::Found { away: Vec::new(), unsettled: Vec::new() };
+                self.step(Event::Done { op, outcome });
+            }
         }
     }
 

@@ -1,14 +1,14 @@
 //! How tenants come: connections are accepted, and whoever says hello is refused, let in, or waits at the door.
 
 use super::demands::Demands;
-use super::{Daemon, GPU, Known, Newcomer};
-use crate::conversation::{self, Ears};
+use super::{Daemon, Known, Newcomer};
+use crate::conversation::{self, Ears, Taken};
 use crate::events::Who;
 use crate::executor::{Link, Work};
 use crate::grip::Grip;
 use crate::names::{TENANT_NUMBER_MAX, on_wire};
 use crate::outgoing::Outgoing;
-use sched::{Bytes, Event, TenantId, Terms, UserId, WhenFull};
+use sched::{Bytes, Event, GpuId, TenantId, Terms, UserId, WhenFull};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -22,6 +22,7 @@ const CONNECTIONS_MAX: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Arriving {
     newcomer: Newcomer,
+    gpu: GpuId,
     /// It was told to wait, which is said once.
     told: bool,
 }
@@ -66,6 +67,11 @@ impl Daemon {
         if self.next_tenant > TENANT_NUMBER_MAX {
             return turn_away(&newcomer, "the daemon has no numbers left: it has to be started anew");
         }
+        let Some(gpu) = self.first_shared(&newcomer.gpus) else {
+            let shared: Vec<&str> = self.setup.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
+            let (seen, shared) = (newcomer.gpus.join(", "), shared.join(", "));
+            return turn_away(&newcomer, &format!("it sees {seen}, and shared here is {shared}"));
+        };
         let tenant = TenantId(self.next_tenant);
         self.next_tenant += 1;
         let (job, begins) = self.jobs.join(newcomer.uid, &newcomer.job, tenant);
@@ -74,10 +80,16 @@ impl Daemon {
             let terms = Terms { user: UserId(newcomer.uid), when_full: WhenFull::Fail, ..Terms::default() };
             self.step(Event::Job { job, terms });
         }
-        self.arriving.insert(tenant, Arriving { newcomer, told: false });
-        let residue = Bytes(self.setup.rules.residue_bytes);
-        self.step(Event::Arrived { tenant, job, gpu: GPU, residue });
+        self.arriving.insert(tenant, Arriving { newcomer, gpu, told: false });
+        let residue = Bytes(self.setup.gpus[usize::from(gpu.0)].residue_bytes);
+        self.step(Event::Arrived { tenant, job, gpu, residue });
         self.keep_waiting(tenant, "room is being made for its context".into());
+    }
+
+    /// The first of these GPUs that is shared here: the one that a program uses unless it asks for another.
+    fn first_shared(&self, uuids: &[String]) -> Option<GpuId> {
+        let number = |uuid: &String| self.setup.gpus.iter().position(|gpu| gpu.uuid == *uuid);
+        uuids.iter().find_map(number).map(|number| GpuId(number as u16))
     }
 
     /// Tells someone at the door to wait, if it is still there and does not know.
@@ -109,12 +121,13 @@ impl Daemon {
 
     /// Someone at the door is let in.
     pub(super) fn welcome(&mut self, tenant: TenantId) {
-        let Some(Arriving { newcomer, .. }) = self.arriving.remove(&tenant) else { return };
+        let Some(Arriving { newcomer, gpu, .. }) = self.arriving.remove(&tenant) else { return };
         let Newcomer { pid, job, program, connection, answer, .. } = newcomer;
+        let shared = &self.setup.gpus[usize::from(gpu.0)];
         let welcome = FromDaemon::Welcome {
             tenant: on_wire(tenant),
-            gpu: self.setup.uuid.clone(),
-            capacity_bytes: self.setup.rules.capacity_bytes,
+            gpu: shared.uuid.clone(),
+            capacity_bytes: shared.capacity_bytes,
         };
         let begin = || -> anyhow::Result<_> {
             let page = SharedPage::create(self.epoch)?;
@@ -132,10 +145,10 @@ impl Daemon {
             }
         };
         let link = Link { who: Who { tenant, pid, job }, grip: grip.clone(), outgoing };
-        self.order(Work::Join(tenant, link.clone()));
-        self.known.insert(tenant, Known { link, program, context: false, demands: Demands::default() });
-        self.note("joined", tenant, json!({}));
-        let _ = answer.send((tenant, grip));
+        self.executor(gpu).order(Work::Join(tenant, link.clone()));
+        self.known.insert(tenant, Known { link, gpu, program, context: false, demands: Demands::default() });
+        self.note("joined", tenant, json!({ "gpu": gpu.0 }));
+        let _ = answer.send(Taken { tenant, grip, replies: self.executor(gpu).replies.clone() });
     }
 }
 

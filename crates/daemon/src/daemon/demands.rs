@@ -51,7 +51,7 @@ impl Daemon {
                 // It was frozen when it gave up its last context, so this one was born frozen. Contexts begin thawed, those
                 // of tenants with memory away excepted.
                 let switch = Switch { op: None, link: known.link.clone(), to: SwitchTo::Thawed(Slice::Own) };
-                self.switches.send(switch).expect("the executor outlives the main loop");
+                self.executors[usize::from(known.gpu.0)].switch(switch);
             }
             self.step(Event::Context { tenant, present });
             self.step(Event::Wants(tenant));
@@ -101,7 +101,7 @@ impl Daemon {
         if let Some(known) = self.known.get_mut(&tenant) {
             known.demands.frees_under_way += 1;
         }
-        self.order(Work::Forget(tenant, handles));
+        self.order_for(tenant, Work::Forget(tenant, handles));
     }
 
     /// Handles are gone, the mover's import too.
@@ -136,7 +136,7 @@ impl Daemon {
             return self.put_out(owned.tenant, "it used a grant that it does not have, or more than that");
         }
         self.step(Event::Claimed { owned, request, bytes });
-        self.order(Work::Adopt(owned, bytes, file));
+        self.order_for(owned.tenant, Work::Adopt(owned, bytes, file));
     }
 }
 

@@ -18,9 +18,9 @@ impl Daemon {
     /// A tenant died or hung up.
     pub(super) fn leave(&mut self, tenant: TenantId, seen: Instant) {
         self.note("left", tenant, json!({}));
-        self.known.remove(&tenant);
+        let Some(known) = self.known.remove(&tenant) else { return };
         self.dying.entry(tenant).or_default();
-        self.order(Work::Reap(tenant, seen));
+        self.executor(known.gpu).order(Work::Reap(tenant, seen));
         self.step(Event::Left(tenant));
         self.end_job_of(tenant);
     }

@@ -1,8 +1,8 @@
 //! Who is there, for `rota ps`.
 
-use super::{Daemon, GPU};
+use super::Daemon;
 use crate::names::on_wire;
-use sched::{Described, State};
+use sched::{Described, GpuId, State};
 use wire::{Gpu, Listing, SCHEMA_VERSION, Tenant, TenantState};
 
 impl Daemon {
@@ -13,6 +13,7 @@ impl Daemon {
             Some(Tenant {
                 tenant: on_wire(tenant),
                 pid: known.link.who.pid,
+                gpu: self.setup.gpus[usize::from(known.gpu.0)].uuid.clone(),
                 job: known.link.who.job.clone(),
                 program: known.program.clone(),
                 state: state(&described),
@@ -23,16 +24,16 @@ impl Daemon {
             })
         });
         let (arena_used, arena) = self.core.arena();
-        let gpu = Gpu {
-            uuid: self.setup.uuid.clone(),
-            name: self.setup.name.clone(),
-            capacity_bytes: self.setup.rules.capacity_bytes,
-            used_bytes: self.core.gpu(GPU).map_or(0, |view| view.used.0),
+        let gpus = (0..).zip(&self.setup.gpus).map(|(number, gpu)| Gpu {
+            uuid: gpu.uuid.clone(),
+            name: gpu.name.clone(),
+            capacity_bytes: gpu.capacity_bytes,
+            used_bytes: self.core.gpu(GpuId(number)).map_or(0, |view| view.used.0),
             arena_bytes: arena.0,
             arena_used_bytes: arena_used.0,
             vgpu: self.setup.vgpu.clone(),
-        };
-        Listing { schema_version: SCHEMA_VERSION, gpus: vec![gpu], tenants: tenants.collect() }
+        });
+        Listing { schema_version: SCHEMA_VERSION, gpus: gpus.collect(), tenants: tenants.collect() }
     }
 }
 

@@ -45,7 +45,7 @@ impl<D: Device> Memory<D> {
         let mut arena_grows = true;
         loop {
             let mut done = Vec::new();
-            if arena_grows && !self.mover.arena_mut().is_growing() {
+            if arena_grows && !self.mover.arena().is_growing() {
                 arena_grows = false;
                 done.push(Done::Arena(self.note_arena()));
             }
@@ -202,9 +202,9 @@ impl<D: Device> Memory<D> {
 
     /// The arena is as large as it will be: says so, and how large that is.
     fn note_arena(&mut self) -> Bytes {
-        let arena = self.mover.arena_mut();
+        let arena = self.mover.arena();
         let bytes = arena.ready_bytes();
-        if let Some(why) = arena.stopped().map(str::to_owned) {
+        if let Some(why) = arena.stopped() {
             self.error(None, &format!("the arena stays at {bytes} bytes: {why}"));
         }
         let took_ns = nanos(self.events.now());

@@ -118,7 +118,7 @@ impl<D: Device> Memory<D> {
 
     /// A move may come before the arena is ready. It waits as long as the arena still grows.
     fn wait_for_arena(&mut self, bytes: u64) {
-        let arena = self.mover.arena_mut();
+        let arena = self.mover.arena();
         let deadline = Instant::now() + ARENA_WITHIN;
         while arena.free_bytes() < bytes && arena.is_growing() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(2));

@@ -2,16 +2,15 @@
 
 use crate::process::Process;
 use crate::tenant::{Manners, Tenant};
-use crate::world::{SMALL_BYTES, World, await_that, await_welcome, rules, turns_of};
+use crate::world::{SMALL_BYTES, World, await_that, await_welcome, hello, rules, turns_of};
 use rota_daemon::daemon::Rules;
 use sched::Settings;
 use std::time::Duration;
-use wire::{BLOCK_BYTES, Connection, FromDaemon, ToDaemon, VERSION};
+use wire::{BLOCK_BYTES, Connection, FromDaemon};
 
 fn knock(world: &World) -> Connection {
     let connection = Connection::connect(&world.socket()).unwrap();
-    let hello = ToDaemon::Hello { version: VERSION, job: "test".into(), program: "newcomer".into() };
-    connection.send(&hello, &[]).unwrap();
+    connection.send(&hello("newcomer"), &[]).unwrap();
     connection
 }
 

@@ -1,15 +1,14 @@
 //! Tenants that say what cannot be true. They are not believed, and nobody else pays.
 
 use crate::tenant::Tenant;
-use crate::world::{LARGE_BYTES, World, await_that, await_welcome, rules};
+use crate::world::{LARGE_BYTES, World, await_that, await_welcome, hello, rules};
 use rota_daemon::daemon::Rules;
 use std::os::fd::AsFd;
-use wire::{BLOCK_BYTES, Connection, FromDaemon, GrantId, HandleId, SizedHandle, ToDaemon, VERSION};
+use wire::{BLOCK_BYTES, Connection, FromDaemon, GrantId, HandleId, SizedHandle, ToDaemon};
 
 fn tenant(world: &World) -> Connection {
     let connection = Connection::connect(&world.socket()).unwrap();
-    let hello = ToDaemon::Hello { version: VERSION, job: "test".into(), program: "liar".into() };
-    connection.send(&hello, &[]).unwrap();
+    connection.send(&hello("liar"), &[]).unwrap();
     await_welcome(&connection);
     connection
 }

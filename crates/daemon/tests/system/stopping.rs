@@ -2,8 +2,8 @@
 
 use crate::process::Process;
 use crate::tenant::{Manners, Tenant};
-use crate::world::{LARGE_BYTES, World, await_that, rules};
-use wire::{Connection, FromDaemon, ToDaemon, VERSION};
+use crate::world::{LARGE_BYTES, World, await_that, hello, rules};
+use wire::{Connection, FromDaemon};
 
 #[test]
 fn without_tenants_it_ends_at_once() {
@@ -22,8 +22,7 @@ fn it_waits_for_tenants_that_go_on_and_takes_no_new_ones() {
     let turns = a.turns();
     await_that("turns go on", || a.turns() >= turns + 3);
     let late = Connection::connect(&world.socket()).expect("it still listens");
-    late.send(&ToDaemon::Hello { version: VERSION, job: String::new(), program: String::new() }, &[])
-        .unwrap();
+    late.send(&hello("late"), &[]).unwrap();
     match late.receive::<FromDaemon>().expect("an answer").0 {
         FromDaemon::Refused { reason } => assert!(reason.contains("stopping"), "{reason}"),
         other => panic!("a newcomer got {other:?}"),

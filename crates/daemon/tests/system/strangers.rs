@@ -1,8 +1,7 @@
 //! Whoever says strange things is put out with a reason, and nobody else notices.
 
 use crate::tenant::Tenant;
-use crate::world::{CAPACITY_BYTES, LARGE_BYTES, World, await_some, await_that, await_welcome, rules};
-use rota_daemon::daemon::Rules;
+use crate::world::{CAPACITY_BYTES, LARGE_BYTES, World, await_some, await_that, await_welcome, hello, rules};
 use rustix::net::SendFlags;
 use std::os::fd::AsFd;
 use wire::{
@@ -12,10 +11,6 @@ use wire::{
 
 /// Something to say.
 type Speech<'a> = Box<dyn Fn(&Connection) + 'a>;
-
-fn hello() -> ToDaemon {
-    ToDaemon::Hello { version: VERSION, job: "test".into(), program: "stranger".into() }
-}
 
 fn reach(world: &World) -> Connection {
     Connection::connect(&world.socket()).expect("the daemon listens")
@@ -65,11 +60,11 @@ fn strange_first_words_are_refused() {
     let long = refused(&|connection| send_raw(connection, &vec![0; MESSAGE_BYTES_MAX + 1]));
     assert!(long.contains("more than"), "{long}");
     let file = std::fs::File::open("/dev/null").expect("Linux");
-    let files = refused(&|connection| connection.send(&hello(), &[file.as_fd()]).expect("heard"));
+    let files = refused(&|connection| connection.send(&hello("stranger"), &[file.as_fd()]).expect("heard"));
     assert!(files.contains("files"), "{files}");
     for version in [0, VERSION + 1] {
         for message in [
-            ToDaemon::Hello { version, job: String::new(), program: String::new() },
+            ToDaemon::Hello { version, job: String::new(), program: String::new(), gpus: Vec::new() },
             ToDaemon::List { version },
         ] {
             let reason = say(message);
@@ -77,7 +72,8 @@ fn strange_first_words_are_refused() {
             assert!(reason.contains(&format!("version {version}")), "{reason}");
         }
     }
-    let named = ToDaemon::Hello { version: VERSION, job: "x".repeat(1000), program: String::new() };
+    let gpus = Vec::new();
+    let named = ToDaemon::Hello { version: VERSION, job: "x".repeat(1000), program: String::new(), gpus };
     assert!(say(named).contains("too long"));
     assert!(say(ToDaemon::Grow { grant: GrantId(1), bytes: BLOCK_BYTES }).contains("first message"));
 
@@ -88,7 +84,7 @@ fn strange_first_words_are_refused() {
 #[test]
 fn a_tenant_that_says_strange_things_is_put_out() {
     // Room for all: a program that is put out and lives keeps its context, which still counts.
-    let world = World::begin(Rules { capacity_bytes: 2 * CAPACITY_BYTES, ..rules() });
+    let world = World::with_capacity(2 * CAPACITY_BYTES, rules());
     let bystanders = Bystanders::join(&world);
     let file = std::fs::File::open("/dev/null").expect("Linux");
     let handle = SizedHandle { handle: HandleId(1), bytes: BLOCK_BYTES };
@@ -105,7 +101,7 @@ fn a_tenant_that_says_strange_things_is_put_out() {
         ("number of files", Box::new(say(&ToDaemon::Allocated { grant, handle }, 0))),
         ("number of files", Box::new(say(&ToDaemon::Created { handles: vec![HandleId(1)] }, 2))),
         ("number of files", Box::new(say(&ToDaemon::Grow { grant, bytes: BLOCK_BYTES }, 1))),
-        ("greeting", Box::new(say(&hello(), 0))),
+        ("greeting", Box::new(say(&hello("stranger"), 0))),
         ("greeting", Box::new(say(&ToDaemon::List { version: VERSION }, 0))),
         ("2 MiB", Box::new(say(&ToDaemon::Allocated { grant, handle: odd }, 1))),
         ("256 MiB", Box::new(say(&ToDaemon::Allocated { grant, handle: large }, 1))),
@@ -130,7 +126,7 @@ fn a_tenant_that_says_strange_things_is_put_out() {
 
 #[test]
 fn a_tenant_that_uses_more_than_it_was_granted_is_put_out() {
-    let world = World::begin(Rules { capacity_bytes: 2 * CAPACITY_BYTES, ..rules() });
+    let world = World::with_capacity(2 * CAPACITY_BYTES, rules());
     let bystanders = Bystanders::join(&world);
     let file = std::fs::File::open("/dev/null").expect("Linux");
     let grant = GrantId(1);
@@ -163,7 +159,7 @@ fn one_that_does_not_read_disturbs_nobody() {
     let world = World::begin(rules());
     let (a, b) = (Tenant::with_memory(&world, LARGE_BYTES), Tenant::with_memory(&world, LARGE_BYTES));
     let deaf = reach(&world);
-    deaf.send(&hello(), &[]).unwrap();
+    deaf.send(&hello("stranger"), &[]).unwrap();
     await_welcome(&deaf);
     for number in 0..2000 {
         // Denied at once, which nobody reads.

@@ -8,7 +8,7 @@ mod kernel;
 mod memory;
 
 use crate::engine::{self, Engine};
-use crate::world::{Meter, RESIDUE_BYTES, World, await_some, await_welcome};
+use crate::world::{Meter, RESIDUE_BYTES, World, await_some, await_welcome, hello};
 use memory::{device_memory, write};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use wire::{
     BLOCK_BYTES, ChannelGroup, Connection, FileId, GrantId, HandleId, SharedPage, SizedHandle, TenantId,
-    ToDaemon, VERSION,
+    ToDaemon,
 };
 
 /// How the agent answers the daemon.
@@ -128,8 +128,7 @@ impl Tenant {
     /// Joins whoever listens there.
     pub(crate) fn reach(socket: &Path, client: u32, manners: Manners, meter: Meter) -> Self {
         let connection = Connection::connect(socket).expect("the daemon listens");
-        let hello = ToDaemon::Hello { version: VERSION, job: "test".into(), program: "fake".into() };
-        connection.send(&hello, &[]).expect("the daemon hears");
+        connection.send(&hello("fake"), &[]).expect("the daemon hears");
         let (tenant, file) = await_welcome(&connection);
         let page = SharedPage::open(file).expect("a page");
         meter.take(RESIDUE_BYTES);

@@ -3,7 +3,7 @@
 use crate::engine;
 use mover::fake_device::{FakeDevice, Imports};
 use mover::{Arena, Device, Mover};
-use rota_daemon::daemon::{Input, Lost, Rules, Setup, serve};
+use rota_daemon::daemon::{Input, Lost, Rules, Setup, SharedGpu, serve};
 use rota_daemon::events::Events;
 use rota_daemon::resource_manager::ResourceManager;
 use sched::{Settings, Span};
@@ -45,14 +45,17 @@ pub(crate) fn rules() -> Rules {
 pub(crate) fn turns_of(length: Duration) -> Rules {
     let turn = Span(length.as_nanos().try_into().expect("a turn"));
     Rules {
-        capacity_bytes: CAPACITY_BYTES,
-        reserve_bytes: RESERVE_BYTES,
-        residue_bytes: RESIDUE_BYTES,
         arena_bytes: ARENA_BYTES,
         settings: Settings { turn_min: turn, turn_max: turn, ..Settings::default() },
         turn_jitter: 0.0,
         seed: 1,
     }
+}
+
+/// The first word of a program that sees the daemon's GPU.
+pub(crate) fn hello(program: &str) -> ToDaemon {
+    let gpus = vec![FakeDevice::new(0).uuid().to_owned()];
+    ToDaemon::Hello { version: VERSION, job: "test".into(), program: program.into(), gpus }
 }
 
 /// Looks until there is something to see.
@@ -117,23 +120,33 @@ pub(crate) struct World {
 impl World {
     /// Starts a daemon.
     pub(crate) fn begin(rules: Rules) -> Self {
+        Self::with_capacity(CAPACITY_BYTES, rules)
+    }
+
+    /// Starts a daemon for a GPU of this size.
+    pub(crate) fn with_capacity(capacity_bytes: u64, rules: Rules) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let device = FakeDevice::new(rules.capacity_bytes);
+        let device = FakeDevice::new(capacity_bytes);
         let imports = device.imports();
         let arena = Arena::prepare(rules.arena_bytes, device.registrar()).expect("an arena");
         let setup = Setup {
-            uuid: device.uuid().into(),
-            name: device.name().into(),
+            gpus: vec![SharedGpu {
+                uuid: device.uuid().into(),
+                name: device.name().into(),
+                capacity_bytes,
+                reserve_bytes: RESERVE_BYTES,
+                residue_bytes: RESIDUE_BYTES,
+            }],
             vgpu: None,
             rules,
             manager: ResourceManager { ioctl: engine::ioctl, owns: |_| true },
         };
-        let mover = Mover::new(device, arena);
+        let movers = vec![Mover::new(device, arena)];
         let listener = Listener::bind(&folder.path().join("socket")).expect("a socket");
         let events = Events::begin(Some(&folder.path().join("events"))).expect("a file");
         let (sender, inputs) = mpsc::channel();
         let ready = move |inputs| sender.send(inputs).expect("the test waits for it");
-        let serving = std::thread::spawn(move || serve(setup, mover, listener, events, ready));
+        let serving = std::thread::spawn(move || serve(setup, movers, listener, events, ready));
         let inputs = inputs.recv().expect("the daemon starts");
         Self { folder, inputs, serving: Some(serving), imports, meter: Meter::default() }
     }

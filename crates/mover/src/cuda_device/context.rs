@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 /// Room for a device's name.
 const NAME_BYTES_MAX: usize = 256;
-/// The registration is for copies of one context only, with no flags.
-const REGISTER_FLAGS: u32 = 0;
+/// Portable: the movers of all GPUs copy from and to the same memory.
+const REGISTER_FLAGS: u32 = 1;
 
 /// Which GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub(super) fn name(driver: &Driver, device: CUdevice) -> Result<String, DeviceEr
     Ok(name.unwrap_or_default())
 }
 
-/// Registers host memory for the device's context, from any thread.
+/// Registers host memory for the contexts of all devices, from any thread.
 #[derive(Debug)]
 pub struct CudaRegistrar {
     pub(super) context: Arc<Context>,

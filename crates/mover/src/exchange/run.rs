@@ -135,7 +135,7 @@ impl<'a, D: Device> Run<'a, D> {
             if !progress && !self.is_under_way() {
                 // Out of order is better than not at all.
                 progress = self.start_any_out() || self.ask_any_create();
-                let may_get_space = !self.waiting_out.is_empty() && self.mover.arena_mut().is_growing();
+                let may_get_space = !self.waiting_out.is_empty() && self.mover.arena().is_growing();
                 if !progress && !may_get_space {
                     return self.give_up(None);
                 }
@@ -271,8 +271,8 @@ impl<'a, D: Device> Run<'a, D> {
             self.outcome.stuck = match (next_out, next_in) {
                 (Some(key), _) => Some(Stuck::NoArenaSpace {
                     need_bytes: self.mover.bytes_of(key),
-                    free_bytes: self.mover.arena_mut().free_bytes(),
-                    ready_bytes: self.mover.arena_mut().ready_bytes(),
+                    free_bytes: self.mover.arena().free_bytes(),
+                    ready_bytes: self.mover.arena().ready_bytes(),
                 }),
                 (None, Some(key)) => {
                     Some(Stuck::NoRoom { need_bytes: self.mover.bytes_of(key), room_bytes: self.room_bytes })

@@ -40,13 +40,23 @@ struct Setup {
 
 impl Setup {
     fn new(capacity_blocks: u64, arena_blocks: u64) -> Setup {
+        let setup = Setup::with_registrar(capacity_blocks, arena_blocks, |registrar| registrar);
+        setup.mover.arena().wait_until_prepared();
+        setup
+    }
+
+    fn with_registrar(
+        capacity_blocks: u64,
+        arena_blocks: u64,
+        registrar: impl FnOnce(Box<dyn Registrar>) -> Box<dyn Registrar>,
+    ) -> Setup {
         let capacity = capacity_blocks * BLOCK_BYTES;
         let device = FakeDevice::new(capacity);
         let (sender, replies) = channel();
         let tenants = FakeTenants::new(sender, device.imports(), capacity);
-        let mut arena = Arena::prepare_in_segments(arena_blocks * BLOCK_BYTES, SEGMENT, device.registrar())
+        let registrar = registrar(device.registrar());
+        let arena = Arena::prepare_in_segments(arena_blocks * BLOCK_BYTES, SEGMENT, registrar)
             .expect("a small arena");
-        arena.wait_until_prepared();
         Setup { mover: Mover::new(device, arena), tenants, replies }
     }
 
@@ -125,7 +135,7 @@ impl Setup {
         assert_eq!(imported, device_bytes + self.mover.lost_device_bytes());
         let away = self.mover.away_bytes(A) + self.mover.away_bytes(B);
         let lost = self.mover.lost_arena_bytes();
-        assert_eq!(self.mover.arena_mut().free_bytes() + away + lost, self.mover.arena_mut().ready_bytes());
+        assert_eq!(self.mover.arena().free_bytes() + away + lost, self.mover.arena().ready_bytes());
         self.check_rules();
     }
 
@@ -157,7 +167,7 @@ impl Setup {
         self.mover.forget_owner(B);
         let imported: u64 = self.mover.device().imports().lock().expect("no panic").values().sum();
         assert_eq!(imported, lost_device);
-        assert_eq!(self.mover.arena_mut().free_bytes() + lost_arena, self.mover.arena_mut().ready_bytes());
+        assert_eq!(self.mover.arena().free_bytes() + lost_arena, self.mover.arena().ready_bytes());
     }
 }
 
@@ -193,7 +203,7 @@ fn all_goes_out_and_all_comes_in() {
 #[test]
 fn a_scattered_arena_is_no_obstacle() {
     let (mut setup, plan) = usual();
-    let arena = setup.mover.arena_mut();
+    let arena = setup.mover.arena();
     let mut single: Vec<_> = std::iter::from_fn(|| arena.take(BLOCK_BYTES)).collect();
     assert_eq!(single.len(), 5);
     for index in [4, 2, 0] {
@@ -202,7 +212,7 @@ fn a_scattered_arena_is_no_obstacle() {
     let outcome = setup.exchange(plan.clone());
     assert_eq!((outcome.moved_out.len(), outcome.moved_in.len()), (3, 3), "{outcome:?}");
     for extents in single {
-        setup.mover.arena_mut().give_back(extents);
+        setup.mover.arena().give_back(extents);
     }
     setup.check_all();
 }
@@ -488,9 +498,7 @@ impl Registrar for SlowRegistrar {
 
 #[test]
 fn an_arena_that_still_grows_is_waited_for() {
-    let mut setup = Setup::new(8, 2);
-    let slow = Box::new(SlowRegistrar(setup.mover.device().registrar()));
-    *setup.mover.arena_mut() = Arena::prepare_in_segments(8 * BLOCK_BYTES, SEGMENT, slow).expect("small");
+    let mut setup = Setup::with_registrar(8, 8, |registrar| Box::new(SlowRegistrar(registrar)));
     let out = setup.allocate(A, &[4, 4]);
     let outcome = setup.exchange(plan(&out, &[], 0));
     assert_eq!((outcome.moved_out, outcome.stuck), (out, None));

@@ -20,7 +20,7 @@ fn texts(output: &Output) -> (&str, &str) {
 fn two_commands_run_a_program_without_a_gpu() {
     let stage = stage();
     let output =
-        stage.rota(0).args(["run", "--vgpu", "--", WORKER, "--mib", "8", "--steps", "2"]).output().unwrap();
+        stage.rota().args(["run", "--vgpu", "--", WORKER, "--mib", "8", "--steps", "2"]).output().unwrap();
     let (said, notice) = texts(&output);
     assert!(output.status.success(), "{notice}");
     assert!(said.ends_with("{\"ended\":true,\"steps\":2,\"wrong\":0}\n"), "{said}");
@@ -31,7 +31,7 @@ fn two_commands_run_a_program_without_a_gpu() {
 #[test]
 fn nothing_runs_there_unasked() {
     let stage = stage();
-    let output = stage.rota(0).args(["run", "--", WORKER]).output().unwrap();
+    let output = stage.rota().args(["run", "--", WORKER]).output().unwrap();
     let (said, complaint) = texts(&output);
     assert_eq!((output.status.code(), said), (Some(ROTA_FAILED), ""));
     assert!(
@@ -45,10 +45,10 @@ fn nothing_runs_there_unasked() {
 fn a_listing_says_that_a_gpu_is_virtual() {
     let stage = stage();
     let folder = stage.folder().canonicalize().unwrap();
-    let output = stage.rota(0).arg("ps").output().unwrap();
+    let output = stage.rota().arg("ps").output().unwrap();
     let (said, _) = texts(&output);
     assert!(said.contains(&format!("virtual, in {}", folder.display())), "{said}");
-    assert_eq!(stage.listing(0).gpus[0].vgpu.as_deref(), folder.to_str());
+    assert_eq!(stage.listing().gpus[0].vgpu.as_deref(), folder.to_str());
     stage.finish();
 }
 

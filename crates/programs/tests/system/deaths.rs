@@ -20,14 +20,14 @@ fn one_dies_at_every_moment_and_the_other_goes_on() {
         let mut victim = program(&stage, moment, "2");
         let pid = victim.pid();
         victim.goes_on(1);
-        let before = stage.events(0).len();
+        let before = stage.events().len();
         until(&format!("the victim meets a {moment}"), || {
-            let events = stage.events(0);
+            let events = stage.events();
             events[before..].iter().any(|event| event["event"] == moment && event["pid"] == pid)
         });
         victim.kill();
         until(&format!("nothing is left of one that died at {moment}"), || {
-            let (listing, figures) = (stage.listing(0), stage.figures(0));
+            let (listing, figures) = (stage.listing(), stage.figures(0));
             listing.tenants.iter().all(|tenant| tenant.pid != pid)
                 && listing.gpus[0].arena_used_bytes == 0
                 && figures.processes.iter().all(|process| process.pid.unsigned_abs() != pid)
@@ -49,8 +49,8 @@ fn the_daemon_dies_and_programs_that_are_there_end_right() {
     for program in &mut programs {
         program.goes_on(2);
     }
-    until("they have had some turns", || stage.count(0, "turn_begin") >= 6);
-    stage.kill_daemon(0);
+    until("they have had some turns", || stage.count("turn_begin") >= 6);
+    stage.kill_daemon();
     for program in programs {
         program.ends_well();
     }
@@ -63,11 +63,11 @@ fn the_daemon_dies_and_one_whose_memory_is_away_ends_itself() {
     let mut programs = ["7", "8"].map(|seed| program(&stage, seed, seed));
     // A turn that begins after the other went away: nothing moves for a while.
     until("one is away and the other has its turn", || {
-        let events = stage.events(0);
+        let events = stage.events();
         let last = |name: &str| events.iter().rposition(|event| event["event"] == name);
         last("away").is_some_and(|away| last("turn_begin") > Some(away) && last("moving_out") < Some(away))
     });
-    stage.kill_daemon(0);
+    stage.kill_daemon();
     let mut ended = None;
     until("the one that is away ends", || {
         ended = programs.iter_mut().position(|program| program.try_end().is_some());

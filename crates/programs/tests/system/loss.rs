@@ -17,12 +17,12 @@ fn end(program: &mut Program) -> (Option<i32>, String) {
 
 /// The daemon says what happened, and ends as one that failed.
 fn daemon_fails(stage: &mut Stage) {
-    let (status, log) = stage.daemon_ends(0);
+    let (status, log) = stage.daemon_ends();
     assert_eq!(status.code(), Some(1), "{log}");
     assert!(log.contains("ERROR the virtual GPU is gone: vgpud ended"), "{log}");
     assert!(log.contains("\nrotad: the virtual GPU is gone"), "{log}");
-    assert!(!stage.socket(0).exists(), "nobody is to find a daemon there");
-    assert_eq!(stage.count(0, "lost"), 1);
+    assert!(!stage.socket().exists(), "nobody is to find a daemon there");
+    assert_eq!(stage.count("lost"), 1);
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn programs_that_are_there_get_errors() {
     for program in &mut programs {
         program.goes_on(2);
     }
-    until("they have had some turns", || stage.count(0, "turn_begin") >= 6);
+    until("they have had some turns", || stage.count("turn_begin") >= 6);
     stage.kill_device();
     daemon_fails(&mut stage);
     for program in &mut programs {
@@ -52,7 +52,7 @@ fn programs_that_take_turns_by_moving_end_too() {
         let memory = ["--mib", "40", "--piece-mib", "4", "--seed", seed, "--steps", "1000000"];
         stage.worker(0, seed, &memory)
     });
-    until("they have had some turns", || stage.count(0, "turn_begin") >= 4);
+    until("they have had some turns", || stage.count("turn_begin") >= 4);
     stage.kill_device();
     daemon_fails(&mut stage);
     for program in &mut programs {

@@ -27,7 +27,7 @@ fn eight_programs_on_two_gpus_for_a_minute() {
 fn soak(length: Duration) {
     let seed = std::env::var("ROTA_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let rotad = ["--turn", "40ms", "--turn-jitter", "0.9"];
-    let stage = Stage::new(&Setup { gpus: GPUS, gpu_mib: 64, arena_mib: 128, rotad: &rotad });
+    let stage = Stage::new(&Setup { gpus: GPUS, gpu_mib: 64, arena_mib: 256, rotad: &rotad });
     let end = Instant::now() + length;
     let mut born = 0;
     let mut bear = |gpu: usize| {
@@ -67,8 +67,7 @@ fn soak(length: Duration) {
     for (_, program) in programs {
         steps += program.ends_well().steps;
     }
-    let turns: usize = (0..GPUS).map(|gpu| stage.count(gpu, "turn_begin")).sum();
-    let moves: usize = (0..GPUS).map(|gpu| stage.count(gpu, "move_end")).sum();
+    let (turns, moves) = (stage.count("turn_begin"), stage.count("move_end"));
     stage.finish();
     println!("{length:?}: {steps} steps, {turns} turns, {moves} moves, {deaths} deaths");
     assert!(steps > 8 && turns > 20 && moves > 10, "too little happened to show anything");

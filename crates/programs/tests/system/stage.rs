@@ -1,4 +1,4 @@
-//! A virtual machine with a daemon for each GPU, programs on it, and what must hold when they are gone.
+//! A virtual machine with a daemon for all its GPUs, programs on it, and what must hold when they are gone.
 
 mod program;
 
@@ -26,28 +26,24 @@ const CONTEXT_MIB: u64 = 4;
 
 /// What a stage is like.
 pub(crate) struct Setup<'a> {
-    /// How many GPUs, each with a daemon.
+    /// How many GPUs.
     pub(crate) gpus: usize,
     /// Memory of each.
     pub(crate) gpu_mib: u64,
-    /// What each daemon has for memory that is away.
+    /// What the daemon has for memory that is away.
     pub(crate) arena_mib: u64,
-    /// More arguments for the daemons.
+    /// More arguments for the daemon.
     pub(crate) rotad: &'a [&'a str],
-}
-
-struct Daemon {
-    /// None after it was killed.
-    child: Option<Child>,
-    socket: PathBuf,
-    events: PathBuf,
 }
 
 /// See the module.
 pub(crate) struct Stage {
     folder: TempDir,
     directory: Directory,
-    daemons: Vec<Daemon>,
+    gpus: usize,
+    /// None after it was killed.
+    daemon: Option<Child>,
+    socket: PathBuf,
 }
 
 impl Stage {
@@ -59,70 +55,60 @@ impl Stage {
         );
         std::fs::write(folder.path().join("vgpu.toml"), spec).unwrap();
         let directory = Directory::new(folder.path());
-        let mut stage = Self { folder, directory, daemons: Vec::new() };
-        for gpu in 0..setup.gpus {
-            stage.start_daemon(gpu, setup);
-        }
-        for gpu in 0..setup.gpus {
-            until("a daemon is there", || {
-                let ended = stage.daemons[gpu].child.as_mut().unwrap().try_wait().unwrap();
-                assert_eq!(ended, None, "the daemon ended at its start");
-                stage.try_listing(gpu).is_some()
-            });
-        }
-        stage
-    }
-
-    fn start_daemon(&mut self, gpu: usize, setup: &Setup<'_>) {
-        let path = |name: &str| self.folder.path().join(format!("{name}-{gpu}"));
-        let (socket, events) = (path("rotad.sock"), path("events"));
+        let socket = folder.path().join("rotad.sock");
         let mut command = Command::new(newest("rotad"));
         with_parts(&mut command);
         command
             .arg("--vgpu")
-            .arg(self.folder.path())
-            .args(["--gpu", &gpu.to_string()])
+            .arg(folder.path())
             .arg("--socket")
             .arg(&socket)
             .arg("--events")
-            .arg(&events)
+            .arg(folder.path().join("events"))
             .args(["--arena", &format!("{}MiB", setup.arena_mib)])
             .args(setup.rotad)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(File::create(path("rotad.log")).unwrap());
-        let child = Some(command.spawn().unwrap());
-        self.daemons.push(Daemon { child, socket, events });
+            .stderr(File::create(folder.path().join("rotad.log")).unwrap());
+        let daemon = Some(command.spawn().unwrap());
+        let mut stage = Self { folder, directory, gpus: setup.gpus, daemon, socket };
+        until("a daemon is there", || {
+            let ended = stage.daemon.as_mut().unwrap().try_wait().unwrap();
+            assert_eq!(ended, None, "the daemon ended at its start");
+            stage.try_listing().is_some()
+        });
+        stage
     }
 
-    /// Starts a worker under `rota run`.
+    /// Starts a worker on a GPU under `rota run`.
     pub(crate) fn worker(&self, gpu: usize, name: &str, arguments: &[&str]) -> Program {
-        let mut command = self.rota(gpu);
+        let mut command = self.rota();
+        command.env("CUDA_VISIBLE_DEVICES", gpu.to_string());
         command.args(["run", "--vgpu", "-q", "--name", name, "--"]);
         command.arg(crate::parts::WORKER).args(arguments);
         Program::start(name, command, &self.folder.path().join(format!("worker.log-{name}")))
     }
 
-    /// What a daemon has told so far.
-    pub(crate) fn events(&self, gpu: usize) -> Vec<Value> {
-        let text = std::fs::read_to_string(&self.daemons[gpu].events).unwrap_or_default();
+    /// What the daemon has told so far.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.folder.path().join("events")).unwrap_or_default();
         // The last line may not be whole yet.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// How often an event of this name was told.
-    pub(crate) fn count(&self, gpu: usize, event: &str) -> usize {
-        self.events(gpu).iter().filter(|line| line["event"] == event).count()
+    pub(crate) fn count(&self, event: &str) -> usize {
+        self.events().iter().filter(|line| line["event"] == event).count()
     }
 
     /// Who is there, as the daemon sees it.
-    pub(crate) fn listing(&self, gpu: usize) -> Listing {
-        self.try_listing(gpu).expect("the daemon answers")
+    pub(crate) fn listing(&self) -> Listing {
+        self.try_listing().expect("the daemon answers")
     }
 
-    fn try_listing(&self, gpu: usize) -> Option<Listing> {
-        let connection = Connection::connect(&self.daemons[gpu].socket).ok()?;
+    fn try_listing(&self) -> Option<Listing> {
+        let connection = Connection::connect(&self.socket).ok()?;
         connection.send(&ToDaemon::List { version: wire::VERSION }, &[]).ok()?;
         match connection.receive().ok()? {
             (FromDaemon::Listing(listing), _) => Some(listing),
@@ -150,29 +136,29 @@ impl Stage {
         rustix::process::kill_process(connection.peer().unwrap().pid, Signal::KILL).unwrap();
     }
 
-    /// A daemon ends by itself: how, and what it said.
-    pub(crate) fn daemon_ends(&mut self, gpu: usize) -> (ExitStatus, String) {
-        let mut daemon = self.daemons[gpu].child.take().unwrap();
+    /// The daemon ends by itself: how, and what it said.
+    pub(crate) fn daemon_ends(&mut self) -> (ExitStatus, String) {
+        let mut daemon = self.daemon.take().unwrap();
         let mut status = None;
         until("the daemon ends", || {
             status = daemon.try_wait().unwrap();
             status.is_some()
         });
-        let log = std::fs::read_to_string(self.folder.path().join(format!("rotad.log-{gpu}"))).unwrap();
+        let log = std::fs::read_to_string(self.folder.path().join("rotad.log")).unwrap();
         (status.unwrap(), log)
     }
 
-    /// `rota` with a daemon's socket.
-    pub(crate) fn rota(&self, gpu: usize) -> Command {
+    /// `rota` with the daemon's socket.
+    pub(crate) fn rota(&self) -> Command {
         let mut command = Command::new(newest("rota"));
         with_parts(&mut command);
-        command.arg("--socket").arg(&self.daemons[gpu].socket);
+        command.arg("--socket").arg(&self.socket);
         command
     }
 
-    /// Where a daemon listens.
-    pub(crate) fn socket(&self, gpu: usize) -> &Path {
-        &self.daemons[gpu].socket
+    /// Where the daemon listens.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
     }
 
     /// The folder of the virtual machine.
@@ -180,35 +166,30 @@ impl Stage {
         self.folder.path()
     }
 
-    /// Kills a daemon as nothing else can.
-    pub(crate) fn kill_daemon(&mut self, gpu: usize) {
-        let mut daemon = self.daemons[gpu].child.take().unwrap();
+    /// Kills the daemon as nothing else can.
+    pub(crate) fn kill_daemon(&mut self) {
+        let mut daemon = self.daemon.take().unwrap();
         daemon.kill().unwrap();
         daemon.wait().unwrap();
     }
 
-    /// When all programs are gone: nothing of theirs is left with the daemons or on the device, and nobody has anything to
+    /// When all programs are gone: nothing of theirs is left with the daemon or on the device, and nobody has anything to
     /// complain about.
     pub(crate) fn finish(mut self) {
-        for gpu in 0..self.daemons.len() {
-            if self.daemons[gpu].child.is_some() {
-                until("the daemon has nothing of programs that are gone", || {
-                    let listing = self.listing(gpu);
-                    listing.tenants.is_empty()
-                        && listing.gpus[0].arena_used_bytes == 0
-                        && listing.gpus[0].used_bytes == 0
-                });
-            }
-            self.met_no_error(gpu);
+        if self.daemon.is_some() {
+            until("the daemon has nothing of programs that are gone", || {
+                let listing = self.listing();
+                let clean = |gpu: &wire::Gpu| gpu.arena_used_bytes == 0 && gpu.used_bytes == 0;
+                listing.tenants.is_empty() && listing.gpus.iter().all(clean)
+            });
         }
-        for daemon in &mut self.daemons {
-            if let Some(mut child) = daemon.child.take() {
-                let pid = Pid::from_child(&child);
-                rustix::process::kill_process(pid, Signal::TERM).unwrap();
-                assert!(child.wait().unwrap().success(), "the daemon ends in peace");
-            }
+        self.met_no_error();
+        if let Some(mut daemon) = self.daemon.take() {
+            let pid = Pid::from_child(&daemon);
+            rustix::process::kill_process(pid, Signal::TERM).unwrap();
+            assert!(daemon.wait().unwrap().success(), "the daemon ends in peace");
         }
-        for gpu in 0..self.daemons.len() {
+        for gpu in 0..self.gpus {
             until("all memory of the GPU is free", || self.figures(gpu).memory_used_bytes == 0);
         }
         // It holds this lock as long as it lives.
@@ -224,7 +205,7 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        for mut child in self.daemons.iter_mut().filter_map(|daemon| daemon.child.take()) {
+        if let Some(mut child) = self.daemon.take() {
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -235,13 +216,13 @@ impl Drop for Stage {
 }
 
 impl Stage {
-    fn met_no_error(&self, gpu: usize) {
+    fn met_no_error(&self) {
         const BEFORE: usize = 30;
-        let events = self.events(gpu);
+        let events = self.events();
         if let Some(at) = events.iter().position(|event| event["event"] == "error") {
             let story: Vec<String> =
                 events[at.saturating_sub(BEFORE)..=at].iter().map(Value::to_string).collect();
-            panic!("daemon {gpu} met an error:\n{}", story.join("\n"));
+            panic!("the daemon met an error:\n{}", story.join("\n"));
         }
     }
 

@@ -13,7 +13,7 @@ fn two_that_do_not_fit_together_end_with_every_byte_right() {
     for program in programs {
         program.ends_well();
     }
-    let events = stage.events(0);
+    let events = stage.events();
     let moved: u64 = events.iter().filter_map(|event| event["bytes_out"].as_u64()).sum();
     assert!(moved > 100 << 20, "only {moved} bytes moved out");
     for job in ["1", "2"] {
@@ -33,13 +33,13 @@ fn two_hundred_freezes_at_random_leave_every_byte_right() {
         let more = ["--seed", seed, "--steps", "1000000", "--copies", "--kernel-ms", "30"];
         stage.worker(0, seed, &[&LARGE[..], &more].concat())
     });
-    until("there were so many turns", || stage.count(0, "turn_begin") >= TURNS);
+    until("there were so many turns", || stage.count("turn_begin") >= TURNS);
     // What was frozen last is looked at too.
     for program in &mut programs {
         program.goes_on(2);
     }
     drop(programs);
-    assert!(stage.count(0, "freeze") >= TURNS / 2, "there were turns without freezes");
-    assert!(stage.count(0, "move_end") >= TURNS / 2, "there were turns without moves");
+    assert!(stage.count("freeze") >= TURNS / 2, "there were turns without freezes");
+    assert!(stage.count("move_end") >= TURNS / 2, "there were turns without moves");
     stage.finish();
 }

@@ -152,7 +152,7 @@ impl Daemon {
         let connection = listener.accept().unwrap();
         let daemon = Self { connection, page: SharedPage::create(1).unwrap() };
         let (hello, _) = daemon.receive();
-        let ToDaemon::Hello { version: wire::VERSION, job, program } = hello else { panic!("{hello:?}") };
+        let ToDaemon::Hello { version: wire::VERSION, job, program, .. } = hello else { panic!("{hello:?}") };
         assert_eq!((job.as_str(), program.as_str()), ("night shift", "program"));
         let welcome =
             FromDaemon::Welcome { tenant: TenantId(1), gpu: GPU.to_owned(), capacity_bytes: CAPACITY_BYTES };
