@@ -62,6 +62,7 @@ fn json_has_stable_keys_and_whole_numbers() {
     {
       "tenant": 1,
       "pid": 4242,
+      "gpu": "GPU-0",
       "job": "train-4242",
       "program": "python3",
       "state": "running",
@@ -73,6 +74,7 @@ fn json_has_stable_keys_and_whole_numbers() {
     {
       "tenant": 2,
       "pid": 512,
+      "gpu": "GPU-0",
       "job": "nightly",
       "program": "sim\u001b[2J",
       "state": "away",
