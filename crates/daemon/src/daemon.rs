@@ -4,17 +4,22 @@
 //! have threads of their own, and so has the executor.
 //!
 //! - `arrivals`: how tenants come, `departures`: how they go, `demands`: what they want meanwhile. `jobs`: which tenants
-//!   belong together.
-//! - `actions`: what is done with what the core wants. `lengths`: turns that vary. `listing`: `rota ps`.
+//!   belong together, and on which terms; `limits`: who may have which.
+//! - `actions`: what is done with what the core wants. `lengths`: turns that vary.
+//! - `commands`: what people ask for. `listing` and `views`: how things are, for them.
 
 mod actions;
 mod arrivals;
+pub mod commands;
 mod demands;
 mod departures;
 mod jobs;
 mod lengths;
+mod limits;
 mod listing;
+mod views;
 
+use crate::config::rules;
 use crate::conversation::Ears;
 use crate::events::{Events, nanos};
 use crate::executor::memory::Memory;
@@ -22,18 +27,19 @@ use crate::executor::{self, Done, Link, Switch, Work, switching};
 use crate::grip::Grip;
 use crate::resource_manager::ResourceManager;
 use arrivals::Arriving;
+use commands::Asked;
 use demands::Demands;
 use departures::Dying;
 use jobs::Jobs;
 use lengths::Lengths;
 use mover::{Device, Mover};
-use sched::{Bytes, Core, Event, GpuId, GpuSpec, HandleId, Owned, RequestId, TenantId, Time};
+use sched::{Bytes, Core, Event, GpuId, GpuSpec, HandleId, JobId, Owned, RequestId, TenantId, Time, UserId};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
-use wire::{Connection, FromDaemon, Listener, Listing};
+use wire::{Connection, FromDaemon, Listener, Listing, SelfTest, Setting};
 
 /// The one GPU.
 const GPU: GpuId = GpuId(0);
@@ -80,6 +86,10 @@ pub enum Input {
     Closed(TenantId),
     /// Who is there?
     List(Sender<Listing>),
+    /// Something else that people want.
+    Command(Asked),
+    /// A process that began a job is gone.
+    RootGone(JobId, u32),
     /// The executor has finished something.
     Done(Done),
     /// End when the last tenant has left; said twice, at once.
@@ -112,6 +122,21 @@ pub struct Rules {
     pub seed: u64,
 }
 
+/// What the daemon tells people of itself, and what it lets them do.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// Its configuration file.
+    pub config: Option<String>,
+    /// Every setting, with where it comes from.
+    pub settings: Vec<Setting>,
+    /// What the self-test at the start found.
+    pub self_test: Option<SelfTest>,
+    /// After how long with nobody there it ends.
+    pub idle_exit: Option<Duration>,
+    /// What users may ask for.
+    pub rules: rules::Rules,
+}
+
 /// What the daemon is and how it shares.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -123,6 +148,8 @@ pub struct Setup {
     pub vgpu: Option<String>,
     /// Sizes and settings.
     pub rules: Rules,
+    /// For people.
+    pub about: About,
     /// How to freeze.
     pub manager: ResourceManager,
 }
@@ -156,6 +183,8 @@ pub struct Daemon {
     next_tenant: u64,
     epoch: u64,
     stopping: bool,
+    /// Since when nobody is there.
+    deserted: Option<Instant>,
     lost: Option<Lost>,
 }
 
@@ -236,8 +265,12 @@ impl Daemon {
             next_tenant: 1,
             epoch: nanos(since_epoch.unwrap_or_default()),
             stopping: false,
+            deserted: Some(Instant::now()),
             lost: None,
         };
+        for (uid, weight) in daemon.setup.about.rules.weights.clone() {
+            daemon.step(Event::User { user: UserId(uid), weight });
+        }
         daemon.step(Event::Gpu { gpu: GPU, spec });
         daemon.step(Event::Arena(arena));
         daemon
@@ -245,13 +278,18 @@ impl Daemon {
 
     fn run(mut self, heard: &Receiver<Input>) -> Result<(), Lost> {
         loop {
-            let input = match self.core.wake_at() {
-                Some(at) => heard.recv_timeout(Duration::from_nanos(at.since(self.now()).0)),
+            let wake = self.core.wake_at().map(|at| Duration::from_nanos(at.since(self.now()).0));
+            let input = match [wake, self.ends_within()].into_iter().flatten().min() {
+                Some(within) => heard.recv_timeout(within),
                 None => heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match input {
                 Ok(Input::Stop) if self.stopping => return Ok(()),
                 Ok(input) => self.take_in(input),
+                Err(RecvTimeoutError::Timeout) if self.ends_within() == Some(Duration::ZERO) => {
+                    tracing::info!("nobody was here for a while: the daemon ends");
+                    return Ok(());
+                }
                 Err(RecvTimeoutError::Timeout) => self.step(Event::Tick),
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
@@ -261,7 +299,14 @@ impl Daemon {
             if self.stopping && self.known.is_empty() && self.arriving.is_empty() {
                 return Ok(());
             }
+            let nobody = self.known.is_empty() && self.arriving.is_empty() && self.jobs.is_empty();
+            self.deserted = nobody.then(|| self.deserted.unwrap_or_else(Instant::now));
         }
+    }
+
+    /// How long it stays, if nobody comes.
+    fn ends_within(&self) -> Option<Duration> {
+        Some(self.setup.about.idle_exit?.saturating_sub(self.deserted?.elapsed()))
     }
 
     fn lose(&mut self, reason: String) {
@@ -294,6 +339,8 @@ impl Daemon {
             Input::List(answer) => {
                 let _ = answer.send(self.listing());
             }
+            Input::Command(asked) => self.command(asked),
+            Input::RootGone(job, pid) => self.root_gone(job, pid),
             Input::Done(done) => self.done(done),
             Input::Lost(reason) => self.lose(reason),
             Input::Stop => {

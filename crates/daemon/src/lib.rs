@@ -11,6 +11,7 @@
 //! Only the core decides, only [`executor`] touches the GPU, only [`conversation`] listens to programs.
 
 pub mod arbiter;
+pub mod background;
 pub mod config;
 pub mod conversation;
 pub mod daemon;
@@ -19,7 +20,6 @@ pub mod executor;
 pub mod grip;
 pub mod names;
 pub mod outgoing;
-pub mod quantity;
 pub mod reasons;
 pub mod resource_manager;
 pub mod self_test;

@@ -47,7 +47,7 @@ fn a_wrong_configuration_is_named_with_its_line() {
     let output = rotad(&["--config", file.path().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
     let said = complaint(&output);
-    assert!(said.contains("line 2") && said.contains("capacty"), "{said}");
+    assert!(said.contains(":2: capacty: there is no such key\nhint: did you mean capacity?"), "{said}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! How tenants come: connections are accepted, and whoever says hello is refused, let in, or waits at the door.
 
 use super::demands::Demands;
+use super::limits::in_core;
 use super::{Daemon, GPU, Known, Newcomer};
 use crate::conversation::{self, Ears};
 use crate::events::Who;
@@ -8,7 +9,7 @@ use crate::executor::{Link, Work};
 use crate::grip::Grip;
 use crate::names::{TENANT_NUMBER_MAX, on_wire};
 use crate::outgoing::Outgoing;
-use sched::{Bytes, Event, TenantId, Terms, UserId, WhenFull};
+use sched::{Bytes, Event, TenantId};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -22,8 +23,30 @@ const CONNECTIONS_MAX: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Arriving {
     newcomer: Newcomer,
-    /// It was told to wait, which is said once.
-    told: bool,
+    /// What it was told to wait for, which is said once.
+    told: Option<String>,
+}
+
+impl Arriving {
+    /// Its process.
+    pub(super) fn pid(&self) -> u32 {
+        self.newcomer.pid
+    }
+
+    /// The program's name.
+    pub(super) fn program(&self) -> &str {
+        &self.newcomer.program
+    }
+
+    /// The job's name.
+    pub(super) fn job(&self) -> &str {
+        &self.newcomer.job
+    }
+
+    /// What it waits for.
+    pub(super) fn reason(&self) -> &str {
+        self.told.as_deref().unwrap_or("it has just come")
+    }
 }
 
 /// Accepts whoever comes, for ever.
@@ -68,13 +91,20 @@ impl Daemon {
         }
         let tenant = TenantId(self.next_tenant);
         self.next_tenant += 1;
-        let (job, begins) = self.jobs.join(newcomer.uid, &newcomer.job, tenant);
-        if begins {
-            // A request waits for its turn; what could not even take turns is out of memory.
-            let terms = Terms { user: UserId(newcomer.uid), when_full: WhenFull::Fail, ..Terms::default() };
-            self.step(Event::Job { job, terms });
-        }
-        self.arriving.insert(tenant, Arriving { newcomer, told: false });
+        let Newcomer { uid, pid, job: name, .. } = &newcomer;
+        let job = match self.jobs.named(*uid, name) {
+            Some(job) => job,
+            None => {
+                // Not started by `rota run`: it gets what is usual.
+                let terms = self.usual_terms(*uid, *pid);
+                let core_terms = in_core(*uid, &terms);
+                let job = self.jobs.begin(*uid, name, terms, self.now());
+                self.step(Event::Job { job, terms: core_terms });
+                job
+            }
+        };
+        self.jobs.join(job, tenant);
+        self.arriving.insert(tenant, Arriving { newcomer, told: None });
         let residue = Bytes(self.setup.rules.residue_bytes);
         self.step(Event::Arrived { tenant, job, gpu: GPU, residue });
         self.keep_waiting(tenant, "room is being made for its context".into());
@@ -82,8 +112,8 @@ impl Daemon {
 
     /// Tells someone at the door to wait, if it is still there and does not know.
     pub(super) fn keep_waiting(&mut self, tenant: TenantId, reason: String) {
-        if let Some(arriving) = self.arriving.get_mut(&tenant).filter(|arriving| !arriving.told) {
-            arriving.told = true;
+        if let Some(arriving) = self.arriving.get_mut(&tenant).filter(|arriving| arriving.told.is_none()) {
+            arriving.told = Some(reason.clone());
             tracing::info!("process {} waits at the door: {reason}", arriving.newcomer.pid);
             let _ = arriving.newcomer.connection.send(&FromDaemon::Waiting { reason }, &[]);
         }

@@ -1,6 +1,7 @@
 //! Who is there, for `rota ps`.
 
 use super::{Daemon, GPU};
+use crate::config::TENANTS_MAX;
 use crate::names::on_wire;
 use sched::{Described, State};
 use wire::{Gpu, Listing, SCHEMA_VERSION, Tenant, TenantState};
@@ -22,8 +23,28 @@ impl Daemon {
                 waiting_ns: described.waiting.0,
             })
         });
+        let at_door = self.arriving.iter().filter_map(|(&tenant, arriving)| {
+            let described = self.core.describe(tenant, now)?;
+            Some(Tenant {
+                tenant: on_wire(tenant),
+                pid: arriving.pid(),
+                job: arriving.job().into(),
+                program: arriving.program().into(),
+                state: state(&described),
+                resident_bytes: 0,
+                away_bytes: 0,
+                turns: 0,
+                waiting_ns: described.waiting.0,
+            })
+        });
+        // As many as may come fit into one message; the rest of those at the door are not shown.
+        let tenants = tenants.chain(at_door).take(TENANTS_MAX as usize).collect();
+        Listing { schema_version: SCHEMA_VERSION, gpus: vec![self.listed_gpu()], tenants }
+    }
+
+    pub(super) fn listed_gpu(&self) -> Gpu {
         let (arena_used, arena) = self.core.arena();
-        let gpu = Gpu {
+        Gpu {
             uuid: self.setup.uuid.clone(),
             name: self.setup.name.clone(),
             capacity_bytes: self.setup.rules.capacity_bytes,
@@ -31,18 +52,18 @@ impl Daemon {
             arena_bytes: arena.0,
             arena_used_bytes: arena_used.0,
             vgpu: self.setup.vgpu.clone(),
-        };
-        Listing { schema_version: SCHEMA_VERSION, gpus: vec![gpu], tenants: tenants.collect() }
+        }
     }
 }
 
-fn state(described: &Described) -> TenantState {
+pub(super) fn state(described: &Described) -> TenantState {
     match described.state {
-        State::Queued | State::Joined => TenantState::Joined,
+        State::Queued => TenantState::Queued,
+        State::Joined => TenantState::Joined,
         State::Running => TenantState::Running,
         State::Moving => TenantState::Moving,
         State::Away => TenantState::Away,
-        State::Paused if described.away.0 > 0 => TenantState::Away,
-        State::Frozen | State::Paused => TenantState::Frozen,
+        State::Paused => TenantState::Paused,
+        State::Frozen => TenantState::Frozen,
     }
 }

@@ -3,7 +3,7 @@
 use crate::engine;
 use mover::fake_device::{FakeDevice, Imports};
 use mover::{Arena, Device, Mover};
-use rota_daemon::daemon::{Input, Lost, Rules, Setup, serve};
+use rota_daemon::daemon::{About, Input, Lost, Rules, Setup, serve};
 use rota_daemon::events::Events;
 use rota_daemon::resource_manager::ResourceManager;
 use sched::{Settings, Span};
@@ -15,7 +15,10 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use wire::{BLOCK_BYTES, Connection, FromDaemon, Listener, Listing, Tenant, TenantId, ToDaemon, VERSION};
+use wire::{
+    Answer, BLOCK_BYTES, Command, Connection, FromDaemon, Listener, Listing, Tenant, TenantId, ToDaemon,
+    VERSION,
+};
 
 /// How long a test looks for what must happen. Far more than it takes, for machines with much else to do.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -117,6 +120,11 @@ pub(crate) struct World {
 impl World {
     /// Starts a daemon.
     pub(crate) fn begin(rules: Rules) -> Self {
+        Self::begin_with(rules, About::default())
+    }
+
+    /// Starts a daemon with something special about it.
+    pub(crate) fn begin_with(rules: Rules, about: About) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let device = FakeDevice::new(rules.capacity_bytes);
         let imports = device.imports();
@@ -126,6 +134,7 @@ impl World {
             name: device.name().into(),
             vgpu: None,
             rules,
+            about,
             manager: ResourceManager { ioctl: engine::ioctl, owns: |_| true },
         };
         let mover = Mover::new(device, arena);
@@ -160,6 +169,16 @@ impl World {
         match connection.receive::<FromDaemon>().expect("the daemon answers").0 {
             FromDaemon::Listing(listing) => listing,
             other => panic!("asked for a listing, got {other:?}"),
+        }
+    }
+
+    /// Has the daemon do something.
+    pub(crate) fn command(&self, command: Command) -> Answer {
+        let connection = Connection::connect(&self.socket()).expect("the daemon listens");
+        connection.send(&ToDaemon::Command { version: VERSION, command }, &[]).expect("the daemon hears");
+        match connection.receive::<FromDaemon>().expect("the daemon answers").0 {
+            FromDaemon::Answer(answer) => *answer,
+            other => panic!("asked for something, got {other:?}"),
         }
     }
 
