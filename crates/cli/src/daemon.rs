@@ -2,6 +2,7 @@
 
 pub(crate) mod start;
 
+use crate::quantity::printable;
 use anyhow::{Context as _, anyhow, bail};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -33,8 +34,8 @@ pub(crate) fn command(socket: &Path, command: Command) -> anyhow::Result<Answer>
     match ask(socket, &ToDaemon::Command { version: wire::VERSION, command })? {
         FromDaemon::Answer(answer) => match *answer {
             Answer::Refused { reason, hint } => {
-                let hint = hint.map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
-                Err(anyhow!("{reason}{hint}"))
+                let hint = hint.map(|hint| format!("\nhint: {}", printable(&hint))).unwrap_or_default();
+                Err(anyhow!("{}{hint}", printable(&reason)))
             }
             answer => Ok(answer),
         },

@@ -100,7 +100,7 @@ impl Jobs {
         let id = self.of(tenant)?;
         let job = self.all.get_mut(&id)?;
         job.members.remove(&tenant);
-        job.ran_before = job.ran_before + ran.in_turns;
+        job.ran_before += ran.in_turns;
         self.end(id)
     }
 
@@ -130,7 +130,7 @@ impl Jobs {
     pub(super) fn turn_ends(&mut self, tenant: TenantId, ran: Span) {
         let known = self.ran.entry(tenant).or_default();
         known.since = None;
-        known.in_turns = known.in_turns + ran;
+        known.in_turns += ran;
     }
 
     /// How long a tenant had the GPU.

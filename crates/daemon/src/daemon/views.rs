@@ -10,6 +10,12 @@ use crate::names::on_wire;
 use sched::{Described, JobId, State, TenantId};
 use wire::{Answer, Description, GpuView, JobView, SCHEMA_VERSION, Status, TenantState, TenantView};
 
+/// The most jobs of a GPU in one answer, so that it fits into a message.
+const JOBS_MAX: usize = 64;
+
+/// The most forecasts in one answer: each is a rehearsal, and turns wait for it meanwhile.
+const FORECASTS_MAX: usize = 4;
+
 impl Daemon {
     pub(super) fn status(&self) -> Status {
         let rules = &self.setup.rules;
@@ -65,8 +71,14 @@ impl Daemon {
     }
 
     fn description(&self, gpu: Option<GpuView>, jobs: Vec<JobId>, only: Option<TenantId>) -> Answer {
-        let jobs = jobs.into_iter().filter_map(|id| self.jobs.get(id)).map(|job| self.job_view(job, only));
-        Answer::Described(Description { schema_version: SCHEMA_VERSION, gpu, jobs: jobs.collect() })
+        let jobs = jobs.into_iter().take(JOBS_MAX).filter_map(|id| self.jobs.get(id));
+        let mut jobs: Vec<JobView> = jobs.map(|job| self.job_view(job, only)).collect();
+        let waiting = jobs.iter_mut().flat_map(|job| &mut job.tenants).filter(|tenant| tenant.waiting_ns > 0);
+        for tenant in waiting.take(FORECASTS_MAX) {
+            let id = TenantId(tenant.tenant.0.into());
+            tenant.forecast_ns = self.core.forecast(id, self.now()).map(|span| span.0);
+        }
+        Answer::Described(Description { schema_version: SCHEMA_VERSION, gpu, jobs })
     }
 
     fn is_gpu(&self, what: &str) -> bool {
@@ -85,7 +97,7 @@ impl Daemon {
         let view = self.core.gpu(GPU);
         let turn = view.as_ref().and_then(|view| view.running).and_then(|tenant| self.known.get(&tenant));
         GpuView {
-            index: u32::try_from(GPU.0).unwrap_or(u32::MAX),
+            index: GPU.0.into(),
             uuid: gpu.uuid,
             name: gpu.name,
             capacity_bytes: gpu.capacity_bytes,
@@ -143,7 +155,7 @@ impl Daemon {
             turns: described.turns,
             ran_ns: self.jobs.ran(tenant, now).0,
             waiting_ns: described.waiting.0,
-            forecast_ns: self.core.forecast(tenant, now).map(|span| span.0),
+            forecast_ns: None,
         })
     }
 
