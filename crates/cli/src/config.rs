@@ -5,7 +5,7 @@ use crate::columns::{Side, columns};
 use crate::describe::as_json;
 use crate::quantity::printable;
 use crate::{daemon, print};
-use anyhow::Context as _;
+use anyhow::bail;
 use std::path::Path;
 use wire::{Answer, Command, SCHEMA_VERSION};
 
@@ -15,7 +15,7 @@ pub(crate) fn show(args: &ShowArgs, socket: &Path) -> anyhow::Result<()> {
         Ok(Answer::Settings(settings)) => settings,
         Ok(other) => return Err(daemon::strange(socket, &other)),
         Err(error) if error.is::<daemon::NobodyThere>() => {
-            return Err(error).context("`rotad check-config` shows what one would have");
+            bail!("{error:#}, or see what one would have with `rotad check-config`");
         }
         Err(error) => return Err(error),
     };

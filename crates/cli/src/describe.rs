@@ -134,7 +134,14 @@ fn job(job: &JobView) -> String {
     if let Some(slo) = job.terms.slo_ns {
         lines.line(2, "served", format!("within {}", span(Duration::from_nanos(slo))));
     }
-    lines.line(2, "GPU time", format!("{} so far", span(Duration::from_nanos(job.ran_ns))));
+    lines.line(
+        2,
+        "GPU time",
+        match job.terms.class {
+            Class::LatencyCritical => "not counted: it takes no turns".into(),
+            Class::BestEffort => format!("{} so far", span(Duration::from_nanos(job.ran_ns))),
+        },
+    );
     lines.0 + &job.tenants.iter().map(tenant).collect::<String>()
 }
 

@@ -1,7 +1,7 @@
 //! `rota status`: how the daemon is, and what it shares.
 
 use crate::args::{Output, StatusArgs};
-use crate::columns::{Side, columns};
+use crate::columns::{Side, columns, fitting, terminal_width};
 use crate::describe::as_json;
 use crate::quantity::{printable, size, span, user};
 use crate::{daemon, print};
@@ -96,7 +96,7 @@ fn text(status: &Status, socket: &Path) -> String {
     let rows: Vec<_> = std::iter::once(header).chain(gpus).collect();
     use Side::{Left, Right};
     text.push('\n');
-    text + &columns(&[Right, Left, Left, Right, Right, Right, Right], &rows)
+    text + &fitting(&[Right, Left, Left, Right, Right, Right, Right], &rows, terminal_width())
 }
 
 fn count(number: u32, what: &str) -> String {

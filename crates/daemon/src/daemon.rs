@@ -218,7 +218,7 @@ pub fn serve<D: Device<Memory: Send> + Send + 'static>(
     });
     spawn("acceptor", move || arrivals::accept(&listener, &ears));
     ready(inputs);
-    if let Err(lost) = Daemon::new(setup, events, work.clone(), switches).run(&heard) {
+    if let Err(lost) = Daemon::new(setup, events, work.clone(), switches).run(heard) {
         // Left without anybody who gives it work, the memory thread would give back what is gone, and fail.
         std::mem::forget(work);
         return Err(lost);
@@ -276,7 +276,8 @@ impl Daemon {
         daemon
     }
 
-    fn run(mut self, heard: &Receiver<Input>) -> Result<(), Lost> {
+    /// Takes what is heard with it: at its end nobody waits for an answer any more.
+    fn run(mut self, heard: Receiver<Input>) -> Result<(), Lost> {
         loop {
             let wake = self.core.wake_at().map(|at| Duration::from_nanos(at.since(self.now()).0));
             let input = match [wake, self.ends_within()].into_iter().flatten().min() {

@@ -106,6 +106,26 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_becomes_somebody_else_is_seen() {
+        // Only root can make one; others find one that is there.
+        let folder = tempfile::tempdir().unwrap();
+        let made = folder.path().join("sudo");
+        std::fs::copy("/bin/sh", &made).unwrap();
+        let found = match std::os::unix::fs::chown(&made, Some(65534), None) {
+            Ok(()) => {
+                std::fs::set_permissions(&made, std::fs::Permissions::from_mode(0o4755)).unwrap();
+                made
+            }
+            Err(_) => Path::new("/bin/su").into(),
+        };
+        if std::fs::metadata(&found).is_ok_and(|file| file.mode() & SET_USER != 0) {
+            let said = obstacle(found.as_os_str()).unwrap();
+            assert!(said.contains("runs with raised privileges") && said.contains("hint: "), "{said}");
+            assert_eq!(said.contains("hint: sudo rota run -- CMD"), found.ends_with("sudo"), "{said}");
+        }
+    }
+
+    #[test]
     fn a_program_without_a_loader_is_seen() {
         let folder = tempfile::tempdir().unwrap();
         let source = folder.path().join("p.c");

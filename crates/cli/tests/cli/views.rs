@@ -90,7 +90,7 @@ Job nightly
   memory      512.0 MiB of at most 8.0 GiB; waits where memory is short
   cores       at most 30% of the GPU's time
   served      within 10 ms
-  GPU time    1 min 35 s so far
+  GPU time    not counted: it takes no turns
 ";
     assert_eq!(stdout(daemon.rota().args(["describe", "nightly"])), expected);
 }
@@ -231,5 +231,6 @@ fn without_a_daemon_every_verb_says_so() {
         assert!(text.contains("\nhint: start one with `rotad &`"), "{words:?}: {text}");
     }
     let text = complaint(rota().args(["config", "show", "--socket", "/nowhere/rotad.sock"]), 1);
-    assert!(text.contains("`rotad check-config` shows what one would have"), "{text}");
+    assert!(text.starts_with("rota: no daemon answers: cannot reach /nowhere/rotad.sock"), "{text}");
+    assert!(text.ends_with(", or see what one would have with `rotad check-config`\n"), "{text}");
 }

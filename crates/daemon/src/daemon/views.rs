@@ -8,7 +8,8 @@ use super::{Daemon, GPU};
 use crate::events::nanos;
 use crate::names::on_wire;
 use sched::{Described, JobId, State, TenantId};
-use wire::{Answer, Description, GpuView, JobView, SCHEMA_VERSION, Status, TenantState, TenantView};
+use wire::quantity::Share;
+use wire::{Answer, Class, Description, GpuView, JobView, SCHEMA_VERSION, Status, TenantState, TenantView};
 
 /// The most jobs of a GPU in one answer, so that it fits into a message.
 const JOBS_MAX: usize = 64;
@@ -167,6 +168,9 @@ impl Daemon {
             State::Queued => "waits at the door".into(),
             State::Joined => "has no context on the GPU yet".into(),
             State::Running if turn == Some(tenant) => "has its turn".into(),
+            State::Running if job.terms.class == Class::LatencyCritical => {
+                "is latency-critical: runs whenever it has work".into()
+            }
             State::Running => "runs beside the one whose turn it is".into(),
             State::Paused => format!("its job is paused; `rota resume {}` lets it go on", job.name),
             State::Moving => "its memory is on its way".into(),
@@ -176,7 +180,12 @@ impl Daemon {
                     let who = &known.link.who;
                     format!("waits for its turn; job {} (process {}) has it now", who.job, who.pid)
                 }
-                None => "waits for its turn; the GPU is being handed over".into(),
+                None => match job.terms.cores_max_millionths {
+                    Some(most) => {
+                        format!("has had its share: at most {} of the time", Share::of_millionths(most))
+                    }
+                    None => "waits for its turn; the GPU is being handed over".into(),
+                },
             },
         }
     }
