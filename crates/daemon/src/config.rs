@@ -151,6 +151,10 @@ pub struct Settings {
     /// What the members of groups may ask for; only in the file.
     #[arg(skip)]
     pub group: Vec<Rule>,
+    /// What [`Settings::idle_exit`] is where nobody says anything.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub idle_exit_usual: Option<Span>,
     /// Keys whose values come from the environment, each with its variable.
     #[arg(skip)]
     #[serde(skip)]
@@ -240,7 +244,7 @@ impl Config {
             reserve: settings.reserve,
             residue: settings.residue,
             events: settings.events,
-            idle_exit: settings.idle_exit,
+            idle_exit: settings.idle_exit.or(settings.idle_exit_usual),
             everybody: settings.everybody.unwrap_or(false),
             file: path,
         })
@@ -285,6 +289,7 @@ impl Settings {
             everybody: self.everybody.or(other.everybody),
             user: other.user,
             group: other.group,
+            idle_exit_usual: self.idle_exit_usual,
             from_environment: self.from_environment,
         }
     }

@@ -22,8 +22,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 use tracing_subscriber::EnvFilter;
-use wire::quantity::Bytes;
+use wire::quantity::{Bytes, Span};
 use wire::{SelfTest, Setting};
 
 /// Shares one NVIDIA GPU among the programs started by `rota run`: they take turns, frozen in the middle of a kernel,
@@ -42,6 +43,9 @@ struct Arguments {
     /// It was started so
     #[arg(long, hide = true)]
     detached: bool,
+    /// It was started because a program needed it: it ends when none has for a while, unless the configuration says otherwise
+    #[arg(long, hide = true)]
+    on_demand: bool,
     #[command(subcommand)]
     command: Option<Verb>,
 }
@@ -68,6 +72,9 @@ enum Verb {
     SelfTestTenant,
 }
 
+/// How long a daemon stays that was started because a program needed it.
+const ON_DEMAND_IDLE_EXIT: Span = Span(Duration::from_secs(60));
+
 fn main() -> ExitCode {
     let matches = Arguments::command().get_matches();
     let mut arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
@@ -82,6 +89,9 @@ fn main() -> ExitCode {
         .with_target(false)
         .with_ansi(colours)
         .init();
+    if arguments.on_demand {
+        arguments.settings.idle_exit_usual = Some(ON_DEMAND_IDLE_EXIT);
+    }
     if arguments.detached {
         background::detach();
     }

@@ -9,9 +9,6 @@ use std::process::{Command as Process, Stdio};
 use std::time::Duration;
 use wire::{Answer, Command, WireError};
 
-/// A daemon that was started for somebody ends when nobody was there for so long.
-const IDLE_EXIT: &str = "60s";
-
 /// Where a daemon is just ending, how often to try again, and how long to wait before that.
 const AGAIN_MAX: u32 = 10;
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
@@ -57,7 +54,7 @@ fn start(socket: &Path, vgpu: bool, quiet: bool) -> anyhow::Result<()> {
         let _ = writeln!(std::io::stderr(), "rota: no daemon is there: starting one");
     }
     let mut starter = Process::new(&rotad);
-    starter.args(["--background", "--idle-exit", IDLE_EXIT, "--socket"]).arg(socket);
+    starter.args(["--background", "--on-demand", "--socket"]).arg(socket);
     if vgpu && std::env::var_os("ROTA_VGPU").is_none_or(|folder| folder.is_empty()) {
         starter.arg("--vgpu").arg(socket.with_file_name("vgpu"));
     }

@@ -4,6 +4,7 @@ use super::{ConfigError, File, Settings};
 use std::collections::BTreeMap;
 use std::path::Path;
 use wire::Setting;
+use wire::quantity::Span;
 
 /// Every key, with what holds where nobody says anything.
 pub(super) const KEYS: [(&str, &str); 22] = [
@@ -77,6 +78,9 @@ impl Origins {
             let value = match (given.get(key).cloned().flatten(), key) {
                 (Some(value), _) => value,
                 (None, "socket") => socket.display().to_string(),
+                (None, "idle_exit") if settings.idle_exit_usual.is_some() => {
+                    settings.idle_exit_usual.iter().map(Span::to_string).collect()
+                }
                 (None, "turn_min" | "turn_max") if settings.turn.is_some() => "as turn".into(),
                 (None, "user, group") if self.0.contains_key(key) => "see the file".into(),
                 (None, _) => usual.into(),

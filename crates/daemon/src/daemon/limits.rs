@@ -64,7 +64,19 @@ impl Daemon {
         change: &Change,
     ) -> Result<Terms, Refusal> {
         let limits = self.limits_of(uid, pid);
-        within(&limits, before.unwrap_or(&USUAL), change, self.setup.rules.capacity_bytes)
+        let terms = within(&limits, before.unwrap_or(&USUAL), change, self.setup.rules.capacity_bytes)?;
+        let context = self.setup.rules.residue_bytes;
+        match terms.memory_max_bytes.filter(|&most| change.memory.is_some() && most <= context) {
+            Some(most) => Err(Refusal::new(
+                format!(
+                    "{} of memory were asked for, and a program's context alone takes {}",
+                    quantity::Bytes(most),
+                    quantity::Bytes(context)
+                ),
+                "ask for that, and for what the program itself needs",
+            )),
+            None => Ok(terms),
+        }
     }
 }
 

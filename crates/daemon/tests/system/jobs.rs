@@ -98,6 +98,15 @@ fn terms_that_differ_are_no_way_into_a_job() {
 }
 
 #[test]
+fn a_limit_that_leaves_no_room_beside_the_context_is_refused_at_once() {
+    let world = World::begin(rules());
+    let (reason, hint) = refusal(open(&world, blocks(1)));
+    assert_eq!(reason, "2.0 MiB of memory were asked for, and a program's context alone takes 2.0 MiB");
+    assert!(hint.starts_with("ask for that"), "{hint}");
+    assert_eq!(terms(open(&world, blocks(2))).memory_max_bytes, Some(2 * BLOCK_BYTES));
+}
+
+#[test]
 fn nobody_gets_more_than_the_rules_allow() {
     let me = rustix::process::geteuid().as_raw();
     let rule = Rule {

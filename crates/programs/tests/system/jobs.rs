@@ -201,6 +201,33 @@ fn a_daemon_is_started_where_none_is_and_ends_when_it_is_told_to() {
 }
 
 #[test]
+fn a_daemon_that_is_about_to_end_is_no_obstacle() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let runtime = folder.path().join("run");
+    std::fs::create_dir(folder.path().join("rota")).unwrap();
+    std::fs::write(folder.path().join("rota/rotad.toml"), "idle_exit = '300ms'\n").unwrap();
+    let rota = || {
+        let mut command = as_user(&runtime, &newest("rota"));
+        command.env("XDG_CONFIG_HOME", folder.path());
+        command
+    };
+    let made = as_user(folder.path(), Path::new("/bin/mkdir")).args(["-m", "700"]).arg(&runtime).status();
+    let reachable = rota().arg("--version").output().is_ok_and(|output| output.status.success());
+    if !made.is_ok_and(|status| status.success()) || !reachable {
+        eprintln!("the parts cannot be run as another user here: this is not tested");
+        return;
+    }
+    for round in 0..6 {
+        let output = rota().args(["run", "--vgpu", "--", "echo", "ran"]).output().unwrap();
+        assert_eq!(text(&output.stdout), "ran\n", "round {round}: {}", text(&output.stderr));
+        // A little before and after its end.
+        std::thread::sleep(std::time::Duration::from_millis(285 + 10 * round));
+    }
+    until("it is gone", || rota().arg("ps").output().unwrap().status.code() == Some(1));
+}
+
+#[test]
 fn a_daemon_that_was_named_is_not_started() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("rotad.sock");
