@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use wire::Connection;
 
 /// The flag by which the daemon is started in the background.
-pub const FLAG: &str = "--background";
+pub(crate) const FLAG: &str = "--background";
 
 /// The flag that the daemon then has.
-pub const DETACHED: &str = "--detached";
+pub(crate) const DETACHED: &str = "--detached";
 
 /// How long the daemon may take: most of it goes into host memory being pinned.
 const START_WITHIN: Duration = Duration::from_secs(120);
@@ -32,7 +32,7 @@ const LOG_BYTES_MAX: u64 = 1 << 20;
 const LOG_LINES_SHOWN: usize = 12;
 
 /// Starts a daemon that listens at `socket`, by this executable and its own arguments.
-pub fn start(socket: &Path) -> anyhow::Result<()> {
+pub(crate) fn start(socket: &Path) -> anyhow::Result<()> {
     let folder = socket.parent().unwrap_or(Path::new("."));
     let lock = File::options()
         .create(true)
@@ -82,7 +82,7 @@ pub fn start(socket: &Path) -> anyhow::Result<()> {
 }
 
 /// In the daemon itself: away from the terminal and the signals of whoever started it.
-pub fn detach() {
+pub(crate) fn detach() {
     // It fails in a process that leads its session already, which is what is wanted.
     let _ = rustix::process::setsid();
 }

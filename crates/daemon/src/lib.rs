@@ -11,7 +11,6 @@
 //! Only the core decides, only [`executor`] touches the GPU, only [`conversation`] listens to programs.
 
 pub mod arbiter;
-pub mod background;
 pub mod config;
 pub mod conversation;
 pub mod daemon;

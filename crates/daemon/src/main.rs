@@ -1,5 +1,8 @@
 //! The daemon's command line and its start.
 
+mod background;
+mod socket_folder;
+
 use anyhow::{Context as _, anyhow};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -7,7 +10,6 @@ use cuda::{Driver, Library};
 use mover::cuda_device::Which;
 use mover::{Arena, CudaDevice, Device as _, Mover};
 use rota_daemon::arbiter::Arbiter;
-use rota_daemon::background;
 use rota_daemon::config::{Config, Settings};
 use rota_daemon::daemon::{About, Input, Rules, Setup, serve};
 use rota_daemon::events::{Events, nanos};
@@ -16,8 +18,9 @@ use rota_daemon::self_test;
 use rota_daemon::virtual_machine::{Life, VirtualMachine};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use socket_folder::make_folder_of;
 use std::io::IsTerminal as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -324,25 +327,4 @@ fn raise_file_limit() {
     if let Err(cause) = setrlimit(Resource::Nofile, limit) {
         tracing::warn!("cannot raise the limit of open files: {cause}");
     }
-}
-
-/// The socket's folder: made if it is missing, and only used if nobody else could put another socket there.
-fn make_folder_of(socket: &Path, everybody: bool) -> anyhow::Result<()> {
-    let Some(folder) = socket.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
-    if !folder.is_dir() {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(if everybody { 0o755 } else { 0o700 })
-            .create(folder)
-            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
-    }
-    let found = std::fs::metadata(folder).with_context(|| format!("cannot look at {}", folder.display()))?;
-    let sticky_or_own = found.mode() & 0o1000 != 0 || found.mode() & 0o022 == 0;
-    let owner = rustix::process::geteuid().as_raw();
-    anyhow::ensure!(
-        sticky_or_own && [owner, 0].contains(&found.uid()),
-        "the folder {} is writable by others or belongs to someone else; name another with --socket",
-        folder.display()
-    );
-    Ok(())
 }

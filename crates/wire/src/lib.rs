@@ -16,11 +16,10 @@ mod place;
 pub mod quantity;
 mod shim_file;
 mod socket;
+mod terms;
+mod view;
 
-pub use command::{
-    Answer, Change, Class, Command, Description, GpuView, JobRequest, JobView, Opened, Priority, SelfTest,
-    Setting, Status, TenantView, Terms,
-};
+pub use command::{Answer, Command, JobRequest, Opened};
 pub use ids::{FileId, GrantId, HandleId, TenantId};
 pub use listing::{Gpu, Listing, SCHEMA_VERSION, Tenant, TenantState};
 pub use message::{ChannelGroup, FromDaemon, SizedHandle, ToDaemon};
@@ -28,6 +27,8 @@ pub use page::{Page, PageError, SharedPage};
 pub use place::{default_socket, find_socket};
 pub use shim_file::{ShimError, find_shim, preload};
 pub use socket::{Connection, Listener, WireError};
+pub use terms::{Change, Class, Priority, Terms};
+pub use view::{Description, GpuView, JobView, SelfTest, Setting, Status, TenantView};
 
 /// Version of the messages and of the shared page. Both sides must agree.
 pub const VERSION: u32 = 2;
