@@ -1,72 +1,22 @@
 //! What can be typed. No behaviour lives here beyond checking a value's form.
 
+mod help;
 mod sim;
+mod terms;
 
 pub(crate) use sim::{CalibrateArgs, CompareArgs, ListArgs, Scenario, SimArgs, SimVerb, SweepArgs};
+pub(crate) use terms::TermsArgs;
 
-use clap::{Args as ArgsOf, Parser, Subcommand, ValueEnum};
+use clap::{Args as ArgsOf, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use help::{
+    COMPLETIONS_EXAMPLES, CONFIG_EXAMPLES, DEMO_EXAMPLES, DESCRIBE_EXAMPLES, DOCTOR_EXAMPLES, EXAMPLES,
+    MAN_EXAMPLES, PS_AFTER, PS_EXAMPLES, RUN_AFTER, RUN_EXAMPLES, SET_EXAMPLES,
+};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// The most bytes a job's name may have.
 pub(crate) const JOB_NAME_BYTES_MAX: usize = 128;
-
-const EXAMPLES: &str = "\
-Examples:
-  rotad &                            start the daemon
-  rota run -- python train.py        run a program; start as many as you like
-  rota run --name nightly -- ./sim   the same, under a name of its own
-  rota ps                            see who has the GPU and who waits
-  rota ps -o json                    the same, for scripts
-  rota demo                          watch programs take turns, without a GPU
-  rotad --vgpu DIR &                 start the daemon on a virtual GPU, without a real one
-  rota run --vgpu -- ./worker        run a program there
-  rota sim compare seed-4x12         see what turns are worth, without a GPU";
-
-const RUN_EXAMPLES: &str = "\
-Examples:
-  rota run -- python train.py --epochs 3
-  rota run --name nightly -- ./simulate input.dat
-  rota run -q -- sh -c 'prepare && train'
-  rota run --vgpu -- ./worker --steps 20";
-
-const RUN_AFTER: &str = "\
-The program replaces rota: terminal, signals and exit code are its own.
-
-Exit codes:
-  125  rota failed: no daemon, no shim, another kind of GPU than asked for
-  126  the program cannot be executed
-  127  the program was not found
-  else the program's own
-
-Environment, read by rota:
-  ROTA_SHIM             the shim's file; else librota_shim.so beside rota or in ../lib/rota
-  ROTA_LIBVGPU          with --vgpu, the virtual GPU's library; else libvgpu.so in the same places
-
-Environment, set for the program:
-  LD_PRELOAD            the shim, before what was there
-  ROTA_SOCKET           the daemon's socket
-  ROTA_JOB              the job's name
-  CUDA_VISIBLE_DEVICES  the shared GPU, unless it is set already
-  with --vgpu           its library in LD_PRELOAD and ROTA_DRIVER, its folder in ROTA_VGPU";
-
-const DEMO_EXAMPLES: &str = "\
-Examples:
-  rota demo
-  rota demo --programs 4 --seconds 20";
-
-const PS_EXAMPLES: &str = "\
-Examples:
-  rota ps
-  rota ps -o json | jq '.tenants[] | select(.state == \"away\")'";
-
-const PS_AFTER: &str = "\
-States:
-  joined   connected, nothing on the GPU yet
-  running  has its turn
-  frozen   waits, its memory is on the GPU
-  moving   waits, its memory is on its way out or in
-  away     waits, its memory is in the host's";
 
 /// Share a GPU between programs that don't know about each other.
 #[derive(Debug, Parser)]
@@ -91,6 +41,30 @@ pub(crate) enum Verb {
     /// Show the GPU and who shares it.
     #[command(before_long_help = PS_EXAMPLES, after_long_help = PS_AFTER)]
     Ps(PsArgs),
+    /// Show all about a job, a process or a GPU.
+    #[command(before_long_help = DESCRIBE_EXAMPLES)]
+    Describe(DescribeArgs),
+    /// Show how the daemon is, and what it shares.
+    Status(StatusArgs),
+    /// Change the terms of a job while it runs.
+    #[command(before_long_help = SET_EXAMPLES)]
+    Set(SetArgs),
+    /// Keep a job off the GPU until it is resumed.
+    Pause(JobArgs),
+    /// Let a paused job run again.
+    Resume(JobArgs),
+    /// Show the daemon's settings.
+    #[command(subcommand, before_long_help = CONFIG_EXAMPLES)]
+    Config(ConfigVerb),
+    /// Check whether this machine is fit for it, and say what to do.
+    #[command(before_long_help = DOCTOR_EXAMPLES)]
+    Doctor(DoctorArgs),
+    /// Print what makes a shell complete rota's words.
+    #[command(before_long_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+    /// Print the manual, or write one page for each command.
+    #[command(before_long_help = MAN_EXAMPLES)]
+    Man(ManArgs),
     /// Watch real programs take turns on a virtual GPU; needs no real one.
     #[command(before_long_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
@@ -106,6 +80,9 @@ pub(crate) struct RunArgs {
     /// Without it: the program's name and its process number. Inside a job, `rota run` stays in that job.
     #[arg(long, value_name = "JOB", env = "ROTA_JOB", value_parser = job_name)]
     pub(crate) name: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) terms: TermsArgs,
 
     /// Run it on a virtual GPU, which only a daemon started with `rotad --vgpu DIR` has.
     ///
@@ -123,11 +100,103 @@ pub(crate) struct RunArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-#[derive(Debug, ArgsOf)]
-pub(crate) struct PsArgs {
+/// How to print something.
+#[derive(Clone, Copy, Debug, ArgsOf)]
+pub(crate) struct OutputArgs {
     /// How to print it.
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Output::Table)]
-    pub(crate) output: Output,
+    output: Output,
+
+    /// The same as -o json.
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+}
+
+impl OutputArgs {
+    /// The form that was asked for.
+    pub(crate) fn form(self) -> Output {
+        if self.json { Output::Json } else { self.output }
+    }
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct PsArgs {
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct DescribeArgs {
+    /// A job's name, a process, a GPU's UUID or the beginning of it, or gpu0.
+    #[arg(value_name = "JOB|PID|GPU")]
+    pub(crate) what: String,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct SetArgs {
+    /// The job's name, or a process of it.
+    #[arg(value_name = "JOB")]
+    pub(crate) job: String,
+
+    #[command(flatten)]
+    pub(crate) terms: TermsArgs,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct JobArgs {
+    /// The job's name, or a process of it.
+    #[arg(value_name = "JOB")]
+    pub(crate) job: String,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigVerb {
+    /// Print the settings that are in force.
+    Show(ShowArgs),
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct ShowArgs {
+    /// Say where each comes from: a flag, the environment, a line of a file, or the default.
+    #[arg(long)]
+    pub(crate) origin: bool,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct CompletionsArgs {
+    /// Which shell.
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct ManArgs {
+    /// The folder to write pages to; without it, the first page is printed.
+    pub(crate) folder: Option<PathBuf>,
 }
 
 #[derive(Debug, ArgsOf)]
@@ -150,6 +219,12 @@ pub(crate) enum Output {
     Json,
 }
 
+/// The whole definition. `set` changes what is typed and nothing else, so the environment is none of its business.
+pub(crate) fn command() -> clap::Command {
+    let without = |argument: clap::Arg| argument.env(clap::builder::Resettable::Reset);
+    Args::command().mut_subcommand("set", |set| set.mut_args(without))
+}
+
 /// A name that fits on a line of `rota ps`.
 fn job_name(name: &str) -> Result<String, String> {
     if name.is_empty() {
@@ -167,11 +242,17 @@ fn job_name(name: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn the_definition_is_sound() {
-        Args::command().debug_assert();
+        command().debug_assert();
+    }
+
+    #[test]
+    fn the_environment_changes_no_job() {
+        let help = |verb: &str| command().find_subcommand_mut(verb).unwrap().render_long_help().to_string();
+        assert!(help("run").contains("[env: ROTA_MEMORY="));
+        assert!(!help("set").contains("ROTA_"));
     }
 
     #[test]

@@ -1,19 +1,61 @@
-//! Asking the daemon who is there: one question, one answer, and a limit on the wait.
+//! Asking the daemon: one question, one answer, and a limit on the wait.
 
+pub(crate) mod start;
+
+use crate::quantity::printable;
 use anyhow::{Context as _, anyhow, bail};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use std::path::Path;
-use wire::{Connection, FromDaemon, Listing, ToDaemon, WireError};
+use std::path::{Path, PathBuf};
+use wire::{Answer, Command, Connection, Description, FromDaemon, Listing, ToDaemon, WireError};
 
 /// How long the daemon may take to answer. It answers between two steps of its work, and none of them is long.
 const ANSWER_SECONDS_MAX: i64 = 10;
 
+/// Where the daemon is.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// Its socket.
+    pub(crate) socket: PathBuf,
+    /// It was named, so it is that one or none.
+    pub(crate) chosen: bool,
+}
+
 /// What the daemon at `socket` sees now.
 pub(crate) fn listing(socket: &Path) -> anyhow::Result<Listing> {
+    match ask(socket, &ToDaemon::List { version: wire::VERSION })? {
+        FromDaemon::Listing(listing) => Ok(listing),
+        other => Err(strange(socket, &other)),
+    }
+}
+
+/// Has the daemon at `socket` do something. What it refuses is an error.
+pub(crate) fn command(socket: &Path, command: Command) -> anyhow::Result<Answer> {
+    match ask(socket, &ToDaemon::Command { version: wire::VERSION, command })? {
+        FromDaemon::Answer(answer) => match *answer {
+            Answer::Refused { reason, hint } => {
+                let hint = hint.map(|hint| format!("\nhint: {}", printable(&hint))).unwrap_or_default();
+                Err(anyhow!("{}{hint}", printable(&reason)))
+            }
+            answer => Ok(answer),
+        },
+        other => Err(strange(socket, &other)),
+    }
+}
+
+/// The same where the answer is a description.
+pub(crate) fn described(socket: &Path, wanted: Command) -> anyhow::Result<Description> {
+    match command(socket, wanted)? {
+        Answer::Described(description) => Ok(description),
+        other => Err(strange(socket, &other)),
+    }
+}
+
+/// Asks, and waits for the answer.
+fn ask(socket: &Path, question: &ToDaemon) -> anyhow::Result<FromDaemon> {
     let connection = Connection::connect(socket).map_err(|error| unreachable(error, socket))?;
     let asked = || format!("the daemon at {} gave no answer", socket.display());
-    connection.send(&ToDaemon::List { version: wire::VERSION }, &[]).with_context(asked)?;
+    connection.send(question, &[]).with_context(asked)?;
 
     let mut wait = [PollFd::new(&connection, PollFlags::IN)];
     let limit = Timespec { tv_sec: ANSWER_SECONDS_MAX, tv_nsec: 0 };
@@ -27,22 +69,36 @@ pub(crate) fn listing(socket: &Path) -> anyhow::Result<Listing> {
         );
     }
     match connection.receive().with_context(asked)? {
-        (FromDaemon::Listing(listing), _) => Ok(listing),
         (FromDaemon::Refused { reason }, _) => {
             bail!("the daemon at {} refused: {reason}", socket.display())
         }
-        (other, _) => bail!(
-            "the daemon at {} answered something else than was asked: {other:?}\n\
-             hint: use `rota` and `rotad` of the same version",
-            socket.display()
-        ),
+        (answer, _) => Ok(answer),
+    }
+}
+
+pub(crate) fn strange(socket: &Path, answer: &dyn std::fmt::Debug) -> anyhow::Error {
+    anyhow!(
+        "the daemon at {} answered something else than was asked: {answer:?}\n\
+         hint: use `rota` and `rotad` of the same version",
+        socket.display()
+    )
+}
+
+/// Nobody listens at the socket.
+#[derive(Debug)]
+pub(crate) struct NobodyThere;
+
+impl std::fmt::Display for NobodyThere {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("no daemon answers")
     }
 }
 
 fn unreachable(error: WireError, socket: &Path) -> anyhow::Error {
     let hint = match &error {
         WireError::Unreachable { cause: Errno::NOENT | Errno::CONNREFUSED, .. } => {
-            "hint: start one with `rotad &` (without a GPU: `rotad --vgpu DIR &`), or name its socket with --socket or ROTA_SOCKET".into()
+            let hint = "hint: start one with `rotad &` (without a GPU: `rotad --vgpu DIR &`), or name its socket with --socket or ROTA_SOCKET";
+            return anyhow!("{error}\n{hint}").context(NobodyThere);
         }
         WireError::Unreachable { cause: Errno::ACCESS | Errno::PERM, .. } => {
             format!("hint: this daemon is another user's; see `ls -l {}`", socket.display())

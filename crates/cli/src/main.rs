@@ -1,4 +1,4 @@
-//! `rota`: runs programs under the daemon, shows who is there, and simulates both.
+//! `rota`: runs programs under the daemon, shows who is there, changes on which terms, and simulates all of it.
 //!
 //! The command line decides nothing about turns: it asks the daemon and prints, or becomes the program that it was
 //! told to run. `args` holds what can be typed, one file per verb what it does, and the rest what verbs share.
@@ -7,48 +7,70 @@
 
 mod args;
 mod columns;
+mod completions;
+mod config;
 mod daemon;
 mod demo;
+mod describe;
+mod doctor;
+mod pause;
 mod ps;
 mod quantity;
 mod run;
+mod set;
 mod sim;
+mod status;
 
 use anyhow::Context as _;
-use args::{Args, Verb};
-use clap::Parser as _;
+use args::{Args, ConfigVerb, Verb};
+use clap::FromArgMatches as _;
+use daemon::Place;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let Args { socket, verb } = Args::parse();
-    let socket = socket.filter(|path| !path.as_os_str().is_empty()).unwrap_or_else(wire::default_socket);
-    match verb {
+    let matches = args::command().get_matches();
+    let Args { socket, verb } = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let of_verb = matches.subcommand().map(|(_, matches)| matches).expect("a verb is required");
+    let named = socket.filter(|path| !path.as_os_str().is_empty());
+    let chosen = named.is_some();
+    let place = Place { socket: named.unwrap_or_else(wire::find_socket), chosen };
+    let socket = &place.socket;
+    let done = match verb {
         Verb::Run(args) => {
-            let failure = run::run(&args, &socket);
+            let failure = run::run(&args, of_verb, &place);
             complain(&failure.error);
-            ExitCode::from(failure.exit_code)
+            return ExitCode::from(failure.exit_code);
         }
-        Verb::Ps(args) => match ps::ps(&args, &socket) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                complain(&error);
-                ExitCode::FAILURE
-            }
-        },
-        Verb::Demo(args) => match demo::demo(&args) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                complain(&error);
-                ExitCode::FAILURE
-            }
-        },
         Verb::Sim(verb) => match sim::sim(&verb) {
-            Ok(()) => ExitCode::SUCCESS,
+            Ok(()) => Ok(()),
             Err(error) => {
                 complain(&error);
-                sim::exit_code(&error)
+                return sim::exit_code(&error);
             }
         },
+        Verb::Doctor(args) => match doctor::doctor(&args, &place) {
+            Ok(true) => Ok(()),
+            // What failed has been printed.
+            Ok(false) => return ExitCode::FAILURE,
+            Err(error) => Err(error),
+        },
+        Verb::Ps(args) => ps::ps(&args, socket),
+        Verb::Describe(args) => describe::describe(&args, socket),
+        Verb::Status(args) => status::status(&args, socket),
+        Verb::Set(args) => set::set(&args, of_verb, socket),
+        Verb::Pause(args) => pause::pause(&args, socket),
+        Verb::Resume(args) => pause::resume(&args, socket),
+        Verb::Config(ConfigVerb::Show(args)) => config::show(&args, socket),
+        Verb::Completions(args) => completions::completions(&args),
+        Verb::Man(args) => completions::man(&args),
+        Verb::Demo(args) => demo::demo(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&error);
+            ExitCode::FAILURE
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use wire::{Gpu, Listing, Tenant};
 /// Prints who is there.
 pub(crate) fn ps(args: &PsArgs, socket: &Path) -> anyhow::Result<()> {
     let listing = daemon::listing(socket)?;
-    let text = match args.output {
+    let text = match args.output.form() {
         Output::Table => table(&listing),
         Output::Json => {
             serde_json::to_string_pretty(&listing).context("cannot write the listing as JSON")? + "\n"

@@ -7,6 +7,25 @@ pub(crate) fn gib(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / (1_u64 << 30) as f64)
 }
 
+/// Bytes in the unit that leaves few digits.
+pub(crate) fn size(bytes: u64) -> String {
+    match bytes {
+        0 => "0 MiB".into(),
+        bytes => wire::quantity::Bytes(bytes).to_string(),
+    }
+}
+
+/// A user's name, where the system's own file has it, and number.
+pub(crate) fn user(uid: u32) -> String {
+    let text = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let number = uid.to_string();
+    let name = text
+        .lines()
+        .find(|line| line.split(':').nth(2) == Some(&number))
+        .and_then(|line| line.split(':').next());
+    name.map_or_else(|| format!("user {uid}"), |name| format!("{} ({uid})", printable(name)))
+}
+
 /// A time in the unit that leaves few digits.
 pub(crate) fn span(time: Duration) -> String {
     let seconds = time.as_secs();
@@ -32,6 +51,14 @@ mod tests {
         assert_eq!(gib(0), "0.0");
         assert_eq!(gib(600 << 20), "0.6");
         assert_eq!(gib(16 << 30), "16.0");
+    }
+
+    #[test]
+    fn sizes_are_told_in_their_own_unit() {
+        assert_eq!(size(0), "0 MiB");
+        assert_eq!(size(3 << 19), "1.5 MiB");
+        assert_eq!(size(12 << 30), "12.0 GiB");
+        assert_eq!(user(0), "root (0)");
     }
 
     #[test]

@@ -3,17 +3,20 @@
 //! rota does not stay behind as a parent: the program takes over this process, so the terminal, signals and the exit
 //! code are its own, and the process number that people see is the tenant's.
 
+mod program;
+
 use crate::args::{JOB_NAME_BYTES_MAX, RunArgs};
-use crate::daemon;
+use crate::daemon::{self, Place, start};
 use crate::quantity::{gib, printable};
 use anyhow::{Context as _, anyhow, bail};
+use clap::ArgMatches;
 use std::ffi::OsStr;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 use vgpu_messages::enter::{self, Library};
-use wire::{Gpu, Listing};
+use wire::{Answer, Gpu, JobRequest, Opened};
 
 /// rota's own failure; as in `env` and `docker run`, above what programs commonly use.
 const EXIT_ROTA: u8 = 125;
@@ -29,8 +32,8 @@ pub(crate) struct Failure {
 }
 
 /// Becomes the program. Returns only if that fails.
-pub(crate) fn run(args: &RunArgs, socket: &Path) -> Failure {
-    let mut command = match prepare(args, socket) {
+pub(crate) fn run(args: &RunArgs, matches: &ArgMatches, place: &Place) -> Failure {
+    let mut command = match prepare(args, matches, place) {
         Ok(command) => command,
         Err(error) => return Failure { error, exit_code: EXIT_ROTA },
     };
@@ -43,21 +46,29 @@ pub(crate) fn run(args: &RunArgs, socket: &Path) -> Failure {
     Failure { error: anyhow!("cannot execute {program}: {cause}"), exit_code }
 }
 
-fn prepare(args: &RunArgs, socket: &Path) -> anyhow::Result<Command> {
+fn prepare(args: &RunArgs, matches: &ArgMatches, place: &Place) -> anyhow::Result<Command> {
     let (program, arguments) = args.command.split_first().context("no program was named")?;
-    let socket = std::path::absolute(socket)
-        .with_context(|| format!("cannot tell the full path of {}", socket.display()))?;
+    let socket = std::path::absolute(&place.socket)
+        .with_context(|| format!("cannot tell the full path of {}", place.socket.display()))?;
+    let place = Place { socket: socket.clone(), chosen: place.chosen };
     let shim = wire::find_shim()?;
-    let listing = daemon::listing(&socket)?;
-    let gpu =
-        listing.gpus.first().with_context(|| format!("the daemon at {} shares no GPU", socket.display()))?;
-    let machine = machine(args.vgpu, gpu, &socket)?;
     let job = args.name.clone().unwrap_or_else(|| default_job(program, std::process::id()));
+    let (asked, usual) = args.terms.changes(matches);
+    let request = wire::Command::Open(JobRequest { name: job.clone(), asked, usual });
+    let opened = match start::command_or_start(&place, &request, args.vgpu, args.quiet)? {
+        Answer::Opened(opened) => opened,
+        other => return Err(daemon::strange(&socket, &other)),
+    };
+    let gpu = &opened.gpu;
+    let machine = machine(args.vgpu, gpu, &socket)?;
     let chosen_gpu = std::env::var_os("CUDA_VISIBLE_DEVICES");
 
     if !args.quiet {
-        let line = notice(&job, gpu, &listing, chosen_gpu.as_deref());
+        let line = notice(&job, &opened, chosen_gpu.as_deref());
         let _ = writeln!(std::io::stderr(), "rota: {line}");
+        if let Some(obstacle) = program::obstacle(program) {
+            let _ = writeln!(std::io::stderr(), "rota: {obstacle}");
+        }
     }
     let mut command = Command::new(program);
     let mut preloaded = std::env::var_os("LD_PRELOAD");
@@ -70,7 +81,8 @@ fn prepare(args: &RunArgs, socket: &Path) -> anyhow::Result<Command> {
         .args(arguments)
         .env("LD_PRELOAD", wire::preload(&shim, preloaded))
         .env("ROTA_SOCKET", socket)
-        .env("ROTA_JOB", job);
+        .env("ROTA_JOB", job)
+        .env("ROTA_REQUIRED", "1");
     if chosen_gpu.is_none() {
         command.env("CUDA_VISIBLE_DEVICES", &gpu.uuid);
     }
@@ -111,8 +123,9 @@ fn default_job(program: &OsStr, pid: u32) -> String {
     job + &pid
 }
 
-fn notice(job: &str, gpu: &Gpu, listing: &Listing, chosen_gpu: Option<&OsStr>) -> String {
-    let others = match listing.tenants.len() {
+fn notice(job: &str, opened: &Opened, chosen_gpu: Option<&OsStr>) -> String {
+    let gpu = &opened.gpu;
+    let others = match opened.others {
         0 => "no other program there".into(),
         1 => "1 other program there".into(),
         more => format!("{more} other programs there"),

@@ -1,17 +1,25 @@
 //! What the daemon is told: a TOML file, and flags that override it.
 //!
-//! [`sharing`] turns what concerns the core into its settings.
+//! - `file`: reads the file, and says what is wrong with it, and where. `origins`: where each value comes from.
+//! - `sharing`: turns what concerns the core into its settings. [`rules`]: what users may ask for.
 
+mod accounts;
+mod file;
 mod gpus;
+mod origins;
+pub mod rules;
 mod sharing;
 #[cfg(test)]
 mod tests;
 
-use crate::quantity::{Bytes, Share, Span};
 use clap::{Args, ValueEnum};
+use file::File;
+use rules::{Rule, RuleError, Rules};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+use wire::Setting;
+use wire::quantity::{Bytes, Share, Span};
 
 pub use gpus::{Gpus, GpusError};
 pub use sharing::TENANTS_MAX;
@@ -27,17 +35,23 @@ pub enum ConfigError {
         /// Why.
         cause: std::io::Error,
     },
-    /// The file is not what is expected; the cause names line and key.
-    #[error("the configuration {path} is wrong: {cause}")]
+    /// The file is not what is expected.
+    #[error("{place}: {key}{reason}{hint}")]
     Wrong {
-        /// Which file.
-        path: PathBuf,
-        /// Line, key and reason.
-        cause: Box<toml::de::Error>,
+        /// Which file and line.
+        place: String,
+        /// The key and a colon, where one is known.
+        key: String,
+        /// What is wrong.
+        reason: String,
+        /// What to do, on a line of its own, where that is known.
+        hint: String,
     },
     /// A value that cannot be meant.
-    #[error("{key} is {value}, but must be {allowed}")]
+    #[error("{place}{key} is {value}, but must be {allowed}")]
     OutOfRange {
+        /// Where it was given, and a colon.
+        place: String,
         /// Which setting.
         key: &'static str,
         /// As it was given.
@@ -54,6 +68,14 @@ pub enum ConfigError {
         place: String,
         /// What else it sets.
         key: &'static str,
+    },
+    /// A rule about users that cannot be used.
+    #[error("{path}: {cause}")]
+    Rule {
+        /// Which file.
+        path: String,
+        /// Why not.
+        cause: RuleError,
     },
 }
 
@@ -119,6 +141,26 @@ pub struct Settings {
     /// What best-effort programs get of the time beside latency-critical ones [default: 10%].
     #[arg(long, value_name = "SHARE")]
     pub be_guarantee: Option<Share>,
+    /// End when nobody was there for so long [default: never].
+    #[arg(long, value_name = "TIME")]
+    pub idle_exit: Option<Span>,
+    /// Let all users of this machine come, not only the one who runs it [default: false].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub everybody: Option<bool>,
+    /// What users may ask for; only in the file.
+    #[arg(skip)]
+    pub user: Vec<Rule>,
+    /// What the members of groups may ask for; only in the file.
+    #[arg(skip)]
+    pub group: Vec<Rule>,
+    /// What [`Settings::idle_exit`] is where nobody says anything.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub idle_exit_usual: Option<Span>,
+    /// Keys whose values come from the environment, each with its variable.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub from_environment: Vec<(&'static str, &'static str)>,
 }
 
 /// How the next one is chosen.
@@ -156,8 +198,18 @@ pub struct Config {
     pub events: Option<PathBuf>,
     /// See [`Settings::turn_jitter`].
     pub turn_jitter: f64,
+    /// See [`Settings::idle_exit`].
+    pub idle_exit: Option<Span>,
+    /// See [`Settings::everybody`].
+    pub everybody: bool,
     /// All that concerns the core.
     pub sharing: sched::Settings,
+    /// What users may ask for.
+    pub rules: Rules,
+    /// The file that was read.
+    pub file: Option<PathBuf>,
+    /// Every setting, with where it comes from.
+    pub settings: Vec<Setting>,
 }
 
 impl Config {
@@ -168,23 +220,35 @@ impl Config {
             None => usual_files().into_iter().find(|path| path.exists()),
         };
         let file = match &path {
-            Some(path) => read(path)?,
-            None => Settings::default(),
+            Some(path) => File::read(path)?,
+            None => File::default(),
         };
+        let origins = origins::Origins::of(&flags, &file);
         flags.check_turn("the command line")?;
-        file.check_turn(&path.map(|path| path.display().to_string()).unwrap_or_default())?;
-        let settings = flags.over(file);
+        file.settings.check_turn(&file.name())?;
+        let name = file.name();
+        let mut settings = flags.over(file.settings);
+        let rules = Rules::new(std::mem::take(&mut settings.user), std::mem::take(&mut settings.group))
+            .map_err(|cause| ConfigError::Rule { path: name, cause })?;
+        let sharing = settings.sharing().map_err(|error| origins.locate(error))?;
+        let turn_jitter = settings.jitter().map_err(|error| origins.locate(error))?;
+        let socket = settings.socket.clone().unwrap_or_else(wire::default_socket);
         Ok(Self {
-            sharing: settings.sharing()?,
-            turn_jitter: settings.jitter()?,
-            socket: settings.socket.unwrap_or_else(wire::default_socket),
-            gpus: settings.gpus.unwrap_or_default(),
+            settings: origins.all(&settings, &socket),
+            rules,
+            sharing,
+            turn_jitter,
+            socket,
+            gpus: settings.gpus.clone().unwrap_or_default(),
             vgpu: settings.vgpu,
             capacity: settings.capacity,
             arena: settings.arena,
             reserve: settings.reserve,
             residue: settings.residue,
             events: settings.events,
+            idle_exit: settings.idle_exit.or(settings.idle_exit_usual),
+            everybody: settings.everybody.unwrap_or(false),
+            file: path,
         })
     }
 }
@@ -223,14 +287,14 @@ impl Settings {
             overcommit_max: self.overcommit_max.or(other.overcommit_max),
             tenants_max: self.tenants_max.or(other.tenants_max),
             be_guarantee: self.be_guarantee.or(other.be_guarantee),
+            idle_exit: self.idle_exit.or(other.idle_exit),
+            everybody: self.everybody.or(other.everybody),
+            user: other.user,
+            group: other.group,
+            idle_exit_usual: self.idle_exit_usual,
+            from_environment: self.from_environment,
         }
     }
-}
-
-fn read(path: &Path) -> Result<Settings, ConfigError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|cause| ConfigError::Unreadable { path: path.into(), cause })?;
-    toml::from_str(&text).map_err(|cause| ConfigError::Wrong { path: path.into(), cause: Box::new(cause) })
 }
 
 fn usual_files() -> Vec<PathBuf> {

@@ -3,6 +3,7 @@
 //! Death is seen by a pidfd, not by the socket, because forked children hold that open. What a message must look like
 //! is checked here; whatever is out of order ends this connection with a reason and touches nothing else.
 
+use crate::daemon::commands::{Asked, Peer};
 use crate::daemon::{Input, Newcomer};
 use crate::grip::{Grip, GripError};
 use crate::names::{handles as in_core, owner};
@@ -17,7 +18,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use wire::{
-    BLOCK_BYTES, Connection, FromDaemon, HANDLE_BYTES_MAX, HANDLES_MAX, ToDaemon, VERSION, WireError,
+    BLOCK_BYTES, Command, Connection, FromDaemon, HANDLE_BYTES_MAX, HANDLES_MAX, ToDaemon, VERSION, WireError,
 };
 
 /// The most bytes of a name that a program may give.
@@ -87,16 +88,22 @@ pub fn hold(connection: Connection, ears: &Ears) {
     let first = match connection.receive::<ToDaemon>() {
         Ok((first, files)) if files.is_empty() => first,
         Ok(_) => return refuse(&connection, "the first message brought files"),
+        // Someone who only looked whether anybody is here.
+        Err(WireError::Closed) => return,
         Err(cause) => return refuse(&connection, &cause.to_string()),
     };
     let _ = wait(None);
     match first {
-        ToDaemon::List { version } | ToDaemon::Hello { version, .. } if version != VERSION => refuse(
-            &connection,
-            &format!(
-                "this daemon speaks version {VERSION}, the other side version {version}: install both anew"
-            ),
-        ),
+        ToDaemon::List { version } | ToDaemon::Hello { version, .. } | ToDaemon::Command { version, .. }
+            if version != VERSION =>
+        {
+            refuse(
+                &connection,
+                &format!(
+                    "this daemon speaks version {VERSION}, the other side version {version}: install both anew"
+                ),
+            );
+        }
         ToDaemon::List { .. } => {
             let (answer, listing) = mpsc::channel();
             if ears.inputs.send(Input::List(answer)).is_ok()
@@ -115,7 +122,44 @@ pub fn hold(connection: Connection, ears: &Ears) {
                 refuse(&connection, &ended.to_string());
             }
         }
-        _ => refuse(&connection, "the first message was neither Hello nor List"),
+        ToDaemon::Command { command, .. } => {
+            if let Err(ended) = serve_command(&connection, ears, command) {
+                tracing::debug!("a command came to nothing: {ended}");
+            }
+        }
+        _ => refuse(&connection, "the first message was neither Hello nor List nor Command"),
+    }
+}
+
+/// Has a command answered. If that makes the process one that a job lives with, stays with it to its end.
+fn serve_command(connection: &Connection, ears: &Ears, command: Command) -> Result<(), Ended> {
+    let peer = connection.peer()?;
+    let (pid, uid) = (peer.pid.as_raw_nonzero().get().unsigned_abs(), peer.uid.as_raw());
+    // Before anything begins, so that its end cannot be missed.
+    let watch = watch(peer.pid).map_err(|cause| Ended::Unwatchable(pid, cause))?;
+    if let Command::Open(request) = &command
+        && let Some(wrong) = wrong_name(&request.name)
+    {
+        refuse(connection, wrong);
+        return Ok(());
+    }
+    let (answer, done) = mpsc::channel();
+    tell(ears, Input::Command(Asked { peer: Peer { pid, uid }, command, answer }))?;
+    let (answer, job) = done.recv().map_err(|_| Ended::Stopping)?;
+    let sent = connection.send(&FromDaemon::Answer(Box::new(answer)), &[]);
+    if let Some(job) = job {
+        dies(&watch, None);
+        tell(ears, Input::RootGone(job, pid))?;
+    }
+    Ok(sent?)
+}
+
+/// Why a job cannot be called so.
+fn wrong_name(name: &str) -> Option<&'static str> {
+    match () {
+        () if name.is_empty() => Some("a job's name is empty"),
+        () if name.len() > NAME_BYTES_MAX => Some("a name is too long"),
+        () => None,
     }
 }
 
@@ -285,7 +329,7 @@ fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> R
         ToDaemon::Failed { handles, code, call } => {
             answer(replies, Reply::Failed { owner, handles: numbers(&handles), code, call })
         }
-        ToDaemon::Hello { .. } | ToDaemon::List { .. } => {
+        ToDaemon::Hello { .. } | ToDaemon::List { .. } | ToDaemon::Command { .. } => {
             Err(Ended::OutOfOrder("a greeting in the middle of a conversation"))
         }
     }

@@ -4,35 +4,41 @@
 //! have threads of their own, and so has the executor.
 //!
 //! - `arrivals`: how tenants come, `departures`: how they go, `demands`: what they want meanwhile. `jobs`: which tenants
-//!   belong together.
-//! - `actions`: what is done with what the core wants. `lengths`: turns that vary. `listing`: `rota ps`.
+//!   belong together, and on which terms; `limits`: who may have which.
+//! - `actions`: what is done with what the core wants. `lengths`: turns that vary.
+//! - `commands`: what people ask for. `listing` and `views`: how things are, for them.
 
 mod actions;
 mod arrivals;
+pub mod commands;
 mod demands;
 mod departures;
 mod jobs;
 mod lengths;
+mod limits;
 mod listing;
+mod views;
 
+use crate::config::rules;
 use crate::conversation::Ears;
 use crate::conversation::Taken;
 use crate::events::{Events, nanos};
 use crate::executor::{self, Done, Executor, Link, Work};
 use crate::resource_manager::ResourceManager;
 use arrivals::Arriving;
+use commands::Asked;
 use demands::Demands;
 use departures::Dying;
 use jobs::Jobs;
 use lengths::Lengths;
 use mover::{Device, Mover};
-use sched::{Bytes, Core, Event, GpuId, GpuSpec, HandleId, Owned, RequestId, TenantId, Time};
+use sched::{Bytes, Core, Event, GpuId, GpuSpec, HandleId, JobId, Owned, RequestId, TenantId, Time, UserId};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
-use wire::{Connection, FromDaemon, Listener, Listing};
+use wire::{Connection, FromDaemon, Listener, Listing, SelfTest, Setting};
 
 /// Someone who said hello.
 #[derive(Debug)]
@@ -78,6 +84,10 @@ pub enum Input {
     Closed(TenantId),
     /// Who is there?
     List(Sender<Listing>),
+    /// Something else that people want.
+    Command(Asked),
+    /// A process that began a job is gone.
+    RootGone(JobId, u32),
     /// The executor has finished something.
     Done(Done),
     /// End when the last tenant has left; said twice, at once.
@@ -119,6 +129,21 @@ pub struct SharedGpu {
     pub residue_bytes: u64,
 }
 
+/// What the daemon tells people of itself, and what it lets them do.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// Its configuration file.
+    pub config: Option<String>,
+    /// Every setting, with where it comes from.
+    pub settings: Vec<Setting>,
+    /// What the self-test at the start found.
+    pub self_test: Option<SelfTest>,
+    /// After how long with nobody there it ends.
+    pub idle_exit: Option<Duration>,
+    /// What users may ask for.
+    pub rules: rules::Rules,
+}
+
 /// What the daemon is and how it shares.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -128,6 +153,8 @@ pub struct Setup {
     pub vgpu: Option<String>,
     /// Sizes and settings.
     pub rules: Rules,
+    /// For people.
+    pub about: About,
     /// How to freeze.
     pub manager: ResourceManager,
 }
@@ -162,6 +189,10 @@ pub struct Daemon {
     next_tenant: u64,
     epoch: u64,
     stopping: bool,
+    /// Since when nobody is there.
+    deserted: Option<Instant>,
+    /// Where the core places whoever asks just now, and why.
+    placed: Option<(GpuId, String)>,
     lost: Option<Lost>,
 }
 
@@ -192,7 +223,7 @@ pub fn serve<D: Device<Memory: Send> + Send + 'static>(
     executor::spawn("acceptor", move || arrivals::accept(&listener, &ears));
     ready(inputs);
     let daemon = Daemon::new(setup, events, executors.clone());
-    let ended = daemon.run(&heard);
+    let ended = daemon.run(heard);
     if ended.is_err() {
         // Left without anybody who gives them work, the memory threads would give back what is gone, and fail.
         std::mem::forget(executors);
@@ -225,8 +256,13 @@ impl Daemon {
             next_tenant: 1,
             epoch: nanos(since_epoch.unwrap_or_default()),
             stopping: false,
+            deserted: Some(Instant::now()),
+            placed: None,
             lost: None,
         };
+        for (uid, weight) in daemon.setup.about.rules.weights.clone() {
+            daemon.step(Event::User { user: UserId(uid), weight });
+        }
         for (number, gpu) in (0..).zip(daemon.setup.gpus.clone()) {
             let spec = GpuSpec {
                 capacity: Bytes(gpu.capacity_bytes),
@@ -240,15 +276,21 @@ impl Daemon {
         daemon
     }
 
-    fn run(mut self, heard: &Receiver<Input>) -> Result<(), Lost> {
+    /// Takes what is heard with it: at its end nobody waits for an answer any more.
+    fn run(mut self, heard: Receiver<Input>) -> Result<(), Lost> {
         loop {
-            let input = match self.core.wake_at() {
-                Some(at) => heard.recv_timeout(Duration::from_nanos(at.since(self.now()).0)),
+            let wake = self.core.wake_at().map(|at| Duration::from_nanos(at.since(self.now()).0));
+            let input = match [wake, self.ends_within()].into_iter().flatten().min() {
+                Some(within) => heard.recv_timeout(within),
                 None => heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match input {
                 Ok(Input::Stop) if self.stopping => return Ok(()),
                 Ok(input) => self.take_in(input),
+                Err(RecvTimeoutError::Timeout) if self.ends_within() == Some(Duration::ZERO) => {
+                    tracing::info!("nobody was here for a while: the daemon ends");
+                    return Ok(());
+                }
                 Err(RecvTimeoutError::Timeout) => self.step(Event::Tick),
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
@@ -258,7 +300,14 @@ impl Daemon {
             if self.stopping && self.known.is_empty() && self.arriving.is_empty() {
                 return Ok(());
             }
+            let nobody = self.known.is_empty() && self.arriving.is_empty() && self.jobs.is_empty();
+            self.deserted = nobody.then(|| self.deserted.unwrap_or_else(Instant::now));
         }
+    }
+
+    /// How long it stays, if nobody comes.
+    fn ends_within(&self) -> Option<Duration> {
+        Some(self.setup.about.idle_exit?.saturating_sub(self.deserted?.elapsed()))
     }
 
     fn lose(&mut self, reason: String) {
@@ -291,6 +340,8 @@ impl Daemon {
             Input::List(answer) => {
                 let _ = answer.send(self.listing());
             }
+            Input::Command(asked) => self.command(asked),
+            Input::RootGone(job, pid) => self.root_gone(job, pid),
             Input::Done(done) => self.done(done),
             Input::Lost(reason) => self.lose(reason),
             Input::Stop => {
@@ -345,6 +396,15 @@ impl Daemon {
             // One that cannot be reached is about to be noticed by its own thread.
             let _ = known.link.outgoing.send(message);
         }
+    }
+
+    /// The GPUs by number.
+    fn gpus(&self) -> impl Iterator<Item = (GpuId, &SharedGpu)> {
+        (0..).map(GpuId).zip(&self.setup.gpus)
+    }
+
+    fn gpu(&self, gpu: GpuId) -> &SharedGpu {
+        &self.setup.gpus[usize::from(gpu.0)]
     }
 
     fn executor(&self, gpu: GpuId) -> &Executor {

@@ -19,7 +19,6 @@ pub mod executor;
 pub mod grip;
 pub mod names;
 pub mod outgoing;
-pub mod quantity;
 pub mod reasons;
 pub mod resource_manager;
 pub mod self_test;

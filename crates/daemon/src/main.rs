@@ -1,27 +1,34 @@
 //! The daemon's command line and its start.
 
+mod background;
+mod socket_folder;
+
 use anyhow::{Context as _, anyhow};
-use clap::{Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use cuda::{Driver, Library};
 use mover::cuda_device::Which;
 use mover::{Arena, CudaDevice, Device as _, Mover};
 use rota_daemon::arbiter::Arbiter;
 use rota_daemon::config::{Config, Gpus, Settings};
-use rota_daemon::daemon::{Input, Rules, Setup, SharedGpu, serve};
-use rota_daemon::events::Events;
-use rota_daemon::quantity::Bytes;
+use rota_daemon::daemon::{About, Input, Rules, Setup, SharedGpu, serve};
+use rota_daemon::events::{Events, nanos};
 use rota_daemon::resource_manager::ResourceManager;
 use rota_daemon::self_test;
 use rota_daemon::virtual_machine::{Life, VirtualMachine};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use socket_folder::make_folder_of;
 use std::io::IsTerminal as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 use tracing_subscriber::EnvFilter;
+use wire::quantity::{Bytes, Span};
+use wire::{SelfTest, Setting};
 
 /// Shares NVIDIA GPUs among the programs started by `rota run`: they take turns, frozen in the middle of a kernel,
 /// their memory moved to the host when they do not fit together.
@@ -33,6 +40,15 @@ struct Arguments {
     /// Read settings from this file [default: ~/.config/rota/rotad.toml, else /etc/rota/rotad.toml]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Start it apart from the terminal, with a log file, and return when it is ready
+    #[arg(long)]
+    background: bool,
+    /// It was started so
+    #[arg(long, hide = true)]
+    detached: bool,
+    /// It was started because a program needed it: it ends when none has for a while, unless the configuration says otherwise
+    #[arg(long, hide = true)]
+    on_demand: bool,
     #[command(subcommand)]
     command: Option<Verb>,
 }
@@ -48,13 +64,24 @@ enum Verb {
         #[arg(long, value_name = "DIR", env = "ROTA_VGPU")]
         vgpu: Option<PathBuf>,
     },
+    /// Read the configuration, and print what would be in force
+    CheckConfig {
+        /// The file, instead of the usual ones
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
     /// What the self-test runs as its tenant
     #[command(name = self_test::TENANT, hide = true)]
     SelfTestTenant,
 }
 
+/// How long a daemon stays that was started because a program needed it.
+const ON_DEMAND_IDLE_EXIT: Span = Span(Duration::from_secs(60));
+
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let matches = Arguments::command().get_matches();
+    let mut arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    arguments.settings.from_environment = from_environment(&matches);
     let filter = EnvFilter::try_from_env("ROTAD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     // Colours are for people at a terminal who want them.
     let colours =
@@ -65,9 +92,17 @@ fn main() -> ExitCode {
         .with_target(false)
         .with_ansi(colours)
         .init();
+    if arguments.on_demand {
+        arguments.settings.idle_exit_usual = Some(ON_DEMAND_IDLE_EXIT);
+    }
+    if arguments.detached {
+        background::detach();
+    }
     let done = match arguments.command {
+        None if arguments.background => start(arguments.settings, arguments.config.as_deref()),
         None => run(arguments.settings, arguments.config.as_deref()),
         Some(Verb::SelfTest { gpus, vgpu }) => test(&gpus, vgpu.as_deref()),
+        Some(Verb::CheckConfig { config }) => check(config.as_deref()),
         Some(Verb::SelfTestTenant) => self_test::tenant(),
     };
     match done {
@@ -79,6 +114,28 @@ fn main() -> ExitCode {
     }
 }
 
+/// The settings that were not typed.
+fn from_environment(matches: &ArgMatches) -> Vec<(&'static str, &'static str)> {
+    let mut known = vec![("socket", "ROTA_SOCKET"), ("vgpu", "ROTA_VGPU")];
+    known.retain(|(key, _)| matches.value_source(key) == Some(ValueSource::EnvVariable));
+    known
+}
+
+fn check(file: Option<&Path>) -> anyhow::Result<()> {
+    let config = Config::load(Settings::default(), file)?;
+    for setting in &config.settings {
+        println!("{} = {}    # {}", setting.key, setting.value, setting.origin);
+    }
+    Ok(())
+}
+
+fn start(flags: Settings, file: Option<&Path>) -> anyhow::Result<()> {
+    // What is wrong with the configuration is better said here than in a log.
+    let config = Config::load(flags, file)?;
+    make_folder_of(&config.socket, config.everybody)?;
+    background::start(&config.socket)
+}
+
 fn run(flags: Settings, file: Option<&Path>) -> anyhow::Result<()> {
     let config = Config::load(flags, file)?;
     // Before anything else: this may begin anew.
@@ -88,15 +145,17 @@ fn run(flags: Settings, file: Option<&Path>) -> anyhow::Result<()> {
     })?;
     let stop = Signals::new([SIGINT, SIGTERM]).context("cannot wait for signals")?;
     raise_file_limit();
-    make_folder_of(&config.socket)?;
+    make_folder_of(&config.socket, config.everybody)?;
     let mut devices = open_gpus(&config.gpus, machine.as_ref())?;
     let uuids = devices.iter().map(|device| Arbiter::of(device.uuid()));
-    let _arbiters = uuids.collect::<Result<Vec<_>, _>>()?;
+    let arbiters = uuids.collect::<Result<Vec<_>, _>>()?;
     let usual = Usual::of(machine.as_ref());
     let mut gpus = Vec::new();
     let mut total_bytes = 0;
+    let mut slowest = None;
     for device in &mut devices {
-        report_self_test(device, &config.socket)?;
+        let tested = report_self_test(device, &config.socket)?;
+        slowest = Some(slowest.map_or(tested, |before: SelfTest| before.slower(tested)));
         let total = device.capacity()?.total_bytes;
         let capacity_bytes = config.capacity.map_or(total, |bytes| bytes.0);
         anyhow::ensure!(
@@ -129,14 +188,31 @@ fn run(flags: Settings, file: Option<&Path>) -> anyhow::Result<()> {
         turn_jitter: config.turn_jitter,
         seed: u64::from(std::process::id()),
     };
+    let sizes = [
+        ("capacity", gpus.iter().map(|gpu| gpu.capacity_bytes).max().unwrap_or(0)),
+        ("arena", rules.arena_bytes),
+        ("reserve", gpus[0].reserve_bytes),
+        ("residue", gpus[0].residue_bytes),
+    ];
     let setup = Setup {
         gpus,
         vgpu: machine.as_ref().map(|machine| machine.folder().into()),
         rules,
+        about: About {
+            config: config.file.map(|file| file.display().to_string()),
+            settings: in_force(config.settings, &sizes),
+            self_test: slowest,
+            idle_exit: config.idle_exit.map(|span| span.0),
+            rules: config.rules,
+        },
         manager: ResourceManager::SYSTEM,
     };
     let listener = wire::Listener::bind(&config.socket)
         .context("is another rotad running there? `rota ps` shows what it shares")?;
+    if config.everybody {
+        std::fs::set_permissions(&config.socket, std::fs::Permissions::from_mode(0o666))
+            .with_context(|| format!("cannot let users reach {}", config.socket.display()))?;
+    }
     let described = setup.gpus.iter().map(|gpu| {
         let capacity = Bytes(gpu.capacity_bytes);
         format!("{} ({}) as {capacity}", gpu.name, gpu.uuid)
@@ -158,6 +234,8 @@ fn run(flags: Settings, file: Option<&Path>) -> anyhow::Result<()> {
         }
         pass_on(stop, inputs);
     });
+    // In this order, so that whoever finds nobody at the socket can take over.
+    drop(arbiters);
     let _ = std::fs::remove_file(&config.socket);
     Ok(served?)
 }
@@ -176,6 +254,16 @@ impl Usual {
             None => Self { reserve_bytes: 600 << 20, residue_bytes: 544 << 20 },
         }
     }
+}
+
+/// The settings, with what defaults have come to on this machine.
+fn in_force(mut settings: Vec<Setting>, sizes: &[(&str, u64)]) -> Vec<Setting> {
+    for setting in &mut settings {
+        if let Some((_, bytes)) = sizes.iter().find(|(key, _)| setting.key == *key) {
+            setting.value = Bytes(*bytes).to_string();
+        }
+    }
+    settings
 }
 
 /// How turns are given, for people.
@@ -241,7 +329,7 @@ fn test(gpus: &Gpus, folder: Option<&Path>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn report_self_test(device: &CudaDevice, socket: &Path) -> anyhow::Result<()> {
+fn report_self_test(device: &CudaDevice, socket: &Path) -> anyhow::Result<SelfTest> {
     let shim = wire::find_shim()?;
     let socket = socket.with_extension(format!("self-test-{}", std::process::id()));
     let report = self_test::run(&shim, device.uuid(), &socket);
@@ -254,7 +342,11 @@ fn report_self_test(device: &CudaDevice, socket: &Path) -> anyhow::Result<()> {
         report.freeze_max.as_secs_f64() * 1e3,
         report.thaw_max.as_secs_f64() * 1e3
     );
-    Ok(())
+    Ok(SelfTest {
+        rounds: report.rounds,
+        freeze_max_ns: nanos(report.freeze_max),
+        thaw_max_ns: nanos(report.thaw_max),
+    })
 }
 
 /// Every tenant is some files here, and its handles are files on their way. The soft limit is a default, not a wish.
@@ -265,25 +357,4 @@ fn raise_file_limit() {
     if let Err(cause) = setrlimit(Resource::Nofile, limit) {
         tracing::warn!("cannot raise the limit of open files: {cause}");
     }
-}
-
-/// The socket's folder: made if it is missing, and only used if nobody else could put another socket there.
-fn make_folder_of(socket: &Path) -> anyhow::Result<()> {
-    let Some(folder) = socket.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
-    if !folder.is_dir() {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)
-            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
-    }
-    let found = std::fs::metadata(folder).with_context(|| format!("cannot look at {}", folder.display()))?;
-    let sticky_or_own = found.mode() & 0o1000 != 0 || found.mode() & 0o022 == 0;
-    let owner = rustix::process::geteuid().as_raw();
-    anyhow::ensure!(
-        sticky_or_own && [owner, 0].contains(&found.uid()),
-        "the folder {} is writable by others or belongs to someone else; name another with --socket",
-        folder.display()
-    );
-    Ok(())
 }

@@ -47,7 +47,7 @@ fn a_wrong_configuration_is_named_with_its_line() {
     let output = rotad(&["--config", file.path().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
     let said = complaint(&output);
-    assert!(said.contains("line 2") && said.contains("capacty"), "{said}");
+    assert!(said.contains(":2: capacty: there is no such key\nhint: did you mean capacity?"), "{said}");
 }
 
 #[test]
@@ -73,4 +73,69 @@ fn settings_of_the_core_are_checked_as_all_others_are() {
     assert_eq!(output.status.code(), Some(1));
     let said = complaint(&output);
     assert!(said.contains("turn_min is 2s") && said.contains("turn_max"), "{said}");
+}
+
+#[test]
+fn the_configuration_can_be_checked_without_starting() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "capacity = '16GiB'\n[[user]]\nuid = 7\nmemory_max = '50%'\n").unwrap();
+    let output = rotad(&["check-config", "--config", file.path().to_str().unwrap()]);
+    assert!(output.status.success());
+    let said = String::from_utf8(output.stdout).unwrap();
+    let expected = format!("capacity = 16.0 GiB    # {}:1", file.path().display());
+    assert!(said.lines().any(|line| line == expected), "{said}");
+    assert!(said.lines().any(|line| line == "policy = fair    # default"), "{said}");
+
+    std::fs::write(file.path(), "[[user]]\nname = 'no-such-user-here'\n").unwrap();
+    let output = rotad(&["check-config", "--config", file.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = complaint(&output);
+    assert!(
+        said.ends_with(
+            "[[user]] no-such-user-here: there is no such user\nhint: see `getent passwd no-such-user-here`\n"
+        ),
+        "{said}"
+    );
+}
+
+#[test]
+fn in_the_background_the_reason_of_a_failure_comes_from_its_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_rotad"))
+        .args(["--background", "--socket"])
+        .arg(folder.path().join("rotad.sock"))
+        .env("ROTA_DRIVER", "/nowhere/libcuda.so.1")
+        .env("XDG_CONFIG_HOME", "/nowhere")
+        .env("XDG_STATE_HOME", folder.path())
+        .env_remove("ROTA_SOCKET")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = complaint(&output);
+    let log = folder.path().join("rota/rotad.log");
+    assert!(
+        said.starts_with("rotad: the daemon ended at its start (exit status: 1); the end of its log, "),
+        "{said}"
+    );
+    assert!(said.contains(log.to_str().unwrap()) && said.contains("/nowhere/libcuda.so.1"), "{said}");
+    assert!(std::fs::read_to_string(log).unwrap().contains("NVIDIA"));
+}
+
+#[test]
+fn the_systemd_unit_is_sound() {
+    let unit = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/rotad.service");
+    let text = std::fs::read_to_string(unit).unwrap();
+    // The tool looks whether the program is there.
+    assert!(text.contains("\nExecStart=/usr/bin/rotad --everybody\n"));
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path().join("rotad.service");
+    std::fs::write(&here, text.replace("/usr/bin/rotad", env!("CARGO_BIN_EXE_rotad"))).unwrap();
+    let Ok(output) = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&here).output() else {
+        eprintln!("systemd-analyze is not here: the unit is not verified");
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    // Units of the machine itself are none of ours.
+    let ours: Vec<&str> = said.lines().filter(|line| line.contains("rotad.service")).collect();
+    assert!(ours.is_empty(), "{ours:#?}");
 }

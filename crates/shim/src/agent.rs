@@ -205,7 +205,8 @@ fn obey(session: &Session, message: FromDaemon) -> Result<(), Ended> {
         FromDaemon::Welcome { .. }
         | FromDaemon::Waiting { .. }
         | FromDaemon::Refused { .. }
-        | FromDaemon::Listing(_) => {}
+        | FromDaemon::Listing(_)
+        | FromDaemon::Answer(_) => {}
     }
     Ok(())
 }

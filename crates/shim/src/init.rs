@@ -1,7 +1,8 @@
 //! `cuInit`: how a process becomes a tenant.
 //!
 //! The real driver comes first; only where that succeeds, the daemon is asked to take this process in. If there is a
-//! daemon to be asked and it does not, one line says so and the program runs natively.
+//! daemon to be asked and it does not, one line says so and the program runs natively; or, where `rota run` started it and
+//! nobody expects it beside rota, gets an error.
 
 use std::ffi::c_uint;
 use std::path::Path;
@@ -30,15 +31,20 @@ static STAGE: AtomicU8 = AtomicU8::new(NOT_ASKED);
 const NOT_ASKED: u8 = 0;
 const ASKING: u8 = 1;
 const ASKED: u8 = 2;
+const TURNED_AWAY: u8 = 3;
 
 /// Initialises the driver, and makes this process a tenant.
 #[unsafe(no_mangle)]
 extern "C" fn cuInit(flags: c_uint) -> CUresult {
     let result = guarded("cuInit", || CUresult::UNKNOWN, || forward::real_init(flags));
-    if result == CUresult::SUCCESS {
-        guarded("cuInit", || (), join_once);
+    if result != CUresult::SUCCESS {
+        return result;
     }
-    result
+    guarded("cuInit", || (), join_once);
+    match STAGE.load(SeqCst) {
+        TURNED_AWAY => CUresult::SYSTEM_NOT_READY,
+        _ => result,
+    }
 }
 
 /// In a forked child: nobody has asked yet.
@@ -58,19 +64,26 @@ fn join_once() {
         return;
     }
     // Reached on every way out, also by a panic.
-    struct Asked;
+    struct Asked(u8);
     impl Drop for Asked {
         fn drop(&mut self) {
-            STAGE.store(ASKED, SeqCst);
+            STAGE.store(self.0, SeqCst);
         }
     }
-    let _asked = Asked;
+    let mut asked = Asked(ASKED);
     silence_panics();
     fork::watch();
     // A driver that lacks functions has been complained about where it was loaded.
     let Some(driver) = forward::driver() else { return };
     if let Err(error) = join(driver, &socket) {
-        notice(format_args!("{error}; running without rota"));
+        if settings::required() {
+            asked.0 = TURNED_AWAY;
+            notice(format_args!(
+                "{error}; CUDA is not available to this program, as it was started by `rota run` (ROTA_REQUIRED)"
+            ));
+        } else {
+            notice(format_args!("{error}; running without rota"));
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! | `ROTA_DISABLE` | not `0`: a plain forwarder, whatever else is set |
 //! | `ROTA_SOCKET` | where the daemon is; without it the shim is a plain forwarder |
 //! | `ROTA_JOB` | the job that this process belongs to |
+//! | `ROTA_REQUIRED` | not `0`: where the daemon does not take this process in, `cuInit` fails |
 //! | `ROTA_IOCTL_TRACE` | a file to which all RM calls are appended, with or without a daemon |
 
 use std::ffi::OsString;
@@ -21,6 +22,11 @@ pub(crate) fn socket() -> Option<PathBuf> {
 /// The job's name.
 pub(crate) fn job() -> String {
     variable("ROTA_JOB").map_or_else(|| "-".to_owned(), |job| job.to_string_lossy().into_owned())
+}
+
+/// Whether this process may use the GPU as a tenant only.
+pub(crate) fn required() -> bool {
+    variable("ROTA_REQUIRED").is_some_and(|value| value != "0")
 }
 
 /// Where RM calls are recorded, if they are.

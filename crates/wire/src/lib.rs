@@ -1,30 +1,37 @@
 //! What the shim, the daemon and the command line say to each other.
 //!
 //! Here live the messages ([`ToDaemon`], [`FromDaemon`]), the page that a tenant and the daemon share ([`Page`]),
-//! and the socket both travel on ([`Connection`]): one packet per message, files attached to the message they
-//! belong to. No decisions are made here, and nothing here knows about CUDA.
+//! what people ask of the daemon ([`Command`]), and the socket all of it travels on ([`Connection`]): one packet per
+//! message, files attached to the message they belong to. No decisions are made here, and nothing here knows about CUDA.
 //!
 //! The bytes are fixed by golden tests. A change of meaning raises [`VERSION`]; the daemon refuses another version
 //! by name instead of guessing.
 
+mod command;
 mod ids;
 mod listing;
 mod message;
 mod page;
 mod place;
+pub mod quantity;
 mod shim_file;
 mod socket;
+mod terms;
+mod view;
 
+pub use command::{Answer, Command, JobRequest, Opened};
 pub use ids::{FileId, GrantId, HandleId, TenantId};
 pub use listing::{Gpu, Listing, SCHEMA_VERSION, Tenant, TenantState};
 pub use message::{ChannelGroup, FromDaemon, SizedHandle, ToDaemon};
 pub use page::{Page, PageError, SharedPage};
-pub use place::default_socket;
+pub use place::{default_socket, find_socket};
 pub use shim_file::{ShimError, find_shim, preload};
 pub use socket::{Connection, Listener, WireError};
+pub use terms::{Change, Class, Priority, Terms};
+pub use view::{Description, GpuView, JobView, SelfTest, Setting, Status, TenantView};
 
 /// Version of the messages and of the shared page. Both sides must agree.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The most bytes one message may have. A longer one ends its connection.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;

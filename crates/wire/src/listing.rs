@@ -76,6 +76,10 @@ pub enum TenantState {
     Moving,
     /// Frozen, and some or all of its memory in the arena.
     Away,
+    /// Frozen until its job is resumed.
+    Paused,
+    /// At the door: it will be let in when there is room for its context.
+    Queued,
 }
 
 impl fmt::Display for TenantState {
@@ -86,6 +90,8 @@ impl fmt::Display for TenantState {
             Self::Frozen => "frozen",
             Self::Moving => "moving",
             Self::Away => "away",
+            Self::Paused => "paused",
+            Self::Queued => "queued",
         })
     }
 }

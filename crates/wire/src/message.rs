@@ -1,6 +1,6 @@
 //! The messages, in the order a conversation has them.
 
-use crate::{FileId, GrantId, HandleId, Listing, TenantId};
+use crate::{Answer, Command, FileId, GrantId, HandleId, Listing, TenantId};
 use serde::{Deserialize, Serialize};
 
 /// A handle with its size.
@@ -101,6 +101,13 @@ pub enum ToDaemon {
         /// [`crate::VERSION`] of the sender.
         version: u32,
     },
+    /// First and only word of the command line: something else. Answered by `Answer`.
+    Command {
+        /// [`crate::VERSION`] of the sender.
+        version: u32,
+        /// What is wanted.
+        command: Command,
+    },
 }
 
 /// What the daemon says.
@@ -149,4 +156,6 @@ pub enum FromDaemon {
         /// For what, for people.
         reason: String,
     },
+    /// What became of a command.
+    Answer(Box<Answer>),
 }

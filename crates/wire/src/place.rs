@@ -1,12 +1,16 @@
 //! Where the daemon's socket is when nobody says otherwise. The daemon, the shim and the command line all ask here,
 //! so that they meet.
 //!
-//! This module names a path and nothing more: whoever listens there makes the folder, and makes it its own.
+//! This module names paths and nothing more: whoever listens there makes the folder, and makes it its own.
 
+use crate::Connection;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 const SOCKET_NAME: &str = "rotad.sock";
+
+/// Where a daemon listens that root runs for everybody.
+const SYSTEM_SOCKET: &str = "/run/rota/rotad.sock";
 
 /// The socket to use without a flag: `$ROTA_SOCKET`; else, for root, `/run/rota/rotad.sock`; else
 /// `$XDG_RUNTIME_DIR/rota/rotad.sock`; else `/tmp/rota-UID/rotad.sock`.
@@ -18,13 +22,26 @@ pub fn default_socket() -> PathBuf {
     )
 }
 
+/// The socket to ask without a flag: `$ROTA_SOCKET`; else that of the user's own daemon, if one answers there; else that of
+/// the system's, if one answers; else the user's own, where one may be started.
+pub fn find_socket() -> PathBuf {
+    let own = default_socket();
+    let chosen = std::env::var_os("ROTA_SOCKET").is_some_and(|path| !path.is_empty());
+    let answers = |path: &Path| Connection::connect(path).is_ok();
+    let systems = Path::new(SYSTEM_SOCKET);
+    match !chosen && own != systems && !answers(&own) && answers(systems) {
+        true => systems.into(),
+        false => own,
+    }
+}
+
 fn socket_for(chosen: Option<OsString>, runtime_folder: Option<OsString>, user: u32) -> PathBuf {
     if let Some(path) = chosen.filter(|path| !path.is_empty()) {
         return path.into();
     }
     // Root is asked first: `sudo` may leave the calling user's folder in the environment.
     if user == 0 {
-        return Path::new("/run/rota").join(SOCKET_NAME);
+        return SYSTEM_SOCKET.into();
     }
     // A relative folder would mean another socket in every working folder.
     match runtime_folder.map(PathBuf::from).filter(|folder| folder.is_absolute()) {

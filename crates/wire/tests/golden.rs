@@ -2,10 +2,12 @@
 //! daemon and an older shim say to each other, and raises `VERSION` in the same change.
 
 use proptest::prelude::*;
+use rota_wire::quantity::Memory;
 use rota_wire::{
-    ChannelGroup, Connection, FILES_MAX, FileId, FromDaemon, Gpu, GrantId, HANDLES_MAX, HandleId, Listing,
-    MESSAGE_BYTES_MAX, SCHEMA_VERSION, SharedPage, SizedHandle, Tenant, TenantId, TenantState, ToDaemon,
-    VERSION, WireError,
+    Answer, Change, ChannelGroup, Class, Command, Connection, Description, FILES_MAX, FileId, FromDaemon,
+    Gpu, GpuView, GrantId, HANDLES_MAX, HandleId, JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, Opened,
+    Priority, SCHEMA_VERSION, SelfTest, Setting, SharedPage, SizedHandle, Status, Tenant, TenantId,
+    TenantState, TenantView, Terms, ToDaemon, VERSION, WireError,
 };
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Serialize, de::DeserializeOwned};
@@ -87,6 +89,129 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             ToDaemon::Failed { handles: vec![HandleId(9)], code: 2, call: "cuMemCreate".into() },
         ),
         ("09 01", ToDaemon::List { version: 1 }),
+        (
+            "0a 02 00 0161 0103 0101 0103 0100 8080808020 01 c0843d 010a 0101 00 00 00 00 00 00 00",
+            command(Command::Open(JobRequest {
+                name: "a".into(),
+                asked: Change {
+                    weight: Some(3),
+                    class: Some(Class::BestEffort),
+                    priority: Some(Priority::Low),
+                    memory: Some(Memory::Bytes(8 << 30)),
+                    cores_millionths: Some(1_000_000),
+                    slo_ns: Some(10),
+                    wait: Some(true),
+                },
+                usual: Change::default(),
+            })),
+        ),
+        (
+            "0a 02 01 0161 00 0100 00 0101 05 00 00 00",
+            command(Command::Set {
+                job: "a".into(),
+                change: Change {
+                    class: Some(Class::LatencyCritical),
+                    memory: Some(Memory::Millionths(5)),
+                    ..Change::default()
+                },
+            }),
+        ),
+        ("0a 02 02 0161", command(Command::Pause { job: "a".into() })),
+        ("0a 02 03 0161", command(Command::Resume { job: "a".into() })),
+        ("0a 02 04 0161", command(Command::Describe { what: "a".into() })),
+        ("0a 02 05", command(Command::Status)),
+        ("0a 02 06", command(Command::Settings)),
+    ]
+}
+
+fn command(command: Command) -> ToDaemon {
+    ToDaemon::Command { version: 2, command }
+}
+
+/// Every answer to a command, with its bytes.
+fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
+    let terms = Terms {
+        weight: 1,
+        class: Class::BestEffort,
+        priority: Priority::Idle,
+        memory_max_bytes: Some(5),
+        cores_max_millionths: None,
+        slo_ns: None,
+        wait: false,
+    };
+    let tenant = TenantView {
+        tenant: TenantId(1),
+        pid: 2,
+        program: "b".into(),
+        gpu: "g".into(),
+        state: TenantState::Away,
+        reason: "r".into(),
+        resident_bytes: 3,
+        away_bytes: 4,
+        context_bytes: 5,
+        turns: 6,
+        ran_ns: 7,
+        waiting_ns: 8,
+        forecast_ns: Some(9),
+    };
+    let job = JobView {
+        job: "a".into(),
+        uid: 1,
+        terms: terms.clone(),
+        paused: true,
+        placed: Some("w".into()),
+        root_pid: Some(2),
+        age_ns: 3,
+        used_bytes: 4,
+        ran_ns: 5,
+        tenants: vec![tenant],
+    };
+    let view = GpuView {
+        index: 0,
+        uuid: "g".into(),
+        name: "n".into(),
+        capacity_bytes: 1,
+        used_bytes: 2,
+        reserve_bytes: 3,
+        unmanaged_bytes: 4,
+        arena_bytes: 5,
+        arena_used_bytes: 6,
+        vgpu: None,
+        turn_of_pid: Some(7),
+    };
+    let status = Status {
+        schema_version: 1,
+        version: "v".into(),
+        pid: 1,
+        uid: 2,
+        uptime_ns: 3,
+        config: None,
+        policy: "p".into(),
+        turn_min_ns: 4,
+        turn_max_ns: 5,
+        idle_exit_ns: None,
+        self_test: Some(SelfTest { rounds: 6, freeze_max_ns: 7, thaw_max_ns: 8 }),
+        gpus: vec![],
+        jobs: 9,
+        tenants: 10,
+        running: 11,
+        waiting: 12,
+    };
+    let setting = Setting { key: "k".into(), value: "v".into(), origin: "o".into() };
+    let answer = |answer| FromDaemon::Answer(Box::new(answer));
+    vec![
+        (
+            "08 00 054750552d31 0448323030 8080808040 01 02 03 01022f76 04 01 01 04 0105 00 00 00",
+            answer(Answer::Opened(Opened { gpu: gpu.clone(), others: 4, terms })),
+        ),
+        (
+            "08 01 01 01 00 0167 016e 01 02 03 04 05 06 00 0107 01 0161 01 01 01 04 0105 00 00 00 01 010177 0102 03 04 05 01 \
+             01 02 0162 0167 04 0172 03 04 05 06 07 08 0109",
+            answer(Answer::Described(Description { schema_version: 1, gpu: Some(view), jobs: vec![job] })),
+        ),
+        ("08 02 01 0176 01 02 03 00 0170 04 05 00 01060708 00 09 0a 0b 0c", answer(Answer::Status(status))),
+        ("08 03 01 016b 0176 016f", answer(Answer::Settings(vec![setting]))),
+        ("08 04 026e6f 010168", answer(Answer::Refused { reason: "no".into(), hint: Some("h".into()) })),
     ]
 }
 
@@ -119,10 +244,12 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         TenantState::Frozen,
         TenantState::Moving,
         TenantState::Away,
+        TenantState::Paused,
+        TenantState::Queued,
     ];
-    let listing =
-        Listing { schema_version: 1, gpus: vec![gpu], tenants: states.into_iter().map(tenant).collect() };
-    vec![
+    let tenants = states.into_iter().map(tenant).collect();
+    let listing = Listing { schema_version: 1, gpus: vec![gpu.clone()], tenants };
+    let mut all = vec![
         (
             "00 02 054750552d31 8080808040",
             FromDaemon::Welcome { tenant: TenantId(2), gpu: "GPU-1".into(), capacity_bytes: 16 << 30 },
@@ -133,14 +260,17 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         ("04 02 01 02", FromDaemon::Unmap { handles: vec![HandleId(1), HandleId(2)] }),
         ("05 02 01 02", FromDaemon::Create { handles: vec![HandleId(1), HandleId(2)] }),
         (
-            "06 01 01 054750552d31 0448323030 8080808040 01 02 03 01022f76 05 \
+            "06 01 01 054750552d31 0448323030 8080808040 01 02 03 01022f76 07 \
              01 9221 0161 0162 00 04 05 06 07  01 9221 0161 0162 01 04 05 06 07 \
              01 9221 0161 0162 02 04 05 06 07  01 9221 0161 0162 03 04 05 06 07 \
-             01 9221 0161 0162 04 04 05 06 07",
+             01 9221 0161 0162 04 04 05 06 07  01 9221 0161 0162 05 04 05 06 07 \
+             01 9221 0161 0162 06 04 05 06 07",
             FromDaemon::Listing(listing),
         ),
         ("07 0466756c6c", FromDaemon::Waiting { reason: "full".into() }),
-    ]
+    ];
+    all.extend(answers(&gpu));
+    all
 }
 
 /// A number for each kind of message, without a wildcard: a new kind does not compile until it is named here, and
@@ -157,6 +287,7 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::Created { .. } => 7,
         ToDaemon::Failed { .. } => 8,
         ToDaemon::List { .. } => 9,
+        ToDaemon::Command { .. } => 10,
     }
 }
 
@@ -170,12 +301,13 @@ fn kind_from_daemon(message: &FromDaemon) -> usize {
         FromDaemon::Create { .. } => 5,
         FromDaemon::Listing(_) => 6,
         FromDaemon::Waiting { .. } => 7,
+        FromDaemon::Answer(_) => 8,
     }
 }
 
 #[test]
 fn the_versions_belong_to_these_bytes() {
-    assert_eq!((VERSION, SCHEMA_VERSION), (1, 1), "write new golden bytes, then the new version here");
+    assert_eq!((VERSION, SCHEMA_VERSION), (2, 1), "write new golden bytes, then the new version here");
 }
 
 #[test]
@@ -184,7 +316,7 @@ fn messages_to_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = to_daemon().iter().map(|(_, message)| kind_to_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=9), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=10), "a kind of message has no golden bytes");
 }
 
 #[test]
@@ -193,7 +325,7 @@ fn messages_from_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = from_daemon().iter().map(|(_, message)| kind_from_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=7), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=8), "a kind of message has no golden bytes");
 }
 
 #[test]
@@ -206,7 +338,7 @@ fn the_page_keeps_its_offsets() {
     };
     assert_eq!(rustix::fs::fstat(page.file()).unwrap().st_size, 4096);
     assert_eq!(word(0).to_le_bytes(), *b"rotapage");
-    assert_eq!(word(8), 1, "version");
+    assert_eq!(word(8), 2, "version");
     assert_eq!(word(16), 0x1122_3344_5566_7788, "epoch");
     assert_eq!(word(24), 0, "freeze generation: even, not frozen");
     assert_eq!(word(32), 1, "residency commit: nothing is away");
@@ -244,7 +376,7 @@ fn a_page_written_by_the_book_is_read() {
     assert_eq!(tenant.slice_us(), Some(77));
     assert_eq!(tenant.channel_generation(), 12);
     drop(tenant);
-    write(8, 2);
+    write(8, 1);
     assert!(SharedPage::open(page.file().try_clone_to_owned().unwrap()).is_err(), "another version");
 }
 

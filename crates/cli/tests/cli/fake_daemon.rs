@@ -1,27 +1,34 @@
-//! A daemon that knows one listing and answers every question with it.
+//! A daemon that knows one answer of each kind, and remembers what it was asked.
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use tempfile::TempDir;
-use wire::{Connection, FromDaemon, Gpu, Listener, Listing, Tenant, TenantId, TenantState, ToDaemon};
+use wire::{
+    Answer, Class, Connection, FromDaemon, Gpu, Listener, Listing, Opened, Priority, Tenant, TenantId,
+    TenantState, Terms, ToDaemon,
+};
 
 pub(crate) struct FakeDaemon {
     pub(crate) folder: TempDir,
     pub(crate) socket: PathBuf,
+    asked: Arc<Mutex<Vec<wire::Command>>>,
     stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl FakeDaemon {
+    /// Answers a listing with `answer`, and a job that is opened with what fits that; anything else, if it is no listing, with
+    /// `answer` too.
     pub(crate) fn start(answer: FromDaemon) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("rotad.sock");
         let listener = Listener::bind(&socket).unwrap();
         let stopping = Arc::new(AtomicBool::new(false));
-        let seen = stopping.clone();
+        let asked = Arc::<Mutex<Vec<wire::Command>>>::default();
+        let (seen, heard) = (stopping.clone(), asked.clone());
         let thread = std::thread::spawn(move || {
             loop {
                 let connection = listener.accept().unwrap();
@@ -29,12 +36,35 @@ impl FakeDaemon {
                     return;
                 }
                 let (question, files) = connection.receive::<ToDaemon>().unwrap();
-                assert_eq!(question, ToDaemon::List { version: wire::VERSION });
                 assert!(files.is_empty());
+                let answer = match question {
+                    ToDaemon::Command { version: wire::VERSION, command } => {
+                        let opens = matches!(command, wire::Command::Open(_));
+                        heard.lock().unwrap().push(command);
+                        match &answer {
+                            FromDaemon::Listing(listing) if opens => opened(listing),
+                            other => other.clone(),
+                        }
+                    }
+                    question => {
+                        assert_eq!(question, ToDaemon::List { version: wire::VERSION });
+                        answer.clone()
+                    }
+                };
                 connection.send(&answer, &[]).unwrap();
             }
         });
-        Self { folder, socket, stopping, thread: Some(thread) }
+        Self { folder, socket, asked, stopping, thread: Some(thread) }
+    }
+
+    /// One that answers a command.
+    pub(crate) fn answering(answer: Answer) -> Self {
+        Self::start(FromDaemon::Answer(Box::new(answer)))
+    }
+
+    /// What it was asked, in order.
+    pub(crate) fn asked(&self) -> Vec<wire::Command> {
+        self.asked.lock().unwrap().clone()
     }
 
     /// `rota` with this daemon's socket, in an environment without surprises.
@@ -70,6 +100,14 @@ pub(crate) fn rota() -> Command {
         "ROTA_VGPU",
         "ROTA_VGPUD",
         "ROTA_LIBVGPU",
+        "ROTA_MEMORY",
+        "ROTA_WEIGHT",
+        "ROTA_CORES",
+        "ROTA_PRIORITY",
+        "ROTA_CLASS",
+        "ROTA_SLO",
+        "ROTA_WAIT",
+        "ROTA_DISABLE",
         "CUDA_VISIBLE_DEVICES",
         "LD_PRELOAD",
     ];
@@ -126,4 +164,37 @@ pub(crate) fn two_tenants() -> Vec<Tenant> {
             waiting_ns: 83_500_000_000,
         },
     ]
+}
+
+pub(crate) const TERMS: Terms = Terms {
+    weight: 1,
+    class: Class::BestEffort,
+    priority: Priority::Normal,
+    memory_max_bytes: None,
+    cores_max_millionths: None,
+    slo_ns: None,
+    wait: false,
+};
+
+fn opened(listing: &Listing) -> FromDaemon {
+    let others = u32::try_from(listing.tenants.len()).unwrap();
+    let opened = Opened { gpu: listing.gpus[0].clone(), others, terms: TERMS };
+    FromDaemon::Answer(Box::new(Answer::Opened(opened)))
+}
+
+/// stdout of a command that succeeds and says nothing on stderr.
+pub(crate) fn stdout(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && stderr.is_empty(), "{:?}: {stderr}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// stderr of a command that fails with `code` and prints no data.
+pub(crate) fn complaint(command: &mut Command, code: i32) -> String {
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert!(output.stdout.is_empty());
+    stderr
 }

@@ -1,6 +1,9 @@
 //! `rota` from outside: the real executable against a daemon that knows one answer.
 
 mod fake_daemon;
+mod jobs;
+mod machine;
 mod ps;
 mod run;
 mod vgpu;
+mod views;

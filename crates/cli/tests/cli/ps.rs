@@ -1,25 +1,8 @@
 //! `rota ps` as people and scripts see it.
 
-use crate::fake_daemon::{FakeDaemon, listing, rota, two_tenants};
-use std::process::{Command, Stdio};
+use crate::fake_daemon::{FakeDaemon, complaint, listing, rota, stdout, two_tenants};
+use std::process::Stdio;
 use wire::FromDaemon;
-
-/// stdout of a command that succeeds and says nothing on stderr.
-fn stdout(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success() && stderr.is_empty(), "{:?}: {stderr}", output.status);
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// stderr of a command that fails with `code` and prints no data.
-fn complaint(command: &mut Command, code: i32) -> String {
-    let output = command.output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{stderr}");
-    assert!(output.stdout.is_empty());
-    stderr
-}
 
 #[test]
 fn the_table_is_aligned_and_free_of_control_characters() {
@@ -87,6 +70,7 @@ fn json_has_stable_keys_and_whole_numbers() {
 }
 "#;
     assert_eq!(stdout(daemon.rota().args(["ps", "-o", "json"])), expected);
+    assert_eq!(stdout(daemon.rota().args(["ps", "--json"])), expected);
 }
 
 #[test]
@@ -137,6 +121,6 @@ fn help_begins_with_examples_and_names_the_environment() {
     assert!(long.starts_with("Examples:\n  rota run -- python train.py"), "{long}");
     assert!(long.contains("[env: ROTA_SOCKET=]") && long.contains("Exit codes:"), "{long}");
     let short = stdout(rota().args(["run", "-h"]));
-    assert!(!short.contains("Examples:") && short.lines().count() < 20, "{short}");
+    assert!(!short.contains("Examples:") && short.lines().count() < 30, "{short}");
     assert!(stdout(rota().arg("--version")).starts_with("rota 0."));
 }

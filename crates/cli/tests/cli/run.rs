@@ -67,7 +67,7 @@ fn the_program_is_this_very_process_and_gives_its_job_the_name() {
 fn the_environment_leads_the_program_to_the_daemon() {
     let daemon = FakeDaemon::start(listing(two_tenants()));
     let shim = empty_shim(&daemon);
-    let show = "echo $LD_PRELOAD; echo $ROTA_SOCKET; echo $ROTA_JOB; echo $CUDA_VISIBLE_DEVICES; echo $KEPT";
+    let show = "echo $LD_PRELOAD; echo $ROTA_SOCKET; echo $ROTA_JOB; echo $CUDA_VISIBLE_DEVICES; echo $KEPT; echo $ROTA_REQUIRED";
     let output = run_with(
         &daemon,
         |command| {
@@ -77,7 +77,7 @@ fn the_environment_leads_the_program_to_the_daemon() {
         },
         &["sh", "-c", show],
     );
-    let expected = format!("{}\n{}\nnightly\n{UUID}\nyes\n", shim.display(), daemon.socket.display());
+    let expected = format!("{}\n{}\nnightly\n{UUID}\nyes\n1\n", shim.display(), daemon.socket.display());
     assert_eq!(text(&output.stdout), expected);
     assert!(text(&output.stderr).ends_with("2 other programs there\n"), "{}", text(&output.stderr));
 }

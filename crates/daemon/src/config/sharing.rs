@@ -1,8 +1,8 @@
 //! Settings for people become settings of the core.
 
 use super::{ConfigError, Policy, Settings};
-use crate::quantity::Share;
 use sched::{PolicyKind, Ratio};
+use wire::quantity::{Share, Span};
 
 /// Tenants at a time: as many as fit into one listing with the longest names.
 pub const TENANTS_MAX: u32 = 128;
@@ -28,8 +28,8 @@ impl Settings {
     /// What the core is to know, the rest by its defaults.
     pub(super) fn sharing(&self) -> Result<sched::Settings, ConfigError> {
         let usual = sched::Settings::default();
-        let turn_min = self.turn.or(self.turn_min).map_or(usual.turn_min, |span| span.in_core());
-        let turn_max = self.turn.or(self.turn_max).map_or(usual.turn_max, |span| span.in_core());
+        let turn_min = self.turn.or(self.turn_min).map_or(usual.turn_min, in_core);
+        let turn_max = self.turn.or(self.turn_max).map_or(usual.turn_max, in_core);
         if turn_min > turn_max {
             let allowed = format!("at most turn_max, which is {turn_max}");
             let value = self.turn_min.map_or_else(|| turn_min.to_string(), |span| span.to_string());
@@ -47,7 +47,7 @@ impl Settings {
             turn_max,
             moving_share: share("moving_share", self.moving_share, below_all, "less than 100%")?
                 .unwrap_or(usual.moving_share),
-            gap_max: self.gap_max.map_or(usual.gap_max, |span| span.in_core()),
+            gap_max: self.gap_max.map_or(usual.gap_max, in_core),
             headroom: self.headroom.map_or(usual.headroom, |bytes| sched::Bytes(bytes.0)),
             overcommit_max: share("overcommit_max", self.overcommit_max, at_least_all, "at least 100%")?
                 .unwrap_or(usual.overcommit_max),
@@ -71,6 +71,11 @@ impl Policy {
     }
 }
 
+/// A length of time as the core counts it.
+fn in_core(span: Span) -> sched::Span {
+    sched::Span(span.nanos())
+}
+
 fn share(
     key: &'static str,
     given: Option<Share>,
@@ -78,11 +83,11 @@ fn share(
     allowed: &str,
 ) -> Result<Option<Ratio>, ConfigError> {
     match given {
-        Some(share) if !fits(share.in_core()) => Err(out_of_range(key, share, allowed)),
-        given => Ok(given.map(Share::in_core)),
+        Some(share) if !fits(Ratio(share.millionths())) => Err(out_of_range(key, share, allowed)),
+        given => Ok(given.map(|share| Ratio(share.millionths()))),
     }
 }
 
 fn out_of_range(key: &'static str, value: impl ToString, allowed: &str) -> ConfigError {
-    ConfigError::OutOfRange { key, value: value.to_string(), allowed: allowed.into() }
+    ConfigError::OutOfRange { place: String::new(), key, value: value.to_string(), allowed: allowed.into() }
 }

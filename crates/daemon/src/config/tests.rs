@@ -47,16 +47,44 @@ fn a_flag_that_fixes_turns_beats_the_files_bounds_and_the_other_way_round() {
 
 #[test]
 fn errors_name_file_line_and_reason() {
-    let text = complaint("gpus = '0'\nturns = '5s'\n");
-    assert!(text.contains("line 2") && text.contains("turns"), "{text}");
-    let text = complaint("capacity = '16'\n");
-    assert!(text.contains("no unit"), "{text}");
+    // After the file's name.
+    let said = |text: &str| complaint(text).split_once(':').unwrap().1.to_owned();
+    for (text, expected) in [
+        ("gpus = '0'\nturns = '5s'\n", "2: turns: there is no such key\nhint: did you mean turn?"),
+        ("capacity = '16'\n", "1: capacity: `16` has no unit; write for example 16GiB or 600MiB"),
+        (
+            "# all\n\narena = '16 gib'\n",
+            "3: arena: `16 gib` has the unknown unit `gib`; known are B, KiB, MiB, GiB, TiB, KB, MB, GB, TB",
+        ),
+        (
+            "moving_share = 0.05\n",
+            "1: moving_share: invalid type: floating point `0.05`, expected text with a unit, as \"5%\"",
+        ),
+        (
+            "gpus = '0,first'\n",
+            "1: gpus: \"first\" is neither the index of a GPU nor its UUID, as in 0 or GPU-…; `all` means every GPU",
+        ),
+        (
+            "turn_min = '2s'\nturn_max = '1s'\n",
+            "1: turn_min is 2s, but must be at most turn_max, which is 1.00 s",
+        ),
+        ("\ntenants_max = 129\n", "2: tenants_max is 129, but must be between 1 and 128"),
+        (
+            "[[user]]\nname = 'root'\nmemroy_max = '8GiB'\n",
+            "3: memroy_max: there is no such key\nhint: did you mean memory_max?",
+        ),
+        ("[[user]]\nmemory_max = '8'\n", "2: memory_max: `8` has no unit; write for example 8GiB or 50%"),
+    ] {
+        assert_eq!(said(text), expected, "{text}");
+    }
+    let text = complaint("[[group]]\nmemory_max = '8GiB'\n");
+    assert!(text.ends_with(": a [[group]] names nobody\nhint: add name = \"…\" or gid = …"), "{text}");
     let text = complaint("gpus = '0'\npolicy = 'random'\n");
-    assert!(text.contains("line 2") && text.contains("serial"), "{text}");
-    let text = complaint("policy = 'fair'\ngpus = '0,first'\n");
-    assert!(text.contains("line 2") && text.contains("first"), "{text}");
-    let text = complaint("moving_share = 0.05\n");
-    assert!(text.contains("line 1") && text.contains("5%"), "{text}");
+    assert!(text.contains(":2: policy: ") && text.contains("`serial`"), "{text}");
+    let text = complaint("qqqqqqqqqq = 0\n");
+    assert!(text.contains("qqqqqqqqqq: there is no such key\nhint: known here are socket, gpus"), "{text}");
+    let text = complaint("gpus = \n");
+    assert!(text.contains(":1: gpus: "), "{text}");
     let missing = Config::load(Settings::default(), Some(Path::new("/no/such/file")));
     assert!(missing.unwrap_err().to_string().contains("/no/such/file"));
 }
@@ -77,4 +105,48 @@ fn values_that_cannot_be_meant_are_named() {
     }
     let said = complaint("turn = '2s'\nturn_max = '1s'");
     assert!(said.contains("turn_max") && said.contains("hint"), "{said}");
+}
+
+#[test]
+fn every_setting_says_where_it_comes_from() {
+    let text = "# comment\ncapacity = '16GiB'\nturn = '5s'\n[[user]]\nuid = 7\n";
+    let flags = Settings {
+        arena: Some(Bytes(1 << 30)),
+        socket: Some("/s".into()),
+        from_environment: vec![("socket", "ROTA_SOCKET")],
+        ..Settings::default()
+    };
+    let config = config(text, flags).unwrap();
+    let file = config.file.unwrap().display().to_string();
+    let of = |key: &str| {
+        let setting = config.settings.iter().find(|setting| setting.key == key).unwrap();
+        (setting.value.clone(), setting.origin.replace(&file, "FILE"))
+    };
+    let pair = |value: &str, origin: &str| (value.to_owned(), origin.to_owned());
+    assert_eq!(of("capacity"), pair("16.0 GiB", "FILE:2"));
+    assert_eq!(of("turn"), pair("5s", "FILE:3"));
+    assert_eq!(of("turn_min"), pair("as turn", "default"));
+    assert_eq!(of("arena"), pair("1.0 GiB", "flag --arena"));
+    assert_eq!(of("socket"), pair("/s", "environment ROTA_SOCKET"));
+    assert_eq!(of("policy"), pair("fair", "default"));
+    assert_eq!(of("user, group"), pair("see the file", "FILE"));
+}
+
+#[test]
+fn defaults_are_said_as_they_are() {
+    let config = config("", Settings::default()).unwrap();
+    let usual = sched::Settings::default();
+    let of = |key: &str| config.settings.iter().find(|setting| setting.key == key).unwrap().value.clone();
+    let span = |key: &str| of(key).parse::<Span>().unwrap().nanos();
+    assert_eq!((span("turn_min"), span("turn_max")), (usual.turn_min.0, usual.turn_max.0));
+    assert_eq!(span("gap_max"), usual.gap_max.0);
+    for (key, ratio) in [
+        ("moving_share", usual.moving_share),
+        ("overcommit_max", usual.overcommit_max),
+        ("be_guarantee", usual.be_guarantee),
+    ] {
+        assert_eq!(of(key).parse::<Share>().unwrap().millionths(), ratio.0, "{key}");
+    }
+    assert_eq!(of("tenants_max"), config.sharing.tenants_max.to_string());
+    assert_eq!(of("policy"), format!("{:?}", usual.policy).to_lowercase());
 }

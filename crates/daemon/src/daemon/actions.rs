@@ -17,7 +17,10 @@ impl Daemon {
             }
             Action::Inspect { op, tenants } => self.inspect(op, tenants),
             Action::TurnBegins { tenant, .. } => self.turn_begins(tenant),
-            Action::TurnEnds { tenant, ran } => self.note("turn_end", tenant, json!({ "ran_ns": ran.0 })),
+            Action::TurnEnds { tenant, ran } => {
+                self.jobs.turn_ends(tenant, ran);
+                self.note("turn_end", tenant, json!({ "ran_ns": ran.0 }));
+            }
             Action::Admit { tenant } => self.welcome(tenant),
             Action::Queue { tenant, place, forecast, why } => {
                 self.keep_waiting(tenant, reasons::at_the_door(why, place, forecast));
@@ -31,13 +34,14 @@ impl Daemon {
                 tracing::error!("{what}");
                 self.events.note("error", json!({ "what": what }));
             }
-            // Nobody is latency-critical, no copies are kept of what is on the device, and there is one GPU to be placed
-            // on. Grants are used at once, so none can come back.
-            Action::WarmUp { .. }
-            | Action::HintMissed { .. }
-            | Action::Drop(_)
-            | Action::Reclaim { .. }
-            | Action::Place { .. } => tracing::debug!("not done here: {action:?}"),
+            Action::Place { gpus, why, .. } => {
+                self.placed = Some((gpus.first().copied().unwrap_or_default(), why));
+            }
+            // Nobody hints or has to be warmed up, and no copies are kept of what is on the device. Grants are used at once,
+            // so none can come back.
+            Action::WarmUp { .. } | Action::HintMissed { .. } | Action::Drop(_) | Action::Reclaim { .. } => {
+                tracing::debug!("not done here: {action:?}");
+            }
         }
     }
 
@@ -66,6 +70,7 @@ impl Daemon {
 
     fn turn_begins(&mut self, tenant: TenantId) {
         let turns = self.core.describe(tenant, self.now()).map_or(0, |described| described.turns);
+        self.jobs.turn_begins(tenant, self.now());
         self.note("turn_begin", tenant, json!({ "turn": turns }));
         if let Some(settings) = self.lengths.next() {
             self.step(Event::Settings(Box::new(settings)));

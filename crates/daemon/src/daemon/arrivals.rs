@@ -1,6 +1,7 @@
 //! How tenants come: connections are accepted, and whoever says hello is refused, let in, or waits at the door.
 
 use super::demands::Demands;
+use super::limits::in_core;
 use super::{Daemon, Known, Newcomer};
 use crate::conversation::{self, Ears, Taken};
 use crate::events::Who;
@@ -8,7 +9,7 @@ use crate::executor::{Link, Work};
 use crate::grip::Grip;
 use crate::names::{TENANT_NUMBER_MAX, on_wire};
 use crate::outgoing::Outgoing;
-use sched::{Bytes, Event, GpuId, TenantId, Terms, UserId, WhenFull};
+use sched::{Bytes, Event, GpuId, TenantId};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -23,8 +24,35 @@ const CONNECTIONS_MAX: usize = 1024;
 pub(super) struct Arriving {
     newcomer: Newcomer,
     gpu: GpuId,
-    /// It was told to wait, which is said once.
-    told: bool,
+    /// What it was told to wait for, which is said once.
+    told: Option<String>,
+}
+
+impl Arriving {
+    /// The GPU that it will be on.
+    pub(super) fn gpu(&self) -> GpuId {
+        self.gpu
+    }
+
+    /// Its process.
+    pub(super) fn pid(&self) -> u32 {
+        self.newcomer.pid
+    }
+
+    /// The program's name.
+    pub(super) fn program(&self) -> &str {
+        &self.newcomer.program
+    }
+
+    /// The job's name.
+    pub(super) fn job(&self) -> &str {
+        &self.newcomer.job
+    }
+
+    /// What it waits for.
+    pub(super) fn reason(&self) -> &str {
+        self.told.as_deref().unwrap_or("it has just come")
+    }
 }
 
 /// Accepts whoever comes, for ever.
@@ -74,14 +102,21 @@ impl Daemon {
         };
         let tenant = TenantId(self.next_tenant);
         self.next_tenant += 1;
-        let (job, begins) = self.jobs.join(newcomer.uid, &newcomer.job, tenant);
-        if begins {
-            // A request waits for its turn; what could not even take turns is out of memory.
-            let terms = Terms { user: UserId(newcomer.uid), when_full: WhenFull::Fail, ..Terms::default() };
-            self.step(Event::Job { job, terms });
-        }
-        self.arriving.insert(tenant, Arriving { newcomer, gpu, told: false });
-        let residue = Bytes(self.setup.gpus[usize::from(gpu.0)].residue_bytes);
+        let Newcomer { uid, pid, job: name, .. } = &newcomer;
+        let job = match self.jobs.named(*uid, name) {
+            Some(job) => job,
+            None => {
+                // Not started by `rota run`: it gets what is usual.
+                let terms = self.usual_terms(*uid, *pid);
+                let core_terms = in_core(*uid, &terms);
+                let job = self.jobs.begin(*uid, name, terms, self.now());
+                self.step(Event::Job { job, terms: core_terms });
+                job
+            }
+        };
+        self.jobs.join(job, tenant);
+        self.arriving.insert(tenant, Arriving { newcomer, gpu, told: None });
+        let residue = Bytes(self.gpu(gpu).residue_bytes);
         self.step(Event::Arrived { tenant, job, gpu, residue });
         self.keep_waiting(tenant, "room is being made for its context".into());
     }
@@ -94,8 +129,8 @@ impl Daemon {
 
     /// Tells someone at the door to wait, if it is still there and does not know.
     pub(super) fn keep_waiting(&mut self, tenant: TenantId, reason: String) {
-        if let Some(arriving) = self.arriving.get_mut(&tenant).filter(|arriving| !arriving.told) {
-            arriving.told = true;
+        if let Some(arriving) = self.arriving.get_mut(&tenant).filter(|arriving| arriving.told.is_none()) {
+            arriving.told = Some(reason.clone());
             tracing::info!("process {} waits at the door: {reason}", arriving.newcomer.pid);
             let _ = arriving.newcomer.connection.send(&FromDaemon::Waiting { reason }, &[]);
         }
@@ -123,7 +158,7 @@ impl Daemon {
     pub(super) fn welcome(&mut self, tenant: TenantId) {
         let Some(Arriving { newcomer, gpu, .. }) = self.arriving.remove(&tenant) else { return };
         let Newcomer { pid, job, program, connection, answer, .. } = newcomer;
-        let shared = &self.setup.gpus[usize::from(gpu.0)];
+        let shared = self.gpu(gpu);
         let welcome = FromDaemon::Welcome {
             tenant: on_wire(tenant),
             gpu: shared.uuid.clone(),

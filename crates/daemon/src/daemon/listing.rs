@@ -1,6 +1,7 @@
 //! Who is there, for `rota ps`.
 
 use super::Daemon;
+use crate::config::TENANTS_MAX;
 use crate::names::on_wire;
 use sched::{Described, GpuId, State};
 use wire::{Gpu, Listing, SCHEMA_VERSION, Tenant, TenantState};
@@ -13,7 +14,7 @@ impl Daemon {
             Some(Tenant {
                 tenant: on_wire(tenant),
                 pid: known.link.who.pid,
-                gpu: self.setup.gpus[usize::from(known.gpu.0)].uuid.clone(),
+                gpu: self.gpu(known.gpu).uuid.clone(),
                 job: known.link.who.job.clone(),
                 program: known.program.clone(),
                 state: state(&described),
@@ -23,27 +24,53 @@ impl Daemon {
                 waiting_ns: described.waiting.0,
             })
         });
+        let at_door = self.arriving.iter().filter_map(|(&tenant, arriving)| {
+            let described = self.core.describe(tenant, now)?;
+            Some(Tenant {
+                tenant: on_wire(tenant),
+                pid: arriving.pid(),
+                gpu: self.gpu(arriving.gpu()).uuid.clone(),
+                job: arriving.job().into(),
+                program: arriving.program().into(),
+                state: state(&described),
+                resident_bytes: 0,
+                away_bytes: 0,
+                turns: 0,
+                waiting_ns: described.waiting.0,
+            })
+        });
+        // As many as may come fit into one message; the rest of those at the door are not shown.
+        let tenants = tenants.chain(at_door).take(TENANTS_MAX as usize).collect();
+        Listing { schema_version: SCHEMA_VERSION, gpus: self.listed_gpus(), tenants }
+    }
+
+    pub(super) fn listed_gpus(&self) -> Vec<Gpu> {
+        self.gpus().map(|(number, _)| self.listed_gpu(number)).collect()
+    }
+
+    pub(super) fn listed_gpu(&self, number: GpuId) -> Gpu {
+        let gpu = self.gpu(number);
         let (arena_used, arena) = self.core.arena();
-        let gpus = (0..).zip(&self.setup.gpus).map(|(number, gpu)| Gpu {
+        Gpu {
             uuid: gpu.uuid.clone(),
             name: gpu.name.clone(),
             capacity_bytes: gpu.capacity_bytes,
-            used_bytes: self.core.gpu(GpuId(number)).map_or(0, |view| view.used.0),
+            used_bytes: self.core.gpu(number).map_or(0, |view| view.used.0),
             arena_bytes: arena.0,
             arena_used_bytes: arena_used.0,
             vgpu: self.setup.vgpu.clone(),
-        });
-        Listing { schema_version: SCHEMA_VERSION, gpus: gpus.collect(), tenants: tenants.collect() }
+        }
     }
 }
 
-fn state(described: &Described) -> TenantState {
+pub(super) fn state(described: &Described) -> TenantState {
     match described.state {
-        State::Queued | State::Joined => TenantState::Joined,
+        State::Queued => TenantState::Queued,
+        State::Joined => TenantState::Joined,
         State::Running => TenantState::Running,
         State::Moving => TenantState::Moving,
         State::Away => TenantState::Away,
-        State::Paused if described.away.0 > 0 => TenantState::Away,
-        State::Frozen | State::Paused => TenantState::Frozen,
+        State::Paused => TenantState::Paused,
+        State::Frozen => TenantState::Frozen,
     }
 }

@@ -17,6 +17,7 @@ mod deaths;
 mod door;
 mod frees;
 mod growth;
+mod jobs;
 mod lateness;
 mod lies;
 mod refusals;

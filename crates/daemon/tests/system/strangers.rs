@@ -2,6 +2,7 @@
 
 use crate::tenant::Tenant;
 use crate::world::{CAPACITY_BYTES, LARGE_BYTES, World, await_some, await_that, await_welcome, hello, rules};
+use rota_daemon::daemon::About;
 use rustix::net::SendFlags;
 use std::os::fd::AsFd;
 use wire::{
@@ -84,7 +85,7 @@ fn strange_first_words_are_refused() {
 #[test]
 fn a_tenant_that_says_strange_things_is_put_out() {
     // Room for all: a program that is put out and lives keeps its context, which still counts.
-    let world = World::with_capacity(2 * CAPACITY_BYTES, rules());
+    let world = World::with_capacity(2 * CAPACITY_BYTES, rules(), About::default());
     let bystanders = Bystanders::join(&world);
     let file = std::fs::File::open("/dev/null").expect("Linux");
     let handle = SizedHandle { handle: HandleId(1), bytes: BLOCK_BYTES };
@@ -126,7 +127,7 @@ fn a_tenant_that_says_strange_things_is_put_out() {
 
 #[test]
 fn a_tenant_that_uses_more_than_it_was_granted_is_put_out() {
-    let world = World::with_capacity(2 * CAPACITY_BYTES, rules());
+    let world = World::with_capacity(2 * CAPACITY_BYTES, rules(), About::default());
     let bystanders = Bystanders::join(&world);
     let file = std::fs::File::open("/dev/null").expect("Linux");
     let grant = GrantId(1);

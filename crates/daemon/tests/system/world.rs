@@ -3,7 +3,7 @@
 use crate::engine;
 use mover::fake_device::{FakeDevice, Imports};
 use mover::{Arena, Device, Mover};
-use rota_daemon::daemon::{Input, Lost, Rules, Setup, SharedGpu, serve};
+use rota_daemon::daemon::{About, Input, Lost, Rules, Setup, SharedGpu, serve};
 use rota_daemon::events::Events;
 use rota_daemon::resource_manager::ResourceManager;
 use sched::{Settings, Span};
@@ -15,7 +15,10 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use wire::{BLOCK_BYTES, Connection, FromDaemon, Listener, Listing, Tenant, TenantId, ToDaemon, VERSION};
+use wire::{
+    Answer, BLOCK_BYTES, Command, Connection, FromDaemon, Listener, Listing, Tenant, TenantId, ToDaemon,
+    VERSION,
+};
 
 /// How long a test looks for what must happen. Far more than it takes, for machines with much else to do.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -120,11 +123,16 @@ pub(crate) struct World {
 impl World {
     /// Starts a daemon.
     pub(crate) fn begin(rules: Rules) -> Self {
-        Self::with_capacity(CAPACITY_BYTES, rules)
+        Self::begin_with(rules, About::default())
+    }
+
+    /// Starts a daemon with something special about it.
+    pub(crate) fn begin_with(rules: Rules, about: About) -> Self {
+        Self::with_capacity(CAPACITY_BYTES, rules, about)
     }
 
     /// Starts a daemon for a GPU of this size.
-    pub(crate) fn with_capacity(capacity_bytes: u64, rules: Rules) -> Self {
+    pub(crate) fn with_capacity(capacity_bytes: u64, rules: Rules, about: About) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let device = FakeDevice::new(capacity_bytes);
         let imports = device.imports();
@@ -139,6 +147,7 @@ impl World {
             }],
             vgpu: None,
             rules,
+            about,
             manager: ResourceManager { ioctl: engine::ioctl, owns: |_| true },
         };
         let movers = vec![Mover::new(device, arena)];
@@ -173,6 +182,16 @@ impl World {
         match connection.receive::<FromDaemon>().expect("the daemon answers").0 {
             FromDaemon::Listing(listing) => listing,
             other => panic!("asked for a listing, got {other:?}"),
+        }
+    }
+
+    /// Has the daemon do something.
+    pub(crate) fn command(&self, command: Command) -> Answer {
+        let connection = Connection::connect(&self.socket()).expect("the daemon listens");
+        connection.send(&ToDaemon::Command { version: VERSION, command }, &[]).expect("the daemon hears");
+        match connection.receive::<FromDaemon>().expect("the daemon answers").0 {
+            FromDaemon::Answer(answer) => *answer,
+            other => panic!("asked for something, got {other:?}"),
         }
     }
 

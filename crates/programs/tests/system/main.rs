@@ -5,6 +5,7 @@
 //! - [`deaths`]: programs and the daemon are killed at the worst moments.
 //! - [`loss`]: the device is killed under them.
 //! - [`asked`]: nobody gets on a virtual GPU, or past it, without being told.
+//! - [`jobs`]: terms of jobs, and a daemon that comes when it is needed.
 //! - [`soak`]: all of it at once, for a while.
 //! - [`drivers`]: the same programs without rota, and what the virtual GPU answers them.
 //! - [`stage`]: starts the parts, and sees to it that nothing is left of them; [`parts`]: where their files are.
@@ -17,6 +18,7 @@ mod stage;
 mod asked;
 mod deaths;
 mod drivers;
+mod jobs;
 mod loss;
 mod soak;
 mod turns;

@@ -96,6 +96,22 @@ fn a_refused_program_is_told_why() {
 }
 
 #[test]
+fn a_program_that_needs_the_daemon_gets_an_error_and_nothing_else() {
+    let bench = Bench::new();
+    let mut program = bench.start(&[("ROTA_REQUIRED", "1")]);
+    const SYSTEM_NOT_READY: &str = "802";
+    assert_eq!(program.ask("init"), SYSTEM_NOT_READY);
+    assert_eq!(program.ask("init"), SYSTEM_NOT_READY, "asking again changes nothing");
+    assert!(program.end().success());
+    let stderr = bench.stderr();
+    assert!(
+        stderr.starts_with("rota: cannot reach ") && stderr.contains("CUDA is not available"),
+        "{stderr}"
+    );
+    assert_eq!(stderr.lines().count(), 1);
+}
+
+#[test]
 fn a_disabled_or_unasked_shim_is_silent() {
     for (variable, value) in [("ROTA_DISABLE", "1"), ("ROTA_SOCKET", "")] {
         let bench = Bench::new();

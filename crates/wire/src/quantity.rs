@@ -1,7 +1,7 @@
 //! Quantities with units, as people write them: `16GiB`, `5s`, `5%`. A bare number is an error with a hint.
 
 use serde::de::Visitor;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -69,6 +69,49 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// An amount of memory: bytes, or a share of a GPU's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Memory {
+    /// So many.
+    Bytes(u64),
+    /// So many millionths of what a GPU has.
+    Millionths(u32),
+}
+
+impl Memory {
+    /// On a GPU of this size.
+    pub fn on(self, capacity_bytes: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Millionths(millionths) => Share { millionths }.of(capacity_bytes),
+        }
+    }
+}
+
+impl FromStr for Memory {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        const EXAMPLE: &str = "8GiB or 50%";
+        match split(text, EXAMPLE)? {
+            (_, "%") => match text.parse::<Share>()? {
+                share if share > Share::ALL => Err(QuantityError::OutOfRange(text.into())),
+                share => Ok(Self::Millionths(share.millionths)),
+            },
+            _ => text.parse().map(|Bytes(bytes)| Self::Bytes(bytes)),
+        }
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Bytes(bytes) => Bytes(bytes).fmt(f),
+            Self::Millionths(millionths) => Share { millionths }.fmt(f),
+        }
+    }
+}
+
 /// A length of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
@@ -94,9 +137,9 @@ impl FromStr for Span {
 }
 
 impl Span {
-    /// As the core counts it.
-    pub fn in_core(self) -> sched::Span {
-        sched::Span(u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX))
+    /// In nanoseconds; the most there are, where it is longer.
+    pub fn nanos(self) -> u64 {
+        u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)
     }
 }
 
@@ -114,9 +157,22 @@ pub struct Share {
 }
 
 impl Share {
-    /// As the core counts it.
-    pub fn in_core(self) -> sched::Ratio {
-        sched::Ratio(self.millionths)
+    /// All of it.
+    pub const ALL: Self = Self { millionths: 1_000_000 };
+
+    /// So many millionths.
+    pub const fn of_millionths(millionths: u32) -> Self {
+        Self { millionths }
+    }
+
+    /// In millionths.
+    pub const fn millionths(self) -> u32 {
+        self.millionths
+    }
+
+    /// This share of a number.
+    pub fn of(self, whole: u64) -> u64 {
+        u64::try_from(u128::from(whole) * u128::from(self.millionths) / 1_000_000).unwrap_or(u64::MAX)
     }
 }
 
@@ -196,6 +252,16 @@ mod tests {
     }
 
     #[test]
+    fn memory_as_bytes_or_as_a_share() {
+        assert_eq!("8GiB".parse(), Ok(Memory::Bytes(8 << 30)));
+        assert_eq!("50%".parse(), Ok(Memory::Millionths(500_000)));
+        assert_eq!("50%".parse::<Memory>().unwrap().on(16 << 30), 8 << 30);
+        assert!("101%".parse::<Memory>().is_err());
+        let error = "8".parse::<Memory>().unwrap_err().to_string();
+        assert_eq!(error, "`8` has no unit; write for example 8GiB or 50%");
+    }
+
+    #[test]
     fn times_with_units() {
         assert_eq!("5s".parse(), Ok(Span(Duration::from_secs(5))));
         assert_eq!("100ms".parse(), Ok(Span(Duration::from_millis(100))));
@@ -203,8 +269,9 @@ mod tests {
 
     #[test]
     fn shares_with_their_sign() {
-        assert_eq!("5%".parse::<Share>().unwrap().in_core(), sched::Ratio::from_percent(5));
-        assert_eq!("0.5 %".parse::<Share>().unwrap().in_core(), sched::Ratio(5_000));
+        assert_eq!("5%".parse::<Share>().unwrap().millionths(), 50_000);
+        assert_eq!("0.5 %".parse::<Share>().unwrap().millionths(), 5_000);
+        assert_eq!("50%".parse::<Share>().unwrap().of(8 << 30), 4 << 30);
         assert_eq!("1600%".parse::<Share>().unwrap().to_string(), "1600%");
         assert!("0.05".parse::<Share>().unwrap_err().to_string().contains("no unit"));
         assert!("0%".parse::<Share>().unwrap_err().to_string().contains("out of range"));

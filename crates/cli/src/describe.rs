@@ -1,0 +1,182 @@
+//! `rota describe`: all about a job, a process or a GPU.
+
+use crate::args::{DescribeArgs, Output};
+use crate::quantity::{printable, size, span, user};
+use crate::{daemon, print};
+use anyhow::Context as _;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+use wire::quantity::Share;
+use wire::{Class, Command, Description, GpuView, JobView, TenantView, Terms};
+
+/// Prints it.
+pub(crate) fn describe(args: &DescribeArgs, socket: &Path) -> anyhow::Result<()> {
+    let description = daemon::described(socket, Command::Describe { what: args.what.clone() })?;
+    match args.output.form() {
+        Output::Json => print(&as_json(&description)?),
+        Output::Table => print(&text(&description)),
+    }
+}
+
+/// For programs.
+pub(crate) fn as_json<T: serde::Serialize>(what: &T) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(what).context("cannot write it as JSON")? + "\n")
+}
+
+/// Terms on one line.
+pub(crate) fn terms(terms: &Terms) -> String {
+    let Terms { weight, class, priority, slo_ns, wait, .. } = terms;
+    let mut text = format!("weight {weight}, class {class}, priority {priority}, ");
+    text += &match terms.memory_max_bytes {
+        Some(bytes) => format!("memory up to {}", size(bytes)),
+        None => "memory without limit".into(),
+    };
+    text += &match terms.cores_max_millionths {
+        Some(share) => format!(", up to {} of the time", Share::of_millionths(share)),
+        None => ", all of the time".into(),
+    };
+    if let Some(slo) = slo_ns {
+        text += &format!(", served within {}", span(Duration::from_nanos(*slo)));
+    }
+    text + if *wait { ", waits for memory" } else { "" }
+}
+
+fn text(description: &Description) -> String {
+    let mut parts: Vec<String> = description.gpu.iter().map(gpu).collect();
+    parts.extend(description.jobs.iter().map(job));
+    parts.join("\n")
+}
+
+/// Lines of a name and a value.
+struct Lines(String);
+
+impl Lines {
+    fn titled(title: String) -> Self {
+        Self(title + "\n")
+    }
+
+    fn line(&mut self, indent: usize, name: &str, value: impl std::fmt::Display) {
+        let _ = writeln!(self.0, "{:indent$}{name:<10}  {value}", "");
+    }
+}
+
+fn gpu(gpu: &GpuView) -> String {
+    let mut lines = Lines::titled(format!("GPU {}: {}", gpu.index, printable(&gpu.name)));
+    lines.line(2, "UUID", printable(&gpu.uuid));
+    if let Some(folder) = &gpu.vgpu {
+        lines.line(2, "virtual", format!("in {}", printable(folder)));
+    }
+    let daemons = size(gpu.reserve_bytes);
+    let used = format!(
+        "{} of {} in use, {daemons} kept for the daemon",
+        size(gpu.used_bytes),
+        size(gpu.capacity_bytes)
+    );
+    let strangers = match gpu.unmanaged_bytes {
+        0 => String::new(),
+        bytes => format!(", {} held by programs outside of rota", size(bytes)),
+    };
+    lines.line(2, "memory", used + &strangers);
+    lines.line(2, "arena", format!("{} of {} taken", size(gpu.arena_used_bytes), size(gpu.arena_bytes)));
+    match gpu.turn_of_pid {
+        Some(pid) => lines.line(2, "turn", format!("process {pid}")),
+        None => lines.line(2, "turn", "nobody's"),
+    }
+    lines.0
+}
+
+fn job(job: &JobView) -> String {
+    let mut lines = Lines::titled(format!("Job {}", printable(&job.job)));
+    let states: Vec<String> = job.tenants.iter().map(|tenant| tenant.state.to_string()).collect();
+    let state = match (job.paused, states.len()) {
+        (true, _) => "paused".into(),
+        (false, 0) => "no program of it uses the GPU now".into(),
+        (false, 1) => states.concat(),
+        (false, count) => format!("{count} programs: {}", states.join(", ")),
+    };
+    lines.line(2, "state", state);
+    lines.line(2, "user", user(job.uid));
+    let begun = format!("{} ago", span(Duration::from_nanos(job.age_ns)));
+    lines.line(
+        2,
+        "begun",
+        match job.root_pid {
+            Some(pid) => format!("{begun}, by process {pid}"),
+            None => begun,
+        },
+    );
+    if let Some(why) = &job.placed {
+        lines.line(2, "placed", printable(why));
+    }
+    lines.line(
+        2,
+        "class",
+        match job.terms.class {
+            Class::LatencyCritical => "lc, latency-critical",
+            Class::BestEffort => "be, best-effort",
+        },
+    );
+    lines.line(2, "weight", job.terms.weight);
+    lines.line(2, "priority", job.terms.priority);
+    let most = match job.terms.memory_max_bytes {
+        Some(most) => format!("{} of at most {}", size(job.used_bytes), size(most)),
+        None => format!("{}, no limit", size(job.used_bytes)),
+    };
+    let short =
+        if job.terms.wait { "waits where memory is short" } else { "out of memory where it is short" };
+    lines.line(2, "memory", format!("{most}; {short}"));
+    lines.line(
+        2,
+        "cores",
+        match job.terms.cores_max_millionths {
+            Some(share) => format!("at most {} of the GPU's time", Share::of_millionths(share)),
+            None => "no limit".into(),
+        },
+    );
+    if let Some(slo) = job.terms.slo_ns {
+        lines.line(2, "served", format!("within {}", span(Duration::from_nanos(slo))));
+    }
+    lines.line(
+        2,
+        "GPU time",
+        match job.terms.class {
+            Class::LatencyCritical => "not counted: it takes no turns".into(),
+            Class::BestEffort => format!("{} so far", span(Duration::from_nanos(job.ran_ns))),
+        },
+    );
+    lines.0 + &job.tenants.iter().map(tenant).collect::<String>()
+}
+
+fn tenant(tenant: &TenantView) -> String {
+    let mut lines = Lines::titled(format!(
+        "\n  Process {}, {}: {}",
+        tenant.pid,
+        printable(&tenant.program),
+        tenant.state
+    ));
+    lines.line(4, "why", printable(&tenant.reason));
+    lines.line(
+        4,
+        "memory",
+        format!(
+            "{} on the GPU, {} away, {} for its context",
+            size(tenant.resident_bytes),
+            size(tenant.away_bytes),
+            size(tenant.context_bytes)
+        ),
+    );
+    lines.line(4, "turns", format!("{}, {} in all", tenant.turns, span(Duration::from_nanos(tenant.ran_ns))));
+    if tenant.waiting_ns > 0 {
+        let waited = span(Duration::from_nanos(tenant.waiting_ns));
+        lines.line(
+            4,
+            "waiting",
+            match tenant.forecast_ns {
+                Some(more) => format!("for {waited}, about {} more", span(Duration::from_nanos(more))),
+                None => format!("for {waited}"),
+            },
+        );
+    }
+    lines.0
+}

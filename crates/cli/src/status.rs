@@ -1,0 +1,104 @@
+//! `rota status`: how the daemon is, and what it shares.
+
+use crate::args::{Output, StatusArgs};
+use crate::columns::{Side, columns, fitting, terminal_width};
+use crate::describe::as_json;
+use crate::quantity::{printable, size, span, user};
+use crate::{daemon, print};
+use std::path::Path;
+use std::time::Duration;
+use wire::{Answer, Command, SelfTest, Status};
+
+/// Prints it.
+pub(crate) fn status(args: &StatusArgs, socket: &Path) -> anyhow::Result<()> {
+    let status = ask(socket)?;
+    match args.output.form() {
+        Output::Json => print(&as_json(&status)?),
+        Output::Table => print(&text(&status, socket)),
+    }
+}
+
+/// How the daemon at `socket` is.
+pub(crate) fn ask(socket: &Path) -> anyhow::Result<Status> {
+    match daemon::command(socket, Command::Status)? {
+        Answer::Status(status) => Ok(status),
+        other => Err(daemon::strange(socket, &other)),
+    }
+}
+
+/// What a self-test found, in words.
+pub(crate) fn self_test(found: &SelfTest) -> String {
+    let ms = |nanos: u64| nanos as f64 / 1e6;
+    format!(
+        "a running kernel was frozen and thawed {} times, in at most {:.2} and {:.2} ms",
+        found.rounds,
+        ms(found.freeze_max_ns),
+        ms(found.thaw_max_ns)
+    )
+}
+
+fn text(status: &Status, socket: &Path) -> String {
+    let of = |ns: u64| span(Duration::from_nanos(ns));
+    let mut text = format!(
+        "rotad {}, process {} of {}, up for {}\n",
+        printable(&status.version),
+        status.pid,
+        user(status.uid),
+        of(status.uptime_ns)
+    );
+    let turns = match status.turn_min_ns == status.turn_max_ns {
+        true => format!("{} turns of {}", printable(&status.policy), of(status.turn_min_ns)),
+        false => {
+            format!(
+                "{} turns of {} to {}",
+                printable(&status.policy),
+                of(status.turn_min_ns),
+                of(status.turn_max_ns)
+            )
+        }
+    };
+    let ends = match status.idle_exit_ns {
+        Some(ns) => format!("when nobody was there for {}", of(ns)),
+        None => "when it is told to".into(),
+    };
+    let rows = [
+        ("socket", socket.display().to_string()),
+        ("config", status.config.as_deref().map_or("no file, all defaults".into(), printable)),
+        ("sharing", turns),
+        ("self-test", status.self_test.as_ref().map_or("not made".into(), self_test)),
+        ("ends", ends),
+        (
+            "now",
+            format!(
+                "{}, {}: {} running, {} waiting",
+                count(status.jobs, "job"),
+                count(status.tenants, "program"),
+                status.running,
+                status.waiting
+            ),
+        ),
+    ];
+    let rows = rows.map(|(name, value)| [format!("  {name}"), value]);
+    text += &columns(&[Side::Left, Side::Left], &rows);
+    let header = ["GPU", "NAME", "UUID", "IN USE", "SIZE", "ARENA", "SIZE"].map(str::to_owned);
+    let gpus = status.gpus.iter().enumerate().map(|(index, gpu)| {
+        let name = printable(&gpu.name) + if gpu.vgpu.is_some() { " (virtual)" } else { "" };
+        [
+            index.to_string(),
+            name,
+            printable(&gpu.uuid),
+            size(gpu.used_bytes),
+            size(gpu.capacity_bytes),
+            size(gpu.arena_used_bytes),
+            size(gpu.arena_bytes),
+        ]
+    });
+    let rows: Vec<_> = std::iter::once(header).chain(gpus).collect();
+    use Side::{Left, Right};
+    text.push('\n');
+    text + &fitting(&[Right, Left, Left, Right, Right, Right, Right], &rows, terminal_width())
+}
+
+fn count(number: u32, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}

@@ -1,0 +1,165 @@
+//! Terms of jobs: what `rota run`, `set`, `pause` and `resume` ask of the daemon, and what they make of its answers.
+
+use crate::fake_daemon::{FakeDaemon, TERMS, complaint, listing, rota, stdout};
+use crate::run::empty_library;
+use crate::views::job;
+use std::process::Command;
+use wire::quantity::Memory;
+use wire::{Answer, Change, Class, Description, JobRequest, JobView, Priority, Terms};
+
+/// The job that `rota run` with these words opens.
+fn opened(adjust: impl FnOnce(&mut Command), words: &[&str]) -> JobRequest {
+    let daemon = FakeDaemon::start(listing(vec![]));
+    let mut command = daemon.rota();
+    command.env("ROTA_SHIM", empty_library(&daemon, "librota_shim.so")).args(["run", "-q"]).args(words);
+    adjust(&mut command);
+    assert_eq!(stdout(command.args(["--", "echo", "ran"])), "ran\n");
+    match &daemon.asked()[..] {
+        [wire::Command::Open(request)] => request.clone(),
+        other => panic!("asked {other:?}"),
+    }
+}
+
+fn described(job: JobView) -> FakeDaemon {
+    FakeDaemon::answering(Answer::Described(Description { schema_version: 1, gpu: None, jobs: vec![job] }))
+}
+
+#[test]
+fn terms_are_asked_for_as_they_were_typed() {
+    let words =
+        "--name nightly --memory 8GiB --weight 3 --cores 30% --priority low --class lc --slo 10ms --wait";
+    let request = opened(|_| (), &words.split(' ').collect::<Vec<_>>());
+    let asked = Change {
+        weight: Some(3),
+        class: Some(Class::LatencyCritical),
+        priority: Some(Priority::Low),
+        memory: Some(Memory::Bytes(8 << 30)),
+        cores_millionths: Some(300_000),
+        slo_ns: Some(10_000_000),
+        wait: Some(true),
+    };
+    assert_eq!(request, JobRequest { name: "nightly".into(), asked, usual: Change::default() });
+}
+
+#[test]
+fn the_environment_is_a_wish_and_a_flag_beats_it() {
+    let environment = |command: &mut Command| {
+        command
+            .env("ROTA_MEMORY", "50%")
+            .env("ROTA_WEIGHT", "2")
+            .env("ROTA_WAIT", "1")
+            .env("ROTA_CLASS", "be");
+    };
+    let request = opened(environment, &["--weight", "5", "--no-wait"]);
+    assert_eq!(request.asked, Change { weight: Some(5), wait: Some(false), ..Change::default() });
+    let usual = Change {
+        memory: Some(Memory::Millionths(500_000)),
+        class: Some(Class::BestEffort),
+        ..Change::default()
+    };
+    assert_eq!(request.usual, usual);
+    let request = opened(|_| (), &[]);
+    assert!(request.asked.is_empty() && request.usual.is_empty());
+}
+
+#[test]
+fn quantities_without_sense_are_wrong_usage() {
+    for (words, expected) in [
+        (["--memory", "8"], "`8` has no unit; write for example 8GiB or 50%"),
+        (["--memory", "120%"], "`120%` is out of range"),
+        (["--cores", "0.3"], "`0.3` has no unit; write for example 30%"),
+        (["--cores", "130%"], "`130%` is more than all of it, which is 100%"),
+        (["--slo", "10"], "`10` has no unit"),
+        (["--priority", "hihg"], "a similar value exists: 'high'"),
+        (["--class", "xx"], "[possible values: be, lc]"),
+        (["--weight", "heavy"], "invalid digit"),
+    ] {
+        let text = complaint(rota().arg("run").args(words).args(["--", "true"]), 2);
+        assert!(text.contains(expected), "{words:?}: {text}");
+    }
+}
+
+#[test]
+fn refused_terms_are_125_with_reason_and_hint_and_nothing_runs() {
+    let reason = "12.0 GiB of memory were asked for, and this user may have 8.0 GiB";
+    let daemon = FakeDaemon::answering(Answer::Refused { reason: reason.into(), hint: Some("ask".into()) });
+    let mut command = daemon.rota();
+    command.env("ROTA_SHIM", empty_library(&daemon, "librota_shim.so"));
+    let text = complaint(command.args(["run", "--memory", "12GiB", "--", "echo", "ran"]), 125);
+    assert_eq!(text, format!("rota: {reason}\nhint: ask\n"));
+}
+
+#[test]
+fn set_changes_what_was_typed_and_nothing_else() {
+    let terms =
+        Terms { weight: 3, memory_max_bytes: Some(8 << 30), cores_max_millionths: Some(300_000), ..TERMS };
+    let daemon = described(JobView { terms, ..job() });
+    let mut command = daemon.rota();
+    command.env("ROTA_MEMORY", "1GiB").env("ROTA_WAIT", "1").args(["set", "nightly", "--weight", "3"]);
+    assert_eq!(
+        stdout(&mut command),
+        "nightly: weight 3, class be, priority normal, memory up to 8.0 GiB, up to 30% of the time\n"
+    );
+    let change = Change { weight: Some(3), ..Change::default() };
+    assert_eq!(daemon.asked(), [wire::Command::Set { job: "nightly".into(), change }]);
+    let json = stdout(daemon.rota().args(["set", "nightly", "--weight", "3", "--json"]));
+    assert!(json.contains("\"cores_max_millionths\": 300000"), "{json}");
+}
+
+#[test]
+fn set_without_anything_to_set_is_a_failure_with_a_hint() {
+    let text = complaint(rota().args(["set", "nightly", "--socket", "/nowhere/s"]), 1);
+    assert_eq!(
+        text,
+        "rota: nothing to change was named\n\
+         hint: rota set nightly --weight 3; `rota set --help` shows what else\n"
+    );
+}
+
+#[test]
+fn pause_and_resume_say_what_holds_now() {
+    let daemon = described(JobView { paused: true, ..job() });
+    assert_eq!(
+        stdout(daemon.rota().args(["pause", "nightly"])),
+        "nightly is paused; `rota resume nightly` lets it go on\n"
+    );
+    assert_eq!(daemon.asked(), [wire::Command::Pause { job: "nightly".into() }]);
+    let daemon = described(job());
+    assert_eq!(stdout(daemon.rota().args(["resume", "nightly"])), "nightly may run\n");
+    assert_eq!(daemon.asked(), [wire::Command::Resume { job: "nightly".into() }]);
+}
+
+#[test]
+fn what_nobody_knows_is_said_with_what_there_is() {
+    let refusal = Answer::Refused {
+        reason: "nothing here is called `x`: no job, no process, no GPU".into(),
+        hint: Some("the jobs there are: a, b".into()),
+    };
+    for words in [&["describe", "x"][..], &["set", "x", "--weight", "1"], &["pause", "x"], &["resume", "x"]] {
+        let daemon = FakeDaemon::answering(refusal.clone());
+        let text = complaint(daemon.rota().args(words), 1);
+        assert_eq!(
+            text,
+            "rota: nothing here is called `x`: no job, no process, no GPU\nhint: the jobs there are: a, b\n"
+        );
+    }
+}
+
+#[test]
+fn a_program_that_the_shim_cannot_get_into_is_told_of_before_it_runs() {
+    let daemon = FakeDaemon::start(listing(vec![]));
+    let source = daemon.folder.path().join("p.c");
+    std::fs::write(&source, "void _start(void) { __asm__(\"mov $60, %eax; xor %edi, %edi; syscall\"); }")
+        .unwrap();
+    let program = daemon.folder.path().join("alone");
+    let built =
+        Command::new("cc").args(["-nostdlib", "-static"]).arg(&source).arg("-o").arg(&program).status();
+    assert!(built.unwrap().success());
+    let mut command = daemon.rota();
+    command.env("ROTA_SHIM", empty_library(&daemon, "librota_shim.so"));
+    let output = command.args(["run", "--"]).arg(&program).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let notice = format!("rota: {} is linked statically, so there is no loader", program.display());
+    assert!(stderr.lines().nth(1).is_some_and(|line| line.starts_with(&notice)), "{stderr}");
+}

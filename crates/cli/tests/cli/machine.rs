@@ -1,0 +1,93 @@
+//! What needs no daemon: `rota doctor`, completions and the manual.
+
+use crate::fake_daemon::{complaint, rota, stdout};
+use std::process::{Command, Stdio};
+
+#[test]
+fn the_doctor_fails_where_something_failed_and_says_what_to_do() {
+    let output = rota()
+        .env("ROTA_SHIM", "/nowhere/shim.so")
+        .args(["doctor", "--socket", "/nowhere/rotad.sock"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(output.stderr.is_empty());
+    let lines: Vec<&str> = text.lines().collect();
+    let at = |name: &str| {
+        lines.iter().position(|line| line.contains(name)).unwrap_or_else(|| panic!("no {name} in\n{text}"))
+    };
+    assert!(
+        lines[at("shim  ")]
+            .starts_with("FAIL  shim         the shim was not found; tried /nowhere/shim.so: No such file"),
+        "{text}"
+    );
+    assert!(lines[at("shim  ") + 1].trim_start().starts_with("hint: put librota_shim.so beside"), "{text}");
+    assert!(lines[at("daemon  ")].contains("cannot reach /nowhere/rotad.sock"), "{text}");
+    assert!(lines[at("daemon  ") + 1].contains("hint: start one with `rotad &`"), "{text}");
+    assert!(text.contains("\nNot fit: "), "{text}");
+}
+
+#[test]
+fn the_doctor_tells_scripts_the_same() {
+    let mut command = rota();
+    command.env("ROTA_SHIM", env!("CARGO_BIN_EXE_rota")).env("ROTA_DISABLE", "1");
+    let output = command.args(["doctor", "--json", "--socket", "/nowhere/rotad.sock"]).output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["schema_version"], &report["fit"]), (&1.into(), &false.into()));
+    let checks = report["checks"].as_array().unwrap();
+    let of = |name: &str| checks.iter().find(|check| check["name"] == name).unwrap();
+    assert_eq!(of("shim")["verdict"], "pass");
+    assert_eq!(of("daemon")["verdict"], "fail");
+    assert_eq!(
+        (&of("environment")["verdict"], &of("environment")["hint"]),
+        (&"warn".into(), &"unset ROTA_DISABLE".into())
+    );
+    for name in ["driver", "host memory", "memlock", "container"] {
+        assert!(of(name)["found"].as_str().is_some_and(|found| !found.is_empty()), "{name}");
+    }
+}
+
+/// Has a shell read a script, where that shell is there.
+fn load(shell: &str, arguments: &[&str], script: &str) {
+    use std::io::Write as _;
+    let started = Command::new(shell).args(arguments).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let Ok(mut child) = started else {
+        eprintln!("{shell} is not here: its completions are not loaded");
+        return;
+    };
+    child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn completions_know_the_verbs_and_shells_can_load_them() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = stdout(rota().args(["completions", shell]));
+        for word in ["describe", "memory"] {
+            assert!(script.contains(word), "{shell} does not know {word}");
+        }
+        match shell {
+            "bash" => load("bash", &["--norc", "-e"], &script),
+            "zsh" => load("zsh", &["-f", "-n"], &script),
+            "fish" => load("fish", &["--no-config", "--no-execute"], &script),
+            _ => {}
+        }
+    }
+    assert!(complaint(rota().args(["completions", "tcsh"]), 2).contains("bash"));
+}
+
+#[test]
+fn the_manual_has_a_page_for_each_command() {
+    let page = stdout(rota().arg("man"));
+    assert!(page.contains(".TH rota 1") && page.contains("rota\\-describe(1)"), "{page}");
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(stdout(rota().arg("man").arg(folder.path())), "");
+    for name in ["rota.1", "rota-run.1", "rota-config-show.1", "rota-sim-compare.1"] {
+        let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
+        assert!(text.contains(".SH SYNOPSIS"), "{name}");
+    }
+    let text = complaint(rota().args(["man", "/nowhere/man1"]), 1);
+    assert!(text.starts_with("rota: cannot write pages to /nowhere/man1: "), "{text}");
+}

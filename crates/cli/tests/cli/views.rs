@@ -1,0 +1,237 @@
+//! `rota describe`, `status` and `config show`, as people and scripts see them.
+
+use crate::fake_daemon::{FakeDaemon, TERMS, UUID, complaint, rota, stdout};
+use wire::{
+    Answer, Class, Description, Gpu, GpuView, JobView, Priority, SelfTest, Setting, Status, TenantId,
+    TenantState, TenantView, Terms,
+};
+
+const GIB: u64 = 1 << 30;
+
+/// A job whose program waits.
+pub(crate) fn job() -> JobView {
+    JobView {
+        job: "nightly".into(),
+        uid: 0,
+        terms: TERMS,
+        paused: false,
+        placed: Some("GPU 0: the only one".into()),
+        root_pid: Some(512),
+        age_ns: 754_000_000_000,
+        used_bytes: GIB / 2,
+        ran_ns: 95_000_000_000,
+        tenants: vec![TenantView {
+            tenant: TenantId(2),
+            pid: 512,
+            program: "sim\u{1b}[2J".into(),
+            gpu: UUID.into(),
+            state: TenantState::Away,
+            reason: "waits for its turn; job train (process 4242) has it now".into(),
+            resident_bytes: 0,
+            away_bytes: 24 * GIB,
+            context_bytes: GIB / 2,
+            turns: 9,
+            ran_ns: 95_000_000_000,
+            waiting_ns: 3_500_000_000,
+            forecast_ns: Some(2_000_000_000),
+        }],
+    }
+}
+
+fn described(description: Description) -> FakeDaemon {
+    FakeDaemon::answering(Answer::Described(description))
+}
+
+#[test]
+fn a_job_is_described_in_full() {
+    let daemon = described(Description { schema_version: 1, gpu: None, jobs: vec![job()] });
+    let expected = "\
+Job nightly
+  state       away
+  user        root (0)
+  begun       12 min 34 s ago, by process 512
+  class       be, best-effort
+  weight      1
+  priority    normal
+  memory      512.0 MiB, no limit; out of memory where it is short
+  cores       no limit
+  GPU time    1 min 35 s so far
+
+  Process 512, sim?[2J: away
+    why         waits for its turn; job train (process 4242) has it now
+    memory      0 MiB on the GPU, 24.0 GiB away, 512.0 MiB for its context
+    turns       9, 1 min 35 s in all
+    waiting     for 3 s, about 2 s more
+";
+    assert_eq!(stdout(daemon.rota().args(["describe", "nightly"])), expected);
+    assert_eq!(daemon.asked(), [wire::Command::Describe { what: "nightly".into() }]);
+}
+
+#[test]
+fn limits_and_pauses_show() {
+    let terms = Terms {
+        weight: 3,
+        class: Class::LatencyCritical,
+        priority: Priority::High,
+        memory_max_bytes: Some(8 * GIB),
+        cores_max_millionths: Some(300_000),
+        slo_ns: Some(10_000_000),
+        wait: true,
+    };
+    let job = JobView { terms, paused: true, root_pid: None, tenants: vec![], ..job() };
+    let daemon = described(Description { schema_version: 1, gpu: None, jobs: vec![job] });
+    let expected = "\
+Job nightly
+  state       paused
+  user        root (0)
+  begun       12 min 34 s ago
+  class       lc, latency-critical
+  weight      3
+  priority    high
+  memory      512.0 MiB of at most 8.0 GiB; waits where memory is short
+  cores       at most 30% of the GPU's time
+  served      within 10 ms
+  GPU time    not counted: it takes no turns
+";
+    assert_eq!(stdout(daemon.rota().args(["describe", "nightly"])), expected);
+}
+
+#[test]
+fn a_gpu_is_described_with_its_jobs() {
+    let gpu = GpuView {
+        index: 0,
+        uuid: UUID.into(),
+        name: "NVIDIA H200".into(),
+        capacity_bytes: 16 * GIB,
+        used_bytes: 12 * GIB,
+        reserve_bytes: 600 << 20,
+        unmanaged_bytes: GIB,
+        arena_bytes: 32 * GIB,
+        arena_used_bytes: 24 * GIB,
+        vgpu: None,
+        turn_of_pid: Some(4242),
+    };
+    let daemon = described(Description { schema_version: 1, gpu: Some(gpu), jobs: vec![job()] });
+    let text = stdout(daemon.rota().args(["describe", "gpu0"]));
+    let expected = "\
+GPU 0: NVIDIA H200
+  UUID        GPU-5e1f0b2a-0000-4000-8000-000000000001
+  memory      12.0 GiB of 16.0 GiB in use, 600.0 MiB kept for the daemon, 1.0 GiB held by programs outside of rota
+  arena       24.0 GiB of 32.0 GiB taken
+  turn        process 4242
+
+Job nightly
+";
+    assert!(text.starts_with(expected), "{text}");
+}
+
+#[test]
+fn a_description_in_json_has_stable_keys() {
+    let daemon = described(Description { schema_version: 1, gpu: None, jobs: vec![job()] });
+    let text = stdout(daemon.rota().args(["describe", "nightly", "-o", "json"]));
+    for line in [
+        "  \"schema_version\": 1,",
+        "      \"job\": \"nightly\",",
+        "        \"class\": \"be\",",
+        "        \"priority\": \"normal\",",
+        "        \"memory_max_bytes\": null,",
+        "      \"ran_ns\": 95000000000,",
+        "          \"state\": \"away\",",
+        "          \"forecast_ns\": 2000000000",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+}
+
+fn status() -> Status {
+    Status {
+        schema_version: 1,
+        version: "0.1.0".into(),
+        pid: 4000,
+        uid: 0,
+        uptime_ns: 3_725_000_000_000,
+        config: Some("/etc/rota/rotad.toml".into()),
+        policy: "fair".into(),
+        turn_min_ns: 100_000_000,
+        turn_max_ns: 60_000_000_000,
+        idle_exit_ns: Some(60_000_000_000),
+        self_test: Some(SelfTest { rounds: 20, freeze_max_ns: 1_100_000, thaw_max_ns: 600_000 }),
+        gpus: vec![Gpu {
+            uuid: UUID.into(),
+            name: "NVIDIA H200".into(),
+            capacity_bytes: 16 * GIB,
+            used_bytes: 12 * GIB,
+            arena_bytes: 32 * GIB,
+            arena_used_bytes: 0,
+            vgpu: None,
+        }],
+        jobs: 1,
+        tenants: 2,
+        running: 1,
+        waiting: 1,
+    }
+}
+
+#[test]
+fn the_status_is_a_few_lines_and_a_table() {
+    let daemon = FakeDaemon::answering(Answer::Status(status()));
+    let expected = format!(
+        "\
+rotad 0.1.0, process 4000 of root (0), up for 1 h 2 min
+  socket     {}
+  config     /etc/rota/rotad.toml
+  sharing    fair turns of 100 ms to 1 min 0 s
+  self-test  a running kernel was frozen and thawed 20 times, in at most 1.10 and 0.60 ms
+  ends       when nobody was there for 1 min 0 s
+  now        1 job, 2 programs: 1 running, 1 waiting
+
+GPU  NAME         UUID                                        IN USE      SIZE  ARENA      SIZE
+  0  NVIDIA H200  GPU-5e1f0b2a-0000-4000-8000-000000000001  12.0 GiB  16.0 GiB  0 MiB  32.0 GiB
+",
+        daemon.socket.display()
+    );
+    assert_eq!(stdout(daemon.rota().arg("status")), expected);
+    let json = stdout(daemon.rota().args(["status", "--json"]));
+    assert!(json.contains("\"freeze_max_ns\": 1100000") && json.contains("\"jobs\": 1"), "{json}");
+}
+
+#[test]
+fn settings_are_shown_with_where_they_come_from() {
+    let setting = |key: &str, value: &str, origin: &str| Setting {
+        key: key.into(),
+        value: value.into(),
+        origin: origin.into(),
+    };
+    let daemon = FakeDaemon::answering(Answer::Settings(vec![
+        setting("capacity", "16.0 GiB", "/etc/rota/rotad.toml:3"),
+        setting("policy", "fair", "default"),
+    ]));
+    assert_eq!(stdout(daemon.rota().args(["config", "show"])), "capacity  16.0 GiB\npolicy    fair\n");
+    assert_eq!(
+        stdout(daemon.rota().args(["config", "show", "--origin"])),
+        "capacity  16.0 GiB  /etc/rota/rotad.toml:3\npolicy    fair      default\n"
+    );
+    let json = stdout(daemon.rota().args(["config", "show", "--json"]));
+    assert!(json.contains("\"origin\": \"/etc/rota/rotad.toml:3\""), "{json}");
+}
+
+#[test]
+fn without_a_daemon_every_verb_says_so() {
+    for words in [
+        &["describe", "x"][..],
+        &["status"],
+        &["set", "x", "--weight", "1"],
+        &["pause", "x"],
+        &["resume", "x"],
+    ] {
+        let text = complaint(rota().args(words).args(["--socket", "/nowhere/rotad.sock"]), 1);
+        assert!(
+            text.starts_with("rota: no daemon answers: cannot reach /nowhere/rotad.sock: No such file"),
+            "{words:?}: {text}"
+        );
+        assert!(text.contains("\nhint: start one with `rotad &`"), "{words:?}: {text}");
+    }
+    let text = complaint(rota().args(["config", "show", "--socket", "/nowhere/rotad.sock"]), 1);
+    assert!(text.starts_with("rota: no daemon answers: cannot reach /nowhere/rotad.sock"), "{text}");
+    assert!(text.ends_with(", or see what one would have with `rotad check-config`\n"), "{text}");
+}

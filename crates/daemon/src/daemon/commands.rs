@@ -1,0 +1,192 @@
+//! What people ask for: jobs are begun, changed, paused and resumed. `views` says how things are.
+
+use super::Daemon;
+use super::limits::{Refusal, in_core};
+use sched::{Bytes, Event, GpuId, JobId, TicketId};
+use serde_json::json;
+use std::sync::mpsc::Sender;
+use wire::{Answer, Change, Command, JobRequest, Opened};
+
+/// The most names that a complaint lists.
+const NAMED_MAX: usize = 8;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// Its process.
+    pub pid: u32,
+    /// Whose process.
+    pub uid: u32,
+}
+
+/// Something that is asked.
+#[derive(Debug)]
+pub struct Asked {
+    /// Who.
+    pub peer: Peer,
+    /// What.
+    pub command: Command,
+    /// Gets the answer, and the job that the asking process is now a root of.
+    pub answer: Sender<(Answer, Option<JobId>)>,
+}
+
+impl Daemon {
+    pub(super) fn command(&mut self, asked: Asked) {
+        let Asked { peer, command, answer } = asked;
+        let mut opened = None;
+        let done = match command {
+            Command::Open(request) => self.open(peer, &request).map(|(job, answer)| {
+                opened = Some(job);
+                answer
+            }),
+            Command::Set { job, change } => self.set(peer, &job, &change),
+            Command::Pause { job } => self.pause(peer, &job, true),
+            Command::Resume { job } => self.pause(peer, &job, false),
+            Command::Describe { what } => self.describe(peer, &what),
+            Command::Status => Ok(Answer::Status(self.status())),
+            Command::Settings => Ok(Answer::Settings(self.setup.about.settings.clone())),
+        };
+        // Whoever asked may be gone: then its job ends when that is noticed.
+        let _ = answer.send((done.unwrap_or_else(Refusal::answer), opened));
+    }
+
+    /// A process that began a job is gone.
+    pub(super) fn root_gone(&mut self, job: JobId, pid: u32) {
+        if let Some(over) = self.jobs.root_gone(job, pid) {
+            self.step(Event::JobOver(over));
+        }
+    }
+
+    fn open(&mut self, peer: Peer, request: &JobRequest) -> Result<(JobId, Answer), Refusal> {
+        if self.stopping {
+            return Err(Refusal { reason: "the daemon is stopping".into(), hint: None });
+        }
+        let JobRequest { name, asked, usual } = request;
+        let job = match self.jobs.named(peer.uid, name) {
+            Some(job) => self.joinable(job, peer, asked)?,
+            None => {
+                let wanted = asked.clone().or(usual.clone());
+                let terms = self.terms_with(peer.uid, peer.pid, None, &wanted)?;
+                let core_terms = in_core(peer.uid, &terms);
+                let job = self.jobs.begin(peer.uid, name, terms, self.now());
+                self.step(Event::Job { job, terms: core_terms });
+                self.events.note("opened", json!({ "job": name, "uid": peer.uid, "pid": peer.pid }));
+                job
+            }
+        };
+        let gpu = self.place(job);
+        let others = u32::try_from(self.known.len() + self.arriving.len()).unwrap_or(u32::MAX);
+        let opened = self.jobs.get_mut(job).expect("it began above, or was there");
+        opened.roots.push(peer.pid);
+        let terms = opened.terms.clone();
+        Ok((job, Answer::Opened(Opened { gpu: self.listed_gpu(gpu), others, terms })))
+    }
+
+    /// The GPU for a program of a job. Where none can take it now it waits at the door of the first.
+    fn place(&mut self, job: JobId) -> GpuId {
+        let memory = self.jobs.get(job).and_then(|job| job.terms.memory_max_bytes).unwrap_or(0);
+        self.placed = None;
+        let (ticket, bytes) = (TicketId(0), Bytes(memory));
+        self.step(Event::Place { ticket, job, count: 1, among: Vec::new(), bytes });
+        let (gpu, why) = self.placed.take().unwrap_or_default();
+        if let Some(job) = self.jobs.get_mut(job) {
+            job.placed = Some(why);
+        }
+        gpu
+    }
+
+    /// A job that is there has the terms that it has.
+    fn joinable(&self, id: JobId, peer: Peer, asked: &Change) -> Result<JobId, Refusal> {
+        let job = self.jobs.get(id).expect("it was found by its name");
+        let terms = self.terms_with(peer.uid, peer.pid, Some(&job.terms), asked)?;
+        if terms == job.terms {
+            return Ok(id);
+        }
+        let name = &job.name;
+        Err(Refusal::new(
+            format!("job {name} is there already, with other terms"),
+            format!(
+                "change them with `rota set {name}`, leave them out to join it, or choose another --name"
+            ),
+        ))
+    }
+
+    fn set(&mut self, peer: Peer, name: &str, change: &Change) -> Result<Answer, Refusal> {
+        let id = self.own_job(peer, name)?;
+        let job = self.jobs.get(id).expect("it was found by its name");
+        let uid = job.uid;
+        let terms = self.terms_with(uid, peer.pid, Some(&job.terms), change)?;
+        let core_terms = in_core(uid, &terms);
+        if let Some(job) = self.jobs.get_mut(id) {
+            job.terms = terms;
+        }
+        self.step(Event::Job { job: id, terms: core_terms });
+        self.events.note("set", json!({ "job": name, "change": change }));
+        Ok(self.described_job(id))
+    }
+
+    fn pause(&mut self, peer: Peer, name: &str, paused: bool) -> Result<Answer, Refusal> {
+        let id = self.own_job(peer, name)?;
+        let job = self.jobs.get_mut(id).expect("it was found by its name");
+        if std::mem::replace(&mut job.paused, paused) != paused {
+            let event = if paused { Event::Pause(id) } else { Event::Resume(id) };
+            self.step(event);
+            self.events.note(if paused { "paused" } else { "resumed" }, json!({ "job": name }));
+        }
+        Ok(self.described_job(id))
+    }
+
+    /// A job that this one may change: its own, or any for root.
+    fn own_job(&self, peer: Peer, name: &str) -> Result<JobId, Refusal> {
+        let id = self.find_job(peer, name)?;
+        match self.jobs.get(id) {
+            Some(job) if [0, job.uid].contains(&peer.uid) => Ok(id),
+            Some(job) => Err(Refusal {
+                reason: format!("job {} belongs to user {}", job.name, job.uid),
+                hint: Some("only its user and root may change it".into()),
+            }),
+            None => Err(self.unknown(name)),
+        }
+    }
+
+    /// The job that is meant: by its name, which is first of all one's own, or by a process in it.
+    pub(super) fn find_job(&self, peer: Peer, name: &str) -> Result<JobId, Refusal> {
+        if let Some(own) = self.jobs.named(peer.uid, name) {
+            return Ok(own);
+        }
+        let mut named = self.jobs.iter().filter(|(_, job)| job.name == name);
+        match (named.next(), named.next()) {
+            (Some((id, _)), None) => return Ok(id),
+            (Some((_, one)), Some((_, other))) => {
+                let reason = format!(
+                    "several jobs are called {name}, of user {}, user {} and perhaps more",
+                    one.uid, other.uid
+                );
+                return Err(Refusal::new(reason, "name one of its processes instead; `rota ps` shows them"));
+            }
+            (None, _) => {}
+        }
+        let pid = name.parse::<u32>().ok();
+        let of_process = pid.and_then(|pid| {
+            let member = self.tenant_of(pid).and_then(|tenant| self.jobs.of(tenant));
+            member.or_else(|| self.jobs.iter().find(|(_, job)| job.roots.contains(&pid)).map(|(id, _)| id))
+        });
+        of_process.ok_or_else(|| self.unknown(name))
+    }
+
+    pub(super) fn unknown(&self, name: &str) -> Refusal {
+        let mut names: Vec<&str> = self.jobs.iter().map(|(_, job)| job.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let hint = match names.len() {
+            0 => "there are no jobs now; `rota run -- CMD` starts one".to_owned(),
+            count if count <= NAMED_MAX => format!("the jobs there are: {}", names.join(", ")),
+            count => format!(
+                "the jobs there are: {} and {} more",
+                names[..NAMED_MAX].join(", "),
+                count - NAMED_MAX
+            ),
+        };
+        Refusal::new(format!("nothing here is called `{name}`: no job, no process, no GPU"), hint)
+    }
+}

@@ -1,0 +1,215 @@
+//! May a job have these terms? What was asked for and is not allowed is refused, with the reason; what was not asked for is
+//! as much as is allowed.
+
+use super::Daemon;
+use crate::config::rules::Limits;
+use sched::{Bytes, Ratio, Span, UserId, WhenFull};
+use wire::quantity::{self, Share};
+use wire::{Answer, Change, Class, Priority, Terms};
+
+/// The highest weight: a thousandth of a GPU's time is as little as turns can give.
+const WEIGHT_MAX: u32 = 1000;
+
+/// The terms of a job of which nothing is said.
+const USUAL: Terms = Terms {
+    weight: 1,
+    class: Class::BestEffort,
+    priority: Priority::Normal,
+    memory_max_bytes: None,
+    cores_max_millionths: None,
+    slo_ns: None,
+    wait: false,
+};
+
+/// Why terms are refused, and what to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) reason: String,
+    pub(super) hint: Option<String>,
+}
+
+impl Refusal {
+    pub(super) fn new(reason: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { reason: reason.into(), hint: Some(hint.into()) }
+    }
+
+    pub(super) fn answer(self) -> Answer {
+        Answer::Refused { reason: self.reason, hint: self.hint }
+    }
+}
+
+impl Daemon {
+    /// What this process may ask for.
+    pub(super) fn limits_of(&self, uid: u32, pid: u32) -> Limits {
+        let rules = &self.setup.about.rules;
+        let groups = if rules.has_groups() { groups_of(pid) } else { Vec::new() };
+        let limits = rules.limits_of(uid, &groups, self.capacity_bytes());
+        // Whoever runs the daemon could have all of it anyway.
+        let trusted = [0, rustix::process::geteuid().as_raw()].contains(&uid);
+        Limits { lc: limits.lc.or(Some(trusted)), ..limits }
+    }
+
+    /// What a share of a GPU's memory is a share of: the largest one.
+    fn capacity_bytes(&self) -> u64 {
+        self.setup.gpus.iter().map(|gpu| gpu.capacity_bytes).max().unwrap_or(0)
+    }
+
+    /// The terms of a job of which nothing is said.
+    pub(super) fn usual_terms(&self, uid: u32, pid: u32) -> Terms {
+        let limits = self.limits_of(uid, pid);
+        within(&limits, &USUAL, &Change::default(), self.capacity_bytes()).unwrap_or(USUAL)
+    }
+
+    /// The terms of a job with these changes, if it may have them.
+    pub(super) fn terms_with(
+        &self,
+        uid: u32,
+        pid: u32,
+        before: Option<&Terms>,
+        change: &Change,
+    ) -> Result<Terms, Refusal> {
+        let limits = self.limits_of(uid, pid);
+        let terms = within(&limits, before.unwrap_or(&USUAL), change, self.capacity_bytes())?;
+        let context = self.setup.gpus.iter().map(|gpu| gpu.residue_bytes).max().unwrap_or(0);
+        match terms.memory_max_bytes.filter(|&most| change.memory.is_some() && most <= context) {
+            Some(most) => Err(Refusal::new(
+                format!(
+                    "{} of memory were asked for, and a program's context alone takes {}",
+                    quantity::Bytes(most),
+                    quantity::Bytes(context)
+                ),
+                "ask for that, and for what the program itself needs",
+            )),
+            None => Ok(terms),
+        }
+    }
+}
+
+fn within(limits: &Limits, before: &Terms, change: &Change, capacity_bytes: u64) -> Result<Terms, Refusal> {
+    let mut terms = change.applied_to(before, capacity_bytes);
+    let allowed = "ask whoever runs the daemon, or see `rota config show --origin`";
+    if terms.weight == 0 || terms.weight > WEIGHT_MAX {
+        let reason = format!("a weight of {} was asked for; weights are 1 to {WEIGHT_MAX}", terms.weight);
+        return Err(Refusal { reason, hint: None });
+    }
+    if let Some(most) = limits.weight_max.filter(|&most| terms.weight > most) {
+        let reason = format!("a weight of {} was asked for, and this user may have {most}", terms.weight);
+        return Err(Refusal::new(reason, allowed));
+    }
+    if terms.class == Class::LatencyCritical && limits.lc == Some(false) {
+        let reason = "the class lc was asked for, and this user may have best-effort jobs only";
+        return Err(Refusal::new(reason, allowed));
+    }
+    if let Some(most) = limits.memory_max.map(|memory| memory.on(capacity_bytes)) {
+        let wanted = terms.memory_max_bytes.unwrap_or(capacity_bytes);
+        if change.memory.is_some() && wanted > most {
+            let (wanted, most) = (quantity::Bytes(wanted), quantity::Bytes(most));
+            let reason = format!("{wanted} of memory were asked for, and this user may have {most}");
+            return Err(Refusal::new(reason, allowed));
+        }
+        terms.memory_max_bytes = Some(wanted.min(most)).filter(|&bytes| bytes < capacity_bytes);
+    }
+    if let Some(most) = limits.cores_max.map(Share::millionths) {
+        let wanted = terms.cores_max_millionths.unwrap_or(Share::ALL.millionths());
+        if change.cores_millionths.is_some() && wanted > most {
+            let [wanted, most] = [wanted, most].map(Share::of_millionths);
+            let reason = format!("{wanted} of the GPU's time was asked for, and this user may have {most}");
+            return Err(Refusal::new(reason, allowed));
+        }
+        terms.cores_max_millionths = Some(wanted.min(most)).filter(|&share| share < Share::ALL.millionths());
+    }
+    Ok(terms)
+}
+
+/// Terms as the core has them.
+pub(super) fn in_core(uid: u32, terms: &Terms) -> sched::Terms {
+    sched::Terms {
+        user: UserId(uid),
+        weight: terms.weight,
+        class: match terms.class {
+            Class::LatencyCritical => sched::Class::LatencyCritical,
+            Class::BestEffort => sched::Class::BestEffort,
+        },
+        priority: match terms.priority {
+            Priority::Realtime => sched::Priority::Realtime,
+            Priority::High => sched::Priority::High,
+            Priority::Normal => sched::Priority::Normal,
+            Priority::Low => sched::Priority::Low,
+            Priority::Idle => sched::Priority::Idle,
+        },
+        slo: terms.slo_ns.map(Span),
+        memory_max: terms.memory_max_bytes.map(Bytes),
+        compute_max: terms.cores_max_millionths.map(Ratio),
+        when_full: if terms.wait { WhenFull::Wait } else { WhenFull::Fail },
+        gang: false,
+    }
+}
+
+/// The groups of a process, by the kernel's word. It waits for our answer, so its number is still its own.
+fn groups_of(pid: u32) -> Vec<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let lines = status.lines().filter_map(|line| line.split_once(':'));
+    let lines = lines.filter(|(key, _)| ["Gid", "Groups"].contains(key));
+    lines.flat_map(|(_, values)| values.split_whitespace()).filter_map(|group| group.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::quantity::Memory;
+
+    const CAPACITY: u64 = 16 << 30;
+
+    fn limits() -> Limits {
+        Limits {
+            memory_max: Some(Memory::Millionths(500_000)),
+            cores_max: Some(Share::of_millionths(300_000)),
+            weight_max: Some(2),
+            lc: Some(false),
+        }
+    }
+
+    fn asked(change: Change) -> Result<Terms, Refusal> {
+        within(&limits(), &USUAL, &change, CAPACITY)
+    }
+
+    #[test]
+    fn who_asks_for_nothing_gets_as_much_as_is_allowed() {
+        let terms = asked(Change::default()).unwrap();
+        assert_eq!((terms.memory_max_bytes, terms.cores_max_millionths), (Some(8 << 30), Some(300_000)));
+        assert_eq!(within(&Limits::default(), &USUAL, &Change::default(), CAPACITY), Ok(USUAL));
+    }
+
+    #[test]
+    fn less_than_the_limit_is_had_and_more_is_refused_with_both_values() {
+        let small = Change { memory: Some(Memory::Bytes(1 << 30)), weight: Some(2), ..Change::default() };
+        assert_eq!(asked(small).unwrap().memory_max_bytes, Some(1 << 30));
+        let large = Change { memory: Some(Memory::Bytes(12 << 30)), ..Change::default() };
+        let refusal = asked(large).unwrap_err();
+        assert_eq!(refusal.reason, "12.0 GiB of memory were asked for, and this user may have 8.0 GiB");
+        assert!(refusal.hint.is_some());
+        let all = Change { cores_millionths: Some(1_000_000), ..Change::default() };
+        assert!(asked(all).unwrap_err().reason.starts_with("100% of the GPU's time was asked for"));
+        let heavy = Change { weight: Some(3), ..Change::default() };
+        assert!(asked(heavy).unwrap_err().reason.contains("may have 2"));
+        let critical = Change { class: Some(Class::LatencyCritical), ..Change::default() };
+        assert!(asked(critical).unwrap_err().reason.contains("best-effort jobs only"));
+    }
+
+    #[test]
+    fn weights_that_mean_nothing_are_refused() {
+        for weight in [0, WEIGHT_MAX + 1] {
+            let change = Change { weight: Some(weight), ..Change::default() };
+            assert!(within(&Limits::default(), &USUAL, &change, CAPACITY).is_err());
+        }
+    }
+
+    #[test]
+    fn this_process_has_the_groups_that_the_system_says() {
+        let mut mine: Vec<u32> =
+            rustix::process::getgroups().unwrap().iter().map(|gid| gid.as_raw()).collect();
+        mine.push(rustix::process::getegid().as_raw());
+        let found = groups_of(std::process::id());
+        assert!(mine.iter().all(|group| found.contains(group)), "{mine:?} {found:?}");
+    }
+}

@@ -1,0 +1,83 @@
+//! What people ask of the daemon, and its answers.
+//!
+//! The commands about jobs name them as people do: by the job's name, which is its user's own.
+
+use crate::{Change, Description, Gpu, Setting, Status, Terms};
+use serde::{Deserialize, Serialize};
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// Begin a job, or join one of this name. The process that asks is its first: the job is there as long as that lives,
+    /// or any tenant of it. Answered by `Opened`.
+    Open(JobRequest),
+    /// Change the terms of a job while it runs. Answered by `Described`.
+    Set {
+        /// The job's name.
+        job: String,
+        /// What is to be different.
+        change: Change,
+    },
+    /// A job is not to run until it is resumed. Answered by `Described`.
+    Pause {
+        /// The job's name.
+        job: String,
+    },
+    /// A paused job may run again. Answered by `Described`.
+    Resume {
+        /// The job's name.
+        job: String,
+    },
+    /// All about a job (by its name), a tenant (by its process) or a GPU (by its index or the beginning of its UUID).
+    /// Answered by `Described`.
+    Describe {
+        /// What it is called.
+        what: String,
+    },
+    /// How the daemon is. Answered by `Status`.
+    Status,
+    /// The settings in force, and where each comes from. Answered by `Settings`.
+    Settings,
+}
+
+/// A job that is to begin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobRequest {
+    /// Its name.
+    pub name: String,
+    /// Terms that it must have: it does not join a job that has others.
+    pub asked: Change,
+    /// Terms that it gets where it begins, and nothing else was asked for.
+    pub usual: Change,
+}
+
+/// What the daemon answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Answer {
+    /// A job has begun, or was joined.
+    Opened(Opened),
+    /// All about something.
+    Described(Description),
+    /// How the daemon is.
+    Status(Status),
+    /// The settings in force.
+    Settings(Vec<Setting>),
+    /// It is not done.
+    Refused {
+        /// Why, for people.
+        reason: String,
+        /// What to do instead.
+        hint: Option<String>,
+    },
+}
+
+/// A job that a program may be started in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Opened {
+    /// The GPU for this program.
+    pub gpu: Gpu,
+    /// How many programs are there already, those at the door included.
+    pub others: u32,
+    /// Its terms, by all rules.
+    pub terms: Terms,
+}

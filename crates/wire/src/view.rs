@@ -1,0 +1,169 @@
+//! How things are, in full: what `rota describe`, `rota status` and `rota config show` print. Keys in JSON are stable; bytes
+//! and nanoseconds are integers.
+
+use crate::{Gpu, TenantId, TenantState, Terms};
+use serde::{Deserialize, Serialize};
+
+/// All about a job, a tenant or a GPU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Description {
+    /// [`crate::SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The GPU that was asked for.
+    pub gpu: Option<GpuView>,
+    /// The jobs that were asked for: one, or those of a GPU.
+    pub jobs: Vec<JobView>,
+}
+
+/// A GPU, in full.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GpuView {
+    /// Its index.
+    pub index: u32,
+    /// Its UUID, as `GPU-…`.
+    pub uuid: String,
+    /// Its name by the driver.
+    pub name: String,
+    /// Its size as the daemon treats it.
+    pub capacity_bytes: u64,
+    /// What tenants hold on it now: mapped memory and contexts.
+    pub used_bytes: u64,
+    /// What the daemon's own context takes.
+    pub reserve_bytes: u64,
+    /// What programs outside of rota hold, as far as is known.
+    pub unmanaged_bytes: u64,
+    /// Pinned host memory for what is away.
+    pub arena_bytes: u64,
+    /// How much of the arena is taken.
+    pub arena_used_bytes: u64,
+    /// For a GPU in software: the folder of its virtual machine.
+    pub vgpu: Option<String>,
+    /// The process whose turn it is.
+    pub turn_of_pid: Option<u32>,
+}
+
+/// A job, in full.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobView {
+    /// Its name.
+    pub job: String,
+    /// Whose it is.
+    pub uid: u32,
+    /// Its terms.
+    pub terms: Terms,
+    /// Is it paused?
+    pub paused: bool,
+    /// Why its last program was sent to the GPU that it is on, if it was.
+    pub placed: Option<String>,
+    /// The process that `rota run` became, while it lives.
+    pub root_pid: Option<u32>,
+    /// Since when it is there.
+    pub age_ns: u64,
+    /// What it has on the GPU now: memory and contexts.
+    pub used_bytes: u64,
+    /// How long it had the GPU, all its tenants together.
+    pub ran_ns: u64,
+    /// Its tenants, or the one that was asked for.
+    pub tenants: Vec<TenantView>,
+}
+
+/// A tenant, in full.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TenantView {
+    /// Its number in this daemon.
+    pub tenant: TenantId,
+    /// Its process.
+    pub pid: u32,
+    /// The program's name.
+    pub program: String,
+    /// The UUID of its GPU.
+    pub gpu: String,
+    /// What it is doing.
+    pub state: TenantState,
+    /// Why, for people.
+    pub reason: String,
+    /// Its memory on the device.
+    pub resident_bytes: u64,
+    /// Its memory in the arena.
+    pub away_bytes: u64,
+    /// What its context takes on the device.
+    pub context_bytes: u64,
+    /// How many turns it has had.
+    pub turns: u64,
+    /// How long they were, all together.
+    pub ran_ns: u64,
+    /// For how long it has waited; 0 while it does not.
+    pub waiting_ns: u64,
+    /// How long it will wait still, if that can be said.
+    pub forecast_ns: Option<u64>,
+}
+
+/// How the daemon is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// [`crate::SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The daemon's version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Who runs it.
+    pub uid: u32,
+    /// For how long.
+    pub uptime_ns: u64,
+    /// Its configuration file.
+    pub config: Option<String>,
+    /// How the next one is chosen.
+    pub policy: String,
+    /// The shortest turn.
+    pub turn_min_ns: u64,
+    /// The longest turn.
+    pub turn_max_ns: u64,
+    /// After how long with nobody there it ends.
+    pub idle_exit_ns: Option<u64>,
+    /// What the self-test at its start found.
+    pub self_test: Option<SelfTest>,
+    /// The GPUs that it shares.
+    pub gpus: Vec<Gpu>,
+    /// Jobs there are.
+    pub jobs: u32,
+    /// Tenants there are, those at the door not included.
+    pub tenants: u32,
+    /// Tenants that may run now.
+    pub running: u32,
+    /// Tenants that wait for a turn, for memory or at the door.
+    pub waiting: u32,
+}
+
+/// What a self-test that went well found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SelfTest {
+    /// Rounds of freeze and thaw.
+    pub rounds: u32,
+    /// The longest freeze.
+    pub freeze_max_ns: u64,
+    /// The longest time from a thaw until the kernel went on.
+    pub thaw_max_ns: u64,
+}
+
+impl SelfTest {
+    /// The worst of both.
+    pub fn slower(self, other: Self) -> Self {
+        Self {
+            rounds: self.rounds.min(other.rounds),
+            freeze_max_ns: self.freeze_max_ns.max(other.freeze_max_ns),
+            thaw_max_ns: self.thaw_max_ns.max(other.thaw_max_ns),
+        }
+    }
+}
+
+/// A setting in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// Its name, as in the file.
+    pub key: String,
+    /// Its value, as in the file.
+    pub value: String,
+    /// Where it comes from: `default`, `flag`, `environment NAME`, or a file with the line.
+    pub origin: String,
+}
