@@ -51,6 +51,8 @@ fn weights_are_shares_and_a_change_of_them_holds_at_once() {
     let stage = stage(&["--turn", "50ms"]);
     let endless = ["--mib", "8", "--piece-mib", "4", "--seconds", "1000"];
     let programs = ["light", "heavy"].map(|name| stage.worker(0, name, &endless));
+    let is_there = |name: &str| stage.rota(0).args(["describe", name]).output().unwrap().status.success();
+    until("both are there", || is_there("light") && is_there("heavy"));
     json(&stage, &["set", "heavy", "--weight", "4"]);
     let ran = |name: &str| job(&stage, name)["ran_ns"].as_u64().unwrap();
     until("both run", || ran("light") > 0 && ran("heavy") > 0);
