@@ -49,15 +49,18 @@ fn a_program_has_as_much_memory_as_its_job_may() {
 #[test]
 fn weights_are_shares_and_a_change_of_them_holds_at_once() {
     let stage = stage(&["--turn", "50ms"]);
-    let endless = ["--mib", "8", "--piece-mib", "4", "--seconds", "1000"];
+    // Long kernels: whoever has gaps shares its turns with others, beside all weights.
+    let endless = ["--mib", "4", "--piece-mib", "4", "--kernel-ms", "200", "--seconds", "1000"];
     let programs = ["light", "heavy"].map(|name| stage.worker(0, name, &endless));
+    let is_there = |name: &str| stage.rota(0).args(["describe", name]).output().unwrap().status.success();
+    until("both are there", || is_there("light") && is_there("heavy"));
     json(&stage, &["set", "heavy", "--weight", "4"]);
     let ran = |name: &str| job(&stage, name)["ran_ns"].as_u64().unwrap();
     until("both run", || ran("light") > 0 && ran("heavy") > 0);
     let begin = [ran("light"), ran("heavy")];
     until("the heavy one has had 2 s more", || ran("heavy") > begin[1] + 2_000_000_000);
     let ratio = (ran("heavy") - begin[1]) as f64 / (ran("light") - begin[0]).max(1) as f64;
-    assert!((2.5..6.0).contains(&ratio), "4 to 1 was asked for, and it was {ratio:.2}");
+    assert!((2.0..7.0).contains(&ratio), "4 to 1 was asked for, and it was {ratio:.2}");
     assert_eq!(job(&stage, "heavy")["terms"]["weight"], 4);
     drop(programs);
     stage.finish();
