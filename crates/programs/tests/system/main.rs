@@ -5,6 +5,7 @@
 //! - [`deaths`]: programs and the daemon are killed at the worst moments.
 //! - [`soak`]: all of it at once, for a while.
 //! - [`drivers`]: the same programs without rota, and what the virtual GPU answers them.
+//! - [`conformance`]: what the driver is known to answer, asked through rota.
 //! - [`stage`]: starts the parts, and sees to it that nothing is left of them; [`parts`]: where their files are.
 //!
 //! The parts come from other packages, and must be built before: `cargo build --workspace`.
@@ -12,6 +13,7 @@
 mod parts;
 mod stage;
 
+mod conformance;
 mod deaths;
 mod drivers;
 mod soak;

@@ -7,7 +7,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use cuda::CUresult;
-use cuda::types::{CUcontext, CUdevice, CUdeviceptr, CUmemGenericAllocationHandle, CUpointer_attribute};
+use cuda::types::{
+    CUcontext, CUdevice, CUdeviceptr, CUgraph, CUmemGenericAllocationHandle, CUpointer_attribute, CUstream,
+    CUstreamCaptureMode,
+};
 
 use crate::forward::real;
 
@@ -18,7 +21,7 @@ macro_rules! native {
         /// # Safety
         /// The driver's own conditions.
         #[allow(non_snake_case)] // The driver's names.
-        pub(super) unsafe fn $symbol($($argument: $type),*) -> CUresult {
+        pub(crate) unsafe fn $symbol($($argument: $type),*) -> CUresult {
             type Function = unsafe extern "C" fn($($type),*) -> CUresult;
             static ADDRESS: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
             const SYMBOL: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($symbol), "\0").as_bytes()) {
@@ -36,6 +39,9 @@ macro_rules! native {
 
 native! {
     cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize);
+    cuMemAllocPitch_v2(
+        address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint
+    );
     cuMemFree_v2(address: CUdeviceptr);
     cuMemGetAddressRange_v2(base: *mut CUdeviceptr, bytes: *mut usize, address: CUdeviceptr);
     cuPointerGetAttribute(data: *mut c_void, attribute: CUpointer_attribute, address: CUdeviceptr);
@@ -62,6 +68,24 @@ native! {
     cuDevicePrimaryCtxRelease_v2(device: CUdevice);
     cuGreenCtxDestroy(green: *mut c_void);
     cuCtxFromGreenCtx(context: *mut CUcontext, green: *mut c_void);
+    cuStreamBeginCapture(stream: CUstream);
+    cuStreamBeginCapture_ptsz(stream: CUstream);
+    cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode);
+    cuStreamBeginCapture_v2_ptsz(stream: CUstream, mode: CUstreamCaptureMode);
+    cuStreamBeginCaptureToGraph(
+        stream: CUstream, graph: CUgraph, after: *const c_void, data: *const c_void, count: usize,
+        mode: CUstreamCaptureMode
+    );
+    cuStreamBeginCaptureToGraph_ptsz(
+        stream: CUstream, graph: CUgraph, after: *const c_void, data: *const c_void, count: usize,
+        mode: CUstreamCaptureMode
+    );
+    cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
+    cuStreamEndCapture_ptsz(stream: CUstream, graph: *mut CUgraph);
+    cuStreamIsCapturing(stream: CUstream, status: *mut c_int);
+    cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut c_int);
+    cuStreamDestroy(stream: CUstream);
+    cuStreamDestroy_v2(stream: CUstream);
     cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut c_uint, active: *mut c_int);
 }
 
