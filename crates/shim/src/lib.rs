@@ -22,6 +22,7 @@
 //! | `agent` | the thread that serves the daemon |
 //! | `gate` | where calls wait that need memory under their addresses |
 //! | `memory` | allocations that can be taken off the device and put back |
+//! | `pool` | memory that is allocated and freed in the order of streams |
 //! | `ioctl`, `groups` | seeing, reporting and freezing channel groups |
 //! | `fork`, `guard`, `notice`, `settings` | children, panics, lines for people, environment variables |
 
@@ -37,6 +38,7 @@ mod ioctl;
 mod memory;
 mod notice;
 mod outbox;
+mod pool;
 mod proc_address;
 mod session;
 mod settings;

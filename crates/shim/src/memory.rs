@@ -20,7 +20,7 @@ pub(crate) mod cache;
 pub(crate) mod captures;
 mod context;
 mod growth;
-mod heap;
+pub(crate) mod heap;
 pub(crate) mod native;
 pub(crate) mod physical;
 mod pointer;
@@ -33,6 +33,7 @@ use cuda::CUresult;
 
 use crate::session;
 
+pub(crate) use growth::Short;
 pub(crate) use table::Table;
 
 /// Asks the driver about an address at a moment when memory lies there: otherwise it knows nothing about it.

@@ -15,7 +15,7 @@ use cuda::types::{CUcontext, CUgraph, CUstream, CUstreamCaptureMode};
 
 use super::{allocation, native};
 use crate::guard::{guarded, lock};
-use crate::session;
+use crate::{pool, session};
 
 /// What `cuStreamIsCapturing` says of a stream that is not captured.
 const NOT_CAPTURED: c_int = 0;
@@ -49,7 +49,7 @@ pub(super) fn forget(context: CUcontext) {
 }
 
 /// A stream is gone.
-fn forget_stream(stream: CUstream) {
+pub(crate) fn forget_stream(stream: CUstream) {
     if any() {
         retain(|captured| captured.stream != stream);
     }
@@ -67,7 +67,10 @@ fn begin(name: &str, stream: CUstream, per_thread: bool, begin: impl FnOnce() ->
         name,
         || None,
         || {
-            let context = allocation::current(session::current()?)?;
+            let session = session::current()?;
+            // While it is not counted yet.
+            pool::begins_capture(session, stream, per_thread);
+            let context = allocation::current(session)?;
             let thread = per_thread.then(|| std::thread::current().id());
             let started = Captured { stream, thread, context };
             let mut captured = lock(&CAPTURED);
@@ -168,26 +171,6 @@ unsafe extern "C" fn cuStreamEndCapture_ptsz(stream: CUstream, graph: *mut CUgra
     after_end("cuStreamEndCapture_ptsz", stream, true, status);
     result
 }
-
-macro_rules! destroying {
-    ($($symbol:ident)*) => {$(
-        /// Destroys a stream, also one that is captured.
-        ///
-        /// # Safety
-        /// As for the driver's function.
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $symbol(stream: CUstream) -> CUresult {
-            // SAFETY: the caller's argument, as it came.
-            let result = unsafe { native::$symbol(stream) };
-            if result == CUresult::SUCCESS {
-                guarded(stringify!($symbol), || (), || forget_stream(stream));
-            }
-            result
-        }
-    )*};
-}
-
-destroying! { cuStreamDestroy cuStreamDestroy_v2 }
 
 /// A green context as a context, which it takes to work in it.
 ///

@@ -119,7 +119,7 @@ fn settle(ended: &Ended, heir: Option<CUcontext>) {
     match heir {
         Some(heir) => table.attach(&ended.heaps, heir),
         None => {
-            let ranges = table.end(&ended.heaps);
+            let ranges = table.end(ended.context, &ended.heaps);
             cache::let_go(session, &mut table, ranges);
             drop(table);
             probe::forget(ended.context);

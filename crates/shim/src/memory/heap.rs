@@ -79,6 +79,11 @@ pub(crate) fn rounded(asked: u64) -> Option<u64> {
     asked.checked_next_multiple_of(if asked < MEDIUM_BYTES_MIN { GRANULE_BYTES } else { BLOCK_BYTES })
 }
 
+/// Whether requests of these sizes are served from the same place.
+pub(crate) fn are_alike(one: u64, other: u64) -> bool {
+    kind(one) == kind(other)
+}
+
 impl Heap {
     /// Finds room for a request. None if there is none: then a range has to be added.
     pub(crate) fn take(&mut self, asked: u64) -> Option<Block> {

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use cuda::CUresult;
 use cuda::types::{
-    CUcontext, CUdevice, CUdeviceptr, CUgraph, CUmemGenericAllocationHandle, CUpointer_attribute, CUstream,
-    CUstreamCaptureMode,
+    CUcontext, CUdevice, CUdeviceptr, CUgraph, CUmemGenericAllocationHandle, CUmemLocation, CUmemPoolProps,
+    CUmemoryPool, CUpointer_attribute, CUstream, CUstreamCaptureMode,
 };
 
 use crate::forward::real;
@@ -84,6 +84,28 @@ native! {
     cuStreamEndCapture_ptsz(stream: CUstream, graph: *mut CUgraph);
     cuStreamIsCapturing(stream: CUstream, status: *mut c_int);
     cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut c_int);
+    cuStreamGetCtx(stream: CUstream, context: *mut CUcontext);
+    cuStreamGetCtx_ptsz(stream: CUstream, context: *mut CUcontext);
+    cuStreamSynchronize(stream: CUstream);
+    cuStreamSynchronize_ptsz(stream: CUstream);
+    cuCtxSynchronize();
+    cuCtxSynchronize_v2(context: CUcontext);
+    cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream);
+    cuMemAllocAsync_ptsz(address: *mut CUdeviceptr, bytes: usize, stream: CUstream);
+    cuMemAllocFromPoolAsync(address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream);
+    cuMemAllocFromPoolAsync_ptsz(address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream);
+    cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);
+    cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream);
+    cuMemPoolCreate(pool: *mut CUmemoryPool, props: *const CUmemPoolProps);
+    cuMemPoolDestroy(pool: CUmemoryPool);
+    cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void);
+    cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void);
+    cuMemPoolSetAccess(pool: CUmemoryPool, access: *const c_void, count: usize);
+    cuMemPoolTrimTo(pool: CUmemoryPool, bytes: usize);
+    cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: CUdevice);
+    cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice);
+    cuDeviceSetMemPool(device: CUdevice, pool: CUmemoryPool);
+    cuMemSetMemPool(location: *mut CUmemLocation, kind: c_int, pool: CUmemoryPool);
     cuStreamDestroy(stream: CUstream);
     cuStreamDestroy_v2(stream: CUstream);
     cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut c_uint, active: *mut c_int);

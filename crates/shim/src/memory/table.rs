@@ -12,10 +12,11 @@ mod parts;
 
 use std::collections::BTreeMap;
 
-use cuda::types::{CUcontext, CUdevice, CUmemoryPool};
+use cuda::types::{CUcontext, CUdevice, CUevent, CUmemoryPool};
 use wire::{GrantId, HandleId};
 
 use super::heap::{Block, Growth, Heap};
+use crate::pool::{Accounts, Reuse, Stream};
 use parts::Parts;
 pub(crate) use parts::{Part, part_sizes};
 
@@ -25,6 +26,13 @@ const BUFFER_MIN: u64 = 1 << 48;
 /// Names a heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HeapId(u64);
+
+#[cfg(test)]
+impl HeapId {
+    pub(crate) fn test(number: u64) -> Self {
+        Self(number)
+    }
+}
 
 /// One allocation of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +51,13 @@ pub(crate) struct Allocation {
     pub(crate) sync_memops: bool,
     /// A thread frees it.
     is_freeing: bool,
+}
+
+impl Allocation {
+    /// One that has no number yet.
+    pub(crate) fn of(heap: HeapId, asked_bytes: u64, block: Block, pool: CUmemoryPool) -> Self {
+        Self { asked_bytes, block, heap, buffer: 0, pool, sync_memops: false, is_freeing: false }
+    }
 }
 
 /// Addresses in a row, and what lies under them.
@@ -77,6 +92,12 @@ pub(crate) struct Table {
     allocations: BTreeMap<u64, Allocation>,
     /// What the program has, rounded up.
     used_bytes: u64,
+    /// What was freed in streams.
+    pub(crate) reuse: Reuse,
+    /// The program's pools.
+    pub(crate) pools: Accounts,
+    /// Events of rota's own that are not used now, each with its context.
+    events: Vec<(CUcontext, CUevent)>,
     next_heap: u64,
     buffers: u64,
     /// The agent is unmapping some.
@@ -105,20 +126,29 @@ impl Table {
         let mut heaps = self.heaps.iter_mut().filter(|(_, owned)| owned.context == wanted.context);
         let (heap, block) =
             heaps.find_map(|(id, owned)| Some((*id, owned.heap.take(wanted.asked_bytes)?)))?;
+        Some(self.hand_out(Allocation::of(heap, wanted.asked_bytes, block, wanted.pool)))
+    }
+
+    /// Finds room for an allocation in the order of a stream: in what that stream freed, or in the ranges.
+    pub(crate) fn take_in_stream(&mut self, stream: Stream, wanted: Wanted) -> Option<Allocation> {
+        let heap = self.heaps.iter().find(|(_, owned)| owned.context == wanted.context).map(|(id, _)| *id)?;
+        match self.reuse.take(stream, heap, wanted.asked_bytes) {
+            Some(freed) => {
+                let again = Allocation::of(heap, wanted.asked_bytes, freed.block, wanted.pool);
+                Some(self.hand_out(again))
+            }
+            None => self.take(wanted),
+        }
+    }
+
+    fn hand_out(&mut self, allocation: Allocation) -> Allocation {
         self.buffers += 1;
-        let allocation = Allocation {
-            asked_bytes: wanted.asked_bytes,
-            block,
-            heap,
-            buffer: BUFFER_MIN + self.buffers,
-            pool: wanted.pool,
-            sync_memops: false,
-            is_freeing: false,
-        };
-        self.used_bytes += block.bytes;
-        let before = self.allocations.insert(block.address, allocation);
+        let allocation = Allocation { buffer: BUFFER_MIN + self.buffers, ..allocation };
+        self.used_bytes += allocation.block.bytes;
+        self.pools.taken(allocation.pool, allocation.asked_bytes, allocation.block.bytes);
+        let before = self.allocations.insert(allocation.block.address, allocation);
         debug_assert!(before.is_none(), "a block was handed out twice");
-        Some(allocation)
+        allocation
     }
 
     /// How large a range is best added for a request; None if no such memory can exist.
@@ -143,6 +173,11 @@ impl Table {
         self.parts.insert(&range);
         let before = self.ranges.insert(range.block.address, (id, range));
         debug_assert!(before.is_none(), "the driver reserved an address twice");
+    }
+
+    /// Whether an allocation starts at an address.
+    pub(crate) fn is_start(&self, address: u64) -> bool {
+        self.allocations.contains_key(&address)
     }
 
     /// The allocation that an address lies in. What was rounded up belongs to nobody.
@@ -188,6 +223,7 @@ impl Table {
     pub(crate) fn forget(&mut self, address: u64) -> Option<Allocation> {
         let allocation = self.allocations.remove(&address)?;
         self.used_bytes -= allocation.block.bytes;
+        self.pools.freed(allocation.pool, allocation.asked_bytes, allocation.block.bytes);
         Some(allocation)
     }
 
@@ -251,14 +287,15 @@ impl Table {
         }
     }
 
-    /// The contexts of these are gone: all that is in them is gone too. Whoever gets the ranges lets their memory go.
-    pub(crate) fn end(&mut self, heaps: &[HeapId]) -> Vec<Range> {
-        let (allocations, used_bytes) = (&mut self.allocations, &mut self.used_bytes);
-        allocations.retain(|_, allocation| {
-            let ends = heaps.contains(&allocation.heap);
-            *used_bytes -= if ends { allocation.block.bytes } else { 0 };
-            !ends
-        });
+    /// A context is gone, and all that is in these heaps of it. Whoever gets the ranges lets their memory go.
+    pub(crate) fn end(&mut self, context: CUcontext, heaps: &[HeapId]) -> Vec<Range> {
+        self.reuse.end(context, heaps);
+        self.events.retain(|(owner, _)| *owner != context);
+        let ending = self.allocations.iter().filter(|(_, allocation)| heaps.contains(&allocation.heap));
+        let ending: Vec<u64> = ending.map(|(address, _)| *address).collect();
+        for address in ending {
+            self.forget(address);
+        }
         self.heaps.retain(|id, _| !heaps.contains(id));
         let starts: Vec<u64> = self
             .ranges
@@ -267,6 +304,17 @@ impl Table {
             .map(|(start, _)| *start)
             .collect();
         starts.into_iter().filter_map(|start| self.remove(start)).collect()
+    }
+
+    /// Keeps events that have served, for the next use in their context.
+    pub(crate) fn keep_events(&mut self, context: CUcontext, events: &[CUevent]) {
+        self.events.extend(events.iter().map(|event| (context, *event)));
+    }
+
+    /// An event of a context that is there to be used.
+    pub(crate) fn take_event(&mut self, context: CUcontext) -> Option<CUevent> {
+        let found = self.events.iter().position(|(owner, _)| *owner == context)?;
+        Some(self.events.swap_remove(found).1)
     }
 
     /// A part, with the context of its range.

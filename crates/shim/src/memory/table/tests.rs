@@ -149,7 +149,7 @@ fn a_context_is_left_and_entered_again_or_takes_its_memory_with_it() {
 
     let detached = table.detach(context(2));
     assert_eq!(detached.len(), 2);
-    assert_eq!(table.end(&detached).len(), 3);
+    assert_eq!(table.end(context(2), &detached).len(), 3);
     assert_eq!((table.used_bytes(), table.idle_bytes()), (0, 0));
     assert!(table.forget(other.block.address).is_none());
     table.give(&other, 1);
