@@ -120,7 +120,11 @@ mod tests {
         accounts.settle();
         let account = accounts.get_mut(pool).unwrap();
         assert_eq!((account.used, account.used_high), (3_000_000, 3_000_100));
-        assert_eq!((account.reserved, account.reserved_high), (4 << 20, 6 << 20), "it keeps nothing by itself");
+        assert_eq!(
+            (account.reserved, account.reserved_high),
+            (4 << 20, 6 << 20),
+            "it keeps nothing by itself"
+        );
         account.threshold = 3 << 20;
         accounts.freed(pool, 3_000_000, 4 << 20);
         assert_eq!(accounts.get(pool).unwrap().reserved, 4 << 20, "until somebody waits");

@@ -175,7 +175,11 @@ unsafe extern "C" fn cuDeviceSetMemPool(device: CUdevice, pool: CUmemoryPool) ->
 /// # Safety
 /// As for the driver's function.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuMemSetMemPool(location: *mut CUmemLocation, kind: c_int, pool: CUmemoryPool) -> CUresult {
+unsafe extern "C" fn cuMemSetMemPool(
+    location: *mut CUmemLocation,
+    kind: c_int,
+    pool: CUmemoryPool,
+) -> CUresult {
     // SAFETY: the caller's arguments, as they came.
     let result = unsafe { native::cuMemSetMemPool(location, kind, pool) };
     forget_current("cuMemSetMemPool");

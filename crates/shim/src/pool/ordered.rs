@@ -6,7 +6,9 @@
 use std::ffi::c_int;
 
 use cuda::CUresult;
-use cuda::types::{CU_EVENT_DISABLE_TIMING, CUcontext, CUdevice, CUdeviceptr, CUevent, CUmemoryPool, CUstream};
+use cuda::types::{
+    CU_EVENT_DISABLE_TIMING, CUcontext, CUdevice, CUdeviceptr, CUevent, CUmemoryPool, CUstream,
+};
 
 use super::reuse::{Mark, Point, Stream};
 use crate::guard::guarded;
@@ -44,11 +46,7 @@ impl Named {
             }
         };
         result.ok().ok()?;
-        let own = |context| Stream {
-            context,
-            handle: PER_THREAD,
-            thread: Some(std::thread::current().id()),
-        };
+        let own = |context| Stream { context, handle: PER_THREAD, thread: Some(std::thread::current().id()) };
         Some(match self.stream.0.addr() as u64 {
             0 if self.per_thread => own(context),
             PER_THREAD => own(context),

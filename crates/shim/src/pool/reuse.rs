@@ -151,8 +151,7 @@ impl Reuse {
 
     /// The stream has got to this point. Returns what is free for everybody now, and the events that have served.
     pub(crate) fn finished(&mut self, point: Point) -> (Vec<Allocation>, Vec<CUevent>) {
-        let has_served =
-            |mark: &Mark| mark.point.stream == point.stream && mark.point.number <= point.number;
+        let has_served = |mark: &Mark| mark.point.stream == point.stream && mark.point.number <= point.number;
         let events = self.marks.iter().filter(|mark| has_served(mark)).map(|mark| mark.event).collect();
         self.marks.retain(|mark| !has_served(mark));
         let Some(list) = self.lists.get_mut(&point.stream) else { return (Vec::new(), events) };

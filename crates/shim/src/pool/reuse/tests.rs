@@ -23,7 +23,12 @@ fn event(number: usize) -> CUevent {
 }
 
 fn freed(address: u64, bytes: u64) -> Allocation {
-    Allocation::of(HeapId::test(1), bytes, Block { address, bytes: rounded(bytes).unwrap() }, CUmemoryPool::NULL)
+    Allocation::of(
+        HeapId::test(1),
+        bytes,
+        Block { address, bytes: rounded(bytes).unwrap() },
+        CUmemoryPool::NULL,
+    )
 }
 
 fn take(reuse: &mut Reuse, number: usize, bytes: u64) -> Option<u64> {
