@@ -9,6 +9,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread::ThreadId;
+use std::time::{Duration, Instant};
 
 use cuda::CUresult;
 use cuda::types::{CUcontext, CUgraph, CUstream, CUstreamCaptureMode};
@@ -22,6 +23,11 @@ const NOT_CAPTURED: c_int = 0;
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static CAPTURED: Mutex<Vec<Captured>> = Mutex::new(Vec::new());
+/// Calls that a capture forbids, and that began while there was none.
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
+/// How long a capture waits for those. They are past the driver's look in less than a microsecond, unless the system takes
+/// their thread off the processor just there; what stays longer waits for the GPU.
+const SETTLE: Duration = Duration::from_micros(100);
 static GREEN: AtomicBool = AtomicBool::new(false);
 
 /// A stream, in so far as two calls mean the same.
@@ -36,6 +42,16 @@ struct Captured {
 /// Whether a stream is being captured.
 pub(crate) fn any() -> bool {
     COUNT.load(SeqCst) != 0
+}
+
+/// Makes a call that a capture forbids, if there is none; None if there is one. A capture that begins meanwhile waits a moment
+/// for the call to get past the driver's own look.
+pub(super) fn unless_any<T>(call: impl FnOnce() -> T) -> Option<T> {
+    INSIDE.fetch_add(1, SeqCst);
+    // Either the capture sees this call inside, or this call sees the capture.
+    let result = (!any()).then(call);
+    INSIDE.fetch_sub(1, SeqCst);
+    result
 }
 
 /// Whether the program uses green contexts, each of which is waited for by itself.
@@ -76,6 +92,11 @@ fn begin(name: &str, stream: CUstream, per_thread: bool, begin: impl FnOnce() ->
             let mut captured = lock(&CAPTURED);
             captured.push(started);
             COUNT.store(captured.len(), SeqCst);
+            drop(captured);
+            let now = Instant::now();
+            while INSIDE.load(SeqCst) != 0 && now.elapsed() < SETTLE {
+                std::hint::spin_loop();
+            }
             Some(started)
         },
     );
@@ -214,5 +235,10 @@ mod tests {
         assert!(any(), "it goes on, or nobody knows");
         after_end("test", CUstream(handle(4)), false, |_| CUresult::SUCCESS);
         assert!(!any());
+        assert_eq!(unless_any(|| 1), Some(1));
+        COUNT.store(1, SeqCst);
+        assert_eq!(unless_any(|| 1), None);
+        COUNT.store(0, SeqCst);
+        assert_eq!(INSIDE.load(SeqCst), 0);
     }
 }

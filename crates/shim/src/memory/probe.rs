@@ -21,12 +21,10 @@ const BYTES_MAX: usize = 64;
 
 /// Whether the driver would allocate in the current context now.
 pub(crate) fn may_allocate(session: &Session, context: CUcontext) -> CUresult {
-    if !captures::any() {
-        // SAFETY: the default stream is always there.
-        let asked = unsafe { (session.driver.cuStreamQuery)(CUstream::NULL) };
-        if matches!(asked, CUresult::SUCCESS | CUresult::NOT_READY) {
-            return CUresult::SUCCESS;
-        }
+    // SAFETY: the default stream is always there.
+    let asked = captures::unless_any(|| unsafe { (session.driver.cuStreamQuery)(CUstream::NULL) });
+    if matches!(asked, Some(CUresult::SUCCESS | CUresult::NOT_READY)) {
+        return CUresult::SUCCESS;
     }
     let mut byte = CUdeviceptr(0);
     // SAFETY: the driver writes one address.
@@ -57,11 +55,11 @@ pub(super) fn wait(session: &Session, context: CUcontext) -> CUresult {
         return CUresult::SUCCESS;
     }
     physical::within(session.driver, context, || {
-        if !captures::any() && !captures::any_green() {
+        if !captures::any_green() {
             // SAFETY: no conditions.
-            let waited = unsafe { (session.driver.cuCtxSynchronize)() };
+            let waited = captures::unless_any(|| unsafe { (session.driver.cuCtxSynchronize)() });
             // A capture that began just now is spoilt, but the program need not see it here too.
-            if !is_capture(waited) {
+            if let Some(waited) = waited.filter(|waited| !is_capture(*waited)) {
                 return waited;
             }
         }
