@@ -11,7 +11,7 @@
 //! - [`query`]: how much memory the program is told there is; [`pointer`]: what an address is.
 //! - [`second_reference`]: calls that would hand out something else than an address, and are refused.
 //! - [`context`]: the end of a context, which ends its allocations.
-//! - [`native`]: the real driver's functions behind the overrides.
+//! - [`quick`]: a hash for such tables. [`native`]: the real driver's functions behind the overrides.
 //!
 //! Without a session, and for other GPUs, every override is the real driver's function.
 
@@ -26,6 +26,7 @@ pub(crate) mod physical;
 mod pointer;
 pub(crate) mod probe;
 mod query;
+pub(crate) mod quick;
 mod second_reference;
 pub(crate) mod table;
 

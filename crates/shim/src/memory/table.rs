@@ -129,15 +129,23 @@ impl Table {
         Some(self.hand_out(Allocation::of(heap, wanted.asked_bytes, block, wanted.pool)))
     }
 
-    /// Finds room for an allocation in the order of a stream: in what that stream freed, or in the ranges.
-    pub(crate) fn take_in_stream(&mut self, stream: Stream, wanted: Wanted) -> Option<Allocation> {
-        let heap = self.heaps.iter().find(|(_, owned)| owned.context == wanted.context).map(|(id, _)| *id)?;
-        match self.reuse.take(stream, heap, wanted.asked_bytes) {
-            Some(freed) => {
-                let again = Allocation::of(heap, wanted.asked_bytes, freed.block, wanted.pool);
-                Some(self.hand_out(again))
-            }
-            None => self.take(wanted),
+    /// Finds room for an allocation in the order of a stream: in what that stream freed, or in the ranges. Without a pool it
+    /// is of the one that the device allocates from.
+    pub(crate) fn take_in_stream(
+        &mut self,
+        stream: Stream,
+        asked_bytes: u64,
+        pool: Option<CUmemoryPool>,
+    ) -> Option<Allocation> {
+        let context = stream.context;
+        let (&heap, owned) = self.heaps.iter().find(|(_, owned)| owned.context == context)?;
+        let pool = match pool {
+            Some(pool) => self.pools.get(pool).is_some_and(|account| !account.is_native).then_some(pool)?,
+            None => self.pools.own_current(owned.device)?,
+        };
+        match self.reuse.take(stream, heap, asked_bytes) {
+            Some(freed) => Some(self.hand_out(Allocation::of(heap, asked_bytes, freed.block, pool))),
+            None => self.take(Wanted { context, asked_bytes, pool }),
         }
     }
 
@@ -173,11 +181,6 @@ impl Table {
         self.parts.insert(&range);
         let before = self.ranges.insert(range.block.address, (id, range));
         debug_assert!(before.is_none(), "the driver reserved an address twice");
-    }
-
-    /// Whether an allocation starts at an address.
-    pub(crate) fn is_start(&self, address: u64) -> bool {
-        self.allocations.contains_key(&address)
     }
 
     /// The allocation that an address lies in. What was rounded up belongs to nobody.

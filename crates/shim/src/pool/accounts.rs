@@ -3,10 +3,10 @@
 //! Memory that nobody uses is the heap's and not a pool's; a pool only says that it keeps it, as far as the program told it to
 //! (its threshold).
 
-use std::collections::HashMap;
-
 use cuda::types::{CUdevice, CUmemoryPool};
 use wire::BLOCK_BYTES;
+
+use crate::memory::quick::QuickMap;
 
 /// One pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,9 +39,9 @@ impl Account {
 /// All pools that are known.
 #[derive(Debug, Default)]
 pub(crate) struct Accounts {
-    by_pool: HashMap<CUmemoryPool, Account>,
+    by_pool: QuickMap<CUmemoryPool, Account>,
     /// The pool that a device allocates from, as far as it is known.
-    current: HashMap<i32, CUmemoryPool>,
+    current: QuickMap<i32, CUmemoryPool>,
 }
 
 impl Accounts {
@@ -73,6 +73,11 @@ impl Accounts {
     /// Devices may allocate from other pools by now.
     pub(crate) fn forget_current(&mut self) {
         self.current.clear();
+    }
+
+    /// The pool that a device allocates from, if that is known, and its memory is rota's.
+    pub(crate) fn own_current(&self, device: CUdevice) -> Option<CUmemoryPool> {
+        self.current(device).filter(|pool| self.get(*pool).is_some_and(|account| !account.is_native))
     }
 
     /// The program got memory of a pool. Nothing happens for plain memory, and pools that are gone.

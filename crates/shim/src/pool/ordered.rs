@@ -143,6 +143,10 @@ fn allocate(
         return None;
     }
     let stream = named.stream()?;
+    // Nearly always all is known, and there.
+    if let Some(found) = session.table().take_in_stream(stream, asked_bytes, asked_pool) {
+        return Some(Ok(found.block.address));
+    }
     let context = stream.context;
     let within = |work: &dyn Fn() -> Option<CUmemoryPool>| physical::within(session.driver, context, work);
     let pool = within(&|| {
@@ -150,9 +154,6 @@ fn allocate(
         serves.then(|| pool(session, asked_pool)).flatten()
     })?;
     let wanted = Wanted { context, asked_bytes, pool };
-    if let Some(found) = session.table().take_in_stream(stream, wanted) {
-        return Some(Ok(found.block.address));
-    }
     look_at_events(session, context);
     let found = physical::within(session.driver, context, || {
         allocation::take(session, wanted).or_else(|short| match short {
@@ -205,7 +206,7 @@ fn current(session: &Session, device: CUdevice) -> Option<CUmemoryPool> {
 
 /// Frees what starts at an address in a stream; None if that is the driver's matter.
 fn free(session: &Session, address: u64, named: Named) -> Option<CUresult> {
-    if !session.table().is_start(address) || !named.is_usable() {
+    if !named.is_usable() {
         return None;
     }
     let stream = named.stream()?;

@@ -8,12 +8,13 @@
 //! Pure bookkeeping. What is freed in a stream has a **number** there, counting up; an event is behind all numbers that were
 //! given before it was recorded.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::thread::ThreadId;
 
 use cuda::types::{CUcontext, CUevent};
 
 use crate::memory::heap::{are_alike, rounded};
+use crate::memory::quick::QuickMap;
 use crate::memory::table::{Allocation, HeapId};
 
 /// A stream with so many blocks or bytes that no event is behind gets one.
@@ -71,7 +72,7 @@ pub(crate) struct Mark {
 /// All streams in which something was freed.
 #[derive(Debug, Default)]
 pub(crate) struct Reuse {
-    lists: HashMap<Stream, List>,
+    lists: QuickMap<Stream, List>,
     /// Oldest first.
     marks: Vec<Mark>,
     /// For streams that are gone.

@@ -1,8 +1,9 @@
 //! Blocks in slabs: best fit, neighbours join, and what was given back last is handed out first for the same size.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Block;
+use crate::memory::quick::QuickMap;
 
 /// How many blocks of one size wait as they are.
 const LATELY_EACH_MAX: usize = 16;
@@ -27,7 +28,7 @@ pub(super) struct Fit {
     /// The same by size.
     by_size: BTreeSet<(u64, u64)>,
     /// Free blocks that were given back lately, by their size: a loop finds its blocks again without cutting and joining.
-    lately: HashMap<u64, Vec<u64>>,
+    lately: QuickMap<u64, Vec<u64>>,
     bytes: u64,
     idle_bytes: u64,
 }
@@ -38,7 +39,7 @@ impl Fit {
             slabs: BTreeMap::new(),
             by_address: BTreeMap::new(),
             by_size: BTreeSet::new(),
-            lately: HashMap::new(),
+            lately: QuickMap::default(),
             bytes: 0,
             idle_bytes: 0,
         }
