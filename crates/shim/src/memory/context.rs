@@ -14,6 +14,7 @@ use cuda::types::{CUcontext, CUdevice};
 
 use super::allocation::release;
 use super::native;
+use crate::demand;
 use crate::guard::guarded;
 use crate::session::{self, Session};
 
@@ -88,6 +89,8 @@ fn ending(
     end: impl FnOnce() -> CUresult,
     heir: impl FnOnce(&Ended) -> Option<CUcontext>,
 ) -> CUresult {
+    // It waits for the GPU: a program that is frozen must have turns for it.
+    let _inside = demand::Inside::enter();
     // The agent must not enter a context while it is destroyed.
     let ended = guarded(
         name,
@@ -117,6 +120,7 @@ fn settle(ended: &Ended, heir: Option<CUcontext>) {
     match heir {
         Some(heir) => ended.session.table().attach(&ended.addresses, heir),
         None => {
+            demand::context_ended(ended.context);
             for address in &ended.addresses {
                 release(ended.session, *address);
             }
