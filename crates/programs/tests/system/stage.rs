@@ -95,11 +95,22 @@ impl Stage {
         self.daemons.push(Daemon { child, socket, events });
     }
 
-    /// Starts a worker under `rota run`.
-    pub(crate) fn worker(&self, gpu: usize, name: &str, arguments: &[&str]) -> Program {
+    /// `rota run` for a program that is still to be named.
+    pub(crate) fn under_rota(&self, gpu: usize, name: &str) -> Command {
         let mut command = Command::new(newest("rota"));
         on_virtual_gpu(&mut command, self.folder.path());
         command.arg("--socket").arg(&self.daemons[gpu].socket).args(["run", "-q", "--name", name, "--"]);
+        command
+    }
+
+    /// A path in the folder of everything that is written down.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Starts a worker under `rota run`.
+    pub(crate) fn worker(&self, gpu: usize, name: &str, arguments: &[&str]) -> Program {
+        let mut command = self.under_rota(gpu, name);
         command.arg(crate::parts::WORKER).args(arguments);
         Program::start(name, command, &self.folder.path().join(format!("worker.log-{name}")))
     }
