@@ -8,12 +8,15 @@
 //! | a driver function | counts as |
 //! |---|---|
 //! | in `launched.txt`, and the copies and memsets of `gated.txt` | work in a stream, until that stream, an event behind the work, or the context was waited for |
-//! | waits, queries, events (`streams`) | what ends work |
+//! | waits, queries, events (`streams`, `events`) | what ends work |
 //! | in `quiet.txt`, and those of `memory` that never wait for the GPU | nothing: it does not use the GPU |
 //! | any other | work until it returns |
+//! | one that the table does not have | work for ever, once the program was given its address |
+//!
+//! Not seen are functions behind `cuGetExportTable`, which runtimes take for other things than launches.
 //!
 //! - [`slots`]: how much was begun and is done, by stream. [`recorded`]: what events say about that.
-//! - [`launch`]: the code of a launch, a few instructions. [`streams`]: waits, queries, events.
+//! - [`launch`]: the code of a launch, a few instructions. [`streams`], [`events`]: waits and queries.
 //! - [`contexts`]: with more than one, the default stream and "the context" could be any of several.
 //!
 //! **Two threads.** One hands over work while another finds everything done. The first counts, then looks at the page;
@@ -23,6 +26,7 @@
 //! Nothing here waits, and nothing but the events takes a lock.
 
 mod contexts;
+mod events;
 pub(crate) mod launch;
 mod recorded;
 mod slots;
@@ -30,7 +34,8 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
 
 use cuda::CUresult;
 use wire::{Page, ToDaemon, monotonic_ns};
@@ -50,6 +55,9 @@ static NOBODY: Page = Page::of_nobody();
 /// The session's page, or one that nobody reads.
 pub(crate) static PAGE: AtomicPtr<Page> = AtomicPtr::new((&raw const NOBODY).cast_mut());
 
+/// See [`blind`].
+static BLIND: AtomicBool = AtomicBool::new(false);
+
 fn page() -> &'static Page {
     // SAFETY: what is stored here is never freed.
     unsafe { &*PAGE.load(SeqCst) }
@@ -65,8 +73,21 @@ pub(crate) fn begin(page: &'static Page) {
 pub(crate) fn forget() {
     PAGE.store((&raw const NOBODY).cast_mut(), SeqCst);
     WORK.forget();
-    streams::forget();
+    if BLIND.load(SeqCst) {
+        // The child has the function too.
+        WORK.enter();
+    }
+    events::forget();
     contexts::forget();
+}
+
+/// The program was given a function of the driver's that is not known here: from now on it may have work at any time.
+pub(crate) fn blind() {
+    if !BLIND.swap(true, SeqCst) {
+        // It never leaves.
+        WORK.enter();
+        stir();
+    }
 }
 
 /// There is work, or may be: the page says so, and the daemon is told if it waits for that.
@@ -166,7 +187,7 @@ pub(crate) fn using(use_: Use, arguments: &[usize], call: impl FnOnce() -> CUres
     if result == CUresult::SUCCESS
         && let Some(before) = before
     {
-        streams::finish(streams::with_own(before));
+        events::finish(streams::with_own(before));
     }
     result
 }
@@ -207,4 +228,45 @@ pub(crate) fn briefly(index: usize, call: impl FnOnce(Widest) -> CUresult) -> CU
     let result = call(real);
     guarded("counting a call", || (), || drop(inside));
     result
+}
+
+/// A function that ends an object: what is known of it is forgotten before it is gone, because its handle may be another's
+/// at once.
+#[macro_export]
+macro_rules! forgetting {
+    ($($(#[$doc:meta])* $symbol:ident: $forget:expr;)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            /// As for the driver's function.
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $symbol(object: usize) -> CUresult {
+                let forget: fn(usize) = $forget;
+                guarded(stringify!($symbol), || (), || forget(object));
+                $crate::demand::briefly(index::$symbol, |real| {
+                    // SAFETY: the caller's argument, as it came.
+                    unsafe { real(object, 0, 0, 0, 0, 0, 0, 0, 0, 0) }
+                })
+            }
+        )*
+    };
+}
+
+/// What is there, made if it is not.
+pub(super) fn made_once<T>(place: &'static AtomicPtr<T>, make: impl FnOnce() -> T) -> &'static T {
+    let mut current = place.load(SeqCst);
+    if current.is_null() {
+        let fresh = Box::into_raw(Box::new(make()));
+        current = match place.compare_exchange(ptr::null_mut(), fresh, SeqCst, SeqCst) {
+            Ok(_) => fresh,
+            Err(theirs) => {
+                // SAFETY: made above, and nobody else has seen it.
+                drop(unsafe { Box::from_raw(fresh) });
+                theirs
+            }
+        };
+    }
+    // SAFETY: what is stored is never freed.
+    unsafe { &*current }
 }

@@ -13,6 +13,7 @@ use cuda::CUresult;
 use cuda::table::{self, TABLE_VERSION};
 use cuda::types::CUdriverProcAddressQueryResult as Status;
 
+use crate::demand;
 use crate::disabled;
 use crate::forward::{own_address, real};
 use crate::guard::guarded;
@@ -114,9 +115,11 @@ unsafe fn ask_and_substitute(
         };
         substitute(name, found, version, flags, at)
     }));
-    if let Ok(Some(ours)) = ours {
+    match ours {
         // SAFETY: as above.
-        unsafe { address.write(ours) };
+        Ok(Some(ours)) => unsafe { address.write(ours) },
+        // What the program does with it is not seen.
+        Ok(None) | Err(_) => demand::blind(),
     }
     result
 }

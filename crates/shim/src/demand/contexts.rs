@@ -38,7 +38,7 @@ pub(crate) fn ended(context: CUcontext) {
 }
 
 fn change(change: impl FnOnce(&mut BTreeSet<usize>) -> bool) {
-    let mut known = lock(super::streams::made_once(&KNOWN, || Mutex::new(BTreeSet::new())));
+    let mut known = lock(super::made_once(&KNOWN, || Mutex::new(BTreeSet::new())));
     if change(&mut known) {
         SEVERAL.store(known.len() > 1, SeqCst);
     }
