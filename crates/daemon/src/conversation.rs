@@ -268,6 +268,7 @@ fn hear(
         ToDaemon::Failed { handles, code, call } => {
             answer(ears, Reply::Failed { owner, handles: numbers(&handles), code, call })
         }
+        ToDaemon::Wants => tell(ears, Input::Wants(tenant)),
         ToDaemon::Hello { .. } | ToDaemon::List { .. } => {
             Err(Ended::OutOfOrder("a greeting in the middle of a conversation"))
         }

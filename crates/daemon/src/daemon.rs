@@ -3,14 +3,15 @@
 //! It owns the core ([`sched::Core`]) and the list of tenants, and never blocks on a tenant or on the GPU: connections
 //! have threads of their own, and so has the executor.
 //!
-//! - `arrivals`: how tenants come, `departures`: how they go, `demands`: what they want meanwhile. `jobs`: which tenants
-//!   belong together.
+//! - `arrivals`: how tenants come, `departures`: how they go, `demands`: what they want meanwhile, `idleness`: when they
+//!   want nothing. `jobs`: which tenants belong together.
 //! - `actions`: what is done with what the core wants. `lengths`: turns that vary. `listing`: `rota ps`.
 
 mod actions;
 mod arrivals;
 mod demands;
 mod departures;
+mod idleness;
 mod jobs;
 mod lengths;
 mod listing;
@@ -24,6 +25,7 @@ use crate::resource_manager::ResourceManager;
 use arrivals::Arriving;
 use demands::Demands;
 use departures::Dying;
+use idleness::Idleness;
 use jobs::Jobs;
 use lengths::Lengths;
 use mover::{Device, Mover};
@@ -64,6 +66,8 @@ pub enum Input {
     Deserted(Arc<Connection>),
     /// A tenant has this many channels now.
     Channels(TenantId, usize),
+    /// A tenant that was idle has work.
+    Wants(TenantId),
     /// A tenant asks for bytes.
     Grow(TenantId, RequestId, Bytes),
     /// A grant became a handle of so many bytes.
@@ -124,6 +128,7 @@ struct Known {
     program: String,
     /// It has channels.
     context: bool,
+    idleness: Idleness,
     demands: Demands,
 }
 
@@ -142,6 +147,8 @@ pub struct Daemon {
     arriving: BTreeMap<TenantId, Arriving>,
     known: BTreeMap<TenantId, Known>,
     dying: BTreeMap<TenantId, Dying>,
+    /// When to look for tenants without work.
+    look_at: Option<Time>,
     work: Sender<Work>,
     switches: Sender<Switch>,
     next_tenant: u64,
@@ -215,6 +222,7 @@ impl Daemon {
             arriving: BTreeMap::new(),
             known: BTreeMap::new(),
             dying: BTreeMap::new(),
+            look_at: None,
             work,
             switches,
             next_tenant: 1,
@@ -228,7 +236,7 @@ impl Daemon {
 
     fn run(mut self, heard: &Receiver<Input>) {
         loop {
-            let input = match self.core.wake_at() {
+            let input = match [self.core.wake_at(), self.look_at].into_iter().flatten().min() {
                 Some(at) => heard.recv_timeout(Duration::from_nanos(at.since(self.now()).0)),
                 None => heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
@@ -237,6 +245,9 @@ impl Daemon {
                 Ok(input) => self.take_in(input),
                 Err(RecvTimeoutError::Timeout) => self.step(Event::Tick),
                 Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if self.look_at.is_some_and(|at| at <= self.now()) {
+                self.look();
             }
             if self.stopping && self.known.is_empty() && self.arriving.is_empty() {
                 return;
@@ -253,6 +264,7 @@ impl Daemon {
             Input::Hello(newcomer) => self.hello(newcomer),
             Input::Deserted(connection) => self.desert(&connection),
             Input::Channels(tenant, channels) => self.has_channels(tenant, channels > 0),
+            Input::Wants(tenant) => self.wants(tenant),
             Input::Grow(tenant, request, bytes) => self.ask(tenant, request, bytes),
             Input::Allocated(request, owned, bytes, file) => self.claim(request, owned, bytes, file),
             Input::Returned(tenant, request) => self.step(Event::Returned { tenant, request }),

@@ -22,3 +22,4 @@ mod waits;
 pub(crate) use accounts::Accounts;
 pub(crate) use ordered::begins_capture;
 pub(crate) use reuse::{Reuse, Stream};
+pub(crate) use waits::{for_context, for_stream, stream_ends};

@@ -18,13 +18,13 @@ mod socket;
 pub use ids::{FileId, GrantId, HandleId, TenantId};
 pub use listing::{Gpu, Listing, SCHEMA_VERSION, Tenant, TenantState};
 pub use message::{ChannelGroup, FromDaemon, SizedHandle, ToDaemon};
-pub use page::{Page, PageError, SharedPage};
+pub use page::{IDLE_SINCE_OFFSET, Page, PageError, SharedPage, monotonic_ns};
 pub use place::default_socket;
 pub use shim_file::{ShimError, find_shim, preload};
 pub use socket::{Connection, Listener, WireError};
 
 /// Version of the messages and of the shared page. Both sides must agree.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The most bytes one message may have. A longer one ends its connection.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;

@@ -99,6 +99,8 @@ pub enum ToDaemon {
         /// [`crate::VERSION`] of the sender.
         version: u32,
     },
+    /// A tenant that was idle and watched ([`crate::Page`]) has work for the GPU.
+    Wants,
 }
 
 /// What the daemon says.

@@ -3,9 +3,9 @@
 
 use proptest::prelude::*;
 use rota_wire::{
-    ChannelGroup, Connection, FILES_MAX, FileId, FromDaemon, Gpu, GrantId, HANDLES_MAX, HandleId, Listing,
-    MESSAGE_BYTES_MAX, SCHEMA_VERSION, SharedPage, SizedHandle, Tenant, TenantId, TenantState, ToDaemon,
-    VERSION, WireError,
+    ChannelGroup, Connection, FILES_MAX, FileId, FromDaemon, Gpu, GrantId, HANDLES_MAX, HandleId,
+    IDLE_SINCE_OFFSET, Listing, MESSAGE_BYTES_MAX, SCHEMA_VERSION, SharedPage, SizedHandle, Tenant, TenantId,
+    TenantState, ToDaemon, VERSION, WireError,
 };
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Serialize, de::DeserializeOwned};
@@ -82,6 +82,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             ToDaemon::Failed { handles: vec![HandleId(9)], code: 2, call: "cuMemCreate".into() },
         ),
         ("09 01", ToDaemon::List { version: 1 }),
+        ("0a", ToDaemon::Wants),
     ]
 }
 
@@ -150,6 +151,7 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::Created { .. } => 7,
         ToDaemon::Failed { .. } => 8,
         ToDaemon::List { .. } => 9,
+        ToDaemon::Wants => 10,
     }
 }
 
@@ -168,7 +170,7 @@ fn kind_from_daemon(message: &FromDaemon) -> usize {
 
 #[test]
 fn the_versions_belong_to_these_bytes() {
-    assert_eq!((VERSION, SCHEMA_VERSION), (1, 1), "write new golden bytes, then the new version here");
+    assert_eq!((VERSION, SCHEMA_VERSION), (2, 1), "write new golden bytes, then the new version here");
 }
 
 #[test]
@@ -177,7 +179,7 @@ fn messages_to_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = to_daemon().iter().map(|(_, message)| kind_to_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=9), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=10), "a kind of message has no golden bytes");
 }
 
 #[test]
@@ -199,7 +201,7 @@ fn the_page_keeps_its_offsets() {
     };
     assert_eq!(rustix::fs::fstat(page.file()).unwrap().st_size, 4096);
     assert_eq!(word(0).to_le_bytes(), *b"rotapage");
-    assert_eq!(word(8), 1, "version");
+    assert_eq!(word(8), 2, "version");
     assert_eq!(word(16), 0x1122_3344_5566_7788, "epoch");
     assert_eq!(word(24), 0, "freeze generation: even, not frozen");
     assert_eq!(word(32), 1, "residency commit: nothing is away");
@@ -219,7 +221,17 @@ fn the_page_keeps_its_offsets() {
     page.raise_channel_generation();
     page.raise_channel_generation();
     assert_eq!(word(48), 2);
-    assert!((56..4096).step_by(8).all(|offset| word(offset) == 0), "a field beyond the documented ones");
+    assert!((56..4096).step_by(8).all(|offset| word(offset) == 0), "not watched, and with work");
+    assert!(page.rest(7));
+    assert_eq!((word(128), word(136)), (7, 0), "idle since, idle in all");
+    assert_eq!(IDLE_SINCE_OFFSET, 128);
+    assert!(page.is_idle_when_watched());
+    assert_eq!(word(56), 1, "watched");
+    assert!(page.wake(10));
+    assert_eq!((word(56), word(128), word(136)), (0, 0, 3));
+    let known = [56, 128, 136];
+    let mut rest = (56..4096).step_by(8).filter(|offset| !known.contains(offset));
+    assert!(rest.all(|offset| word(offset) == 0), "a field beyond the documented ones");
 }
 
 #[test]
@@ -228,7 +240,7 @@ fn a_page_written_by_the_book_is_read() {
     let write = |offset: u64, value: u64| {
         assert_eq!(rustix::io::pwrite(page.file(), &value.to_le_bytes(), offset).unwrap(), 8);
     };
-    for (offset, value) in [(16, 5), (24, 3), (32, 0), (40, 77), (48, 12)] {
+    for (offset, value) in [(16, 5), (24, 3), (32, 0), (40, 77), (48, 12), (128, 4), (136, 6)] {
         write(offset, value);
     }
     let tenant = SharedPage::open(page.file().try_clone_to_owned().unwrap()).unwrap();
@@ -236,8 +248,9 @@ fn a_page_written_by_the_book_is_read() {
     assert!(tenant.frozen() && !tenant.resident());
     assert_eq!(tenant.slice_us(), Some(77));
     assert_eq!(tenant.channel_generation(), 12);
+    assert_eq!((tenant.idle_since_ns(), tenant.idle_total_ns(9)), (Some(4), 11));
     drop(tenant);
-    write(8, 2);
+    write(8, 1);
     assert!(SharedPage::open(page.file().try_clone_to_owned().unwrap()).is_err(), "another version");
 }
 

@@ -15,7 +15,10 @@ impl Daemon {
             Action::Move { op, out, into, room, .. } => self.order(Work::Move { op, out, into, room }),
             Action::Inspect { op, tenants } => self.order(Work::Inspect(op, tenants)),
             Action::TurnBegins { tenant, .. } => self.turn_begins(tenant),
-            Action::TurnEnds { tenant, ran } => self.note("turn_end", tenant, json!({ "ran_ns": ran.0 })),
+            Action::TurnEnds { tenant, ran } => {
+                self.note("turn_end", tenant, json!({ "ran_ns": ran.0 }));
+                self.measure();
+            }
             Action::Admit { tenant } => self.welcome(tenant),
             Action::Queue { tenant, place, forecast, why } => {
                 self.keep_waiting(tenant, reasons::at_the_door(why, place, forecast));
@@ -53,6 +56,7 @@ impl Daemon {
     fn turn_begins(&mut self, tenant: TenantId) {
         let turns = self.core.describe(tenant, self.now()).map_or(0, |described| described.turns);
         self.note("turn_begin", tenant, json!({ "turn": turns }));
+        self.measure();
         if let Some(settings) = self.lengths.next() {
             self.step(Event::Settings(Box::new(settings)));
         }

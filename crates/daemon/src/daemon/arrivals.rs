@@ -1,6 +1,7 @@
 //! How tenants come: connections are accepted, and whoever says hello is refused, let in, or waits at the door.
 
 use super::demands::Demands;
+use super::idleness::Idleness;
 use super::{Daemon, GPU, Known, Newcomer};
 use crate::conversation::{self, Ears};
 use crate::events::Who;
@@ -133,7 +134,8 @@ impl Daemon {
         };
         let link = Link { who: Who { tenant, pid, job }, grip: grip.clone(), outgoing };
         self.order(Work::Join(tenant, link.clone()));
-        self.known.insert(tenant, Known { link, program, context: false, demands: Demands::default() });
+        let (idleness, demands) = (Idleness::default(), Demands::default());
+        self.known.insert(tenant, Known { link, program, context: false, idleness, demands });
         self.note("joined", tenant, json!({}));
         let _ = answer.send((tenant, grip));
     }

@@ -4,6 +4,7 @@
 //! - [`turns`]: programs that do not fit together take turns, long ones and short ones at random.
 //! - [`deaths`]: programs and the daemon are killed at the worst moments.
 //! - [`soak`]: all of it at once, for a while.
+//! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
 //! - [`drivers`]: the same programs without rota, and what the virtual GPU answers them.
 //! - [`conformance`]: what the driver is known to answer, asked through rota.
 //! - [`stage`]: starts the parts, and sees to it that nothing is left of them; [`parts`]: where their files are.
@@ -16,5 +17,8 @@ mod stage;
 mod conformance;
 mod deaths;
 mod drivers;
+mod idleness;
+mod instructions;
+mod puppet;
 mod soak;
 mod turns;

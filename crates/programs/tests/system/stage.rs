@@ -95,12 +95,17 @@ impl Stage {
         self.daemons.push(Daemon { child, socket, events });
     }
 
-    /// `rota run`, up to the program.
+    /// `rota run` for a program that is still to be named.
     pub(crate) fn under_rota(&self, gpu: usize, name: &str) -> Command {
         let mut command = Command::new(newest("rota"));
         on_virtual_gpu(&mut command, self.folder.path());
         command.arg("--socket").arg(&self.daemons[gpu].socket).args(["run", "-q", "--name", name, "--"]);
         command
+    }
+
+    /// A path in the folder of everything that is written down.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
     }
 
     /// Starts a worker under `rota run`.

@@ -14,6 +14,7 @@ use cuda::types::{CUcontext, CUdevice};
 
 use super::table::HeapId;
 use super::{cache, captures, native, probe};
+use crate::demand;
 use crate::guard::guarded;
 use crate::session::{self, Session};
 
@@ -88,6 +89,8 @@ fn ending(
     end: impl FnOnce() -> CUresult,
     heir: impl FnOnce(&Ended) -> Option<CUcontext>,
 ) -> CUresult {
+    // It waits for the GPU: a program that is frozen must have turns for it.
+    let _inside = demand::Inside::enter();
     // The agent must not enter a context while it is destroyed.
     let ended = guarded(
         name,
@@ -119,6 +122,7 @@ fn settle(ended: &Ended, heir: Option<CUcontext>) {
     match heir {
         Some(heir) => table.attach(&ended.heaps, heir),
         None => {
+            demand::context_ended(ended.context);
             let ranges = table.end(ended.context, &ended.heaps);
             cache::let_go(session, &mut table, ranges);
             drop(table);

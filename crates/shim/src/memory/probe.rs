@@ -11,6 +11,7 @@ use cuda::CUresult;
 use cuda::types::{CUcontext, CUdeviceptr, CUstream};
 
 use super::{captures, native, physical};
+use crate::demand::Inside;
 use crate::guard::lock;
 use crate::session::Session;
 
@@ -54,6 +55,8 @@ pub(super) fn wait(session: &Session, context: CUcontext) -> CUresult {
     if context.is_null() {
         return CUresult::SUCCESS;
     }
+    // A program that is frozen must have turns for it.
+    let _inside = Inside::enter();
     physical::within(session.driver, context, || {
         if !captures::any_green() {
             // SAFETY: no conditions.

@@ -11,6 +11,7 @@ use cuda::types::{
 };
 
 use super::reuse::{Mark, Point, Stream};
+use crate::demand::Inside;
 use crate::guard::guarded;
 use crate::memory::table::Wanted;
 use crate::memory::{Short, allocation, cache, captures, native, physical};
@@ -231,6 +232,8 @@ pub(super) fn mark(session: &Session, point: Point) {
         return;
     }
     let handle = CUstream(std::ptr::without_provenance_mut(stream.handle as usize));
+    // It may wait for room in the queue.
+    let _inside = Inside::enter();
     let spare = session.table().take_event(stream.context);
     physical::within(session.driver, stream.context, || {
         let event = spare.or_else(|| {
@@ -283,6 +286,7 @@ fn wait_for_frees(session: &Session, context: CUcontext) -> bool {
     if captures::any() {
         return false;
     }
+    let _inside = Inside::enter();
     let marks = session.table().reuse.marks(context);
     for mark in &marks {
         // SAFETY: as in `look_at_events`.

@@ -1,4 +1,5 @@
-//! Waiting for a stream or a context: what was freed there is free for all then. And the end of a stream.
+//! Waiting for a stream or a context: what was freed there is free for all then. And the end of a stream. The driver's
+//! functions that do so are overridden in `demand`.
 
 use cuda::CUresult;
 use cuda::types::{CUcontext, CUstream};
@@ -6,11 +7,11 @@ use cuda::types::{CUcontext, CUstream};
 use super::ordered::{Named, finished, mark_if_needed};
 use super::reuse::Point;
 use crate::guard::guarded;
-use crate::memory::{allocation, captures, native};
+use crate::memory::{allocation, captures};
 use crate::session;
 
 /// What waiting for a stream from here on says done.
-pub(crate) fn before_stream(stream: CUstream, per_thread: bool) -> Option<Point> {
+fn before_stream(stream: CUstream, per_thread: bool) -> Option<Point> {
     let session = session::current()?;
     if session.table().reuse.is_empty() {
         return None;
@@ -20,7 +21,7 @@ pub(crate) fn before_stream(stream: CUstream, per_thread: bool) -> Option<Point>
 }
 
 /// What waiting for a context, by default the current one, says done.
-pub(crate) fn before_context(context: Option<CUcontext>) -> Vec<Point> {
+fn before_context(context: Option<CUcontext>) -> Vec<Point> {
     let Some(session) = session::current() else { return Vec::new() };
     if session.table().reuse.is_empty() {
         return Vec::new();
@@ -30,7 +31,7 @@ pub(crate) fn before_context(context: Option<CUcontext>) -> Vec<Point> {
 }
 
 /// It was waited for.
-pub(crate) fn waited(points: impl IntoIterator<Item = Point>) {
+fn waited(points: impl IntoIterator<Item = Point>) {
     let Some(session) = session::current() else { return };
     points.into_iter().for_each(|point| finished(session, point));
     session.table().pools.settle();
@@ -61,62 +62,18 @@ fn waiting<P: IntoIterator<Item = Point>>(
     result
 }
 
-macro_rules! for_streams {
-    ($($symbol:ident, $per_thread:literal;)*) => {$(
-        /// Waits for a stream.
-        ///
-        /// # Safety
-        /// As for the driver's function.
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $symbol(stream: CUstream) -> CUresult {
-            // SAFETY: the caller's argument, as it came.
-            let wait = || unsafe { native::$symbol(stream) };
-            waiting(stringify!($symbol), || before_stream(stream, $per_thread), || None, wait)
-        }
-    )*};
+/// Waits for a stream by `wait`, or looks whether it is done.
+pub(crate) fn for_stream(
+    name: &str,
+    stream: CUstream,
+    per_thread: bool,
+    wait: impl FnOnce() -> CUresult,
+) -> CUresult {
+    waiting(name, || before_stream(stream, per_thread), || None, wait)
 }
 
-for_streams! {
-    cuStreamSynchronize, false;
-    cuStreamSynchronize_ptsz, true;
-}
-
-/// Waits for the current context.
-///
-/// # Safety
-/// As for the driver's function.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
-    // SAFETY: no conditions.
-    let wait = || unsafe { native::cuCtxSynchronize() };
-    waiting("cuCtxSynchronize", || before_context(None), Vec::new, wait)
-}
-
-/// Waits for a context.
-///
-/// # Safety
-/// As for the driver's function.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuCtxSynchronize_v2(context: CUcontext) -> CUresult {
-    // SAFETY: the caller's argument, as it came.
-    let wait = || unsafe { native::cuCtxSynchronize_v2(context) };
+/// Waits for a context by `wait`; the null handle is the current one.
+pub(crate) fn for_context(name: &str, context: CUcontext, wait: impl FnOnce() -> CUresult) -> CUresult {
     let context = (!context.is_null()).then_some(context);
-    waiting("cuCtxSynchronize_v2", || before_context(context), Vec::new, wait)
+    waiting(name, || before_context(context), Vec::new, wait)
 }
-
-macro_rules! destroying {
-    ($($symbol:ident)*) => {$(
-        /// Destroys a stream; its work goes on.
-        ///
-        /// # Safety
-        /// As for the driver's function.
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $symbol(stream: CUstream) -> CUresult {
-            guarded(stringify!($symbol), || (), || stream_ends(stream));
-            // SAFETY: the caller's argument, as it came.
-            unsafe { native::$symbol(stream) }
-        }
-    )*};
-}
-
-destroying! { cuStreamDestroy cuStreamDestroy_v2 }
