@@ -19,31 +19,36 @@ Examples:
   rota ps                            see who has the GPU and who waits
   rota ps -o json                    the same, for scripts
   rota demo                          watch programs take turns, without a GPU
+  rotad --vgpu DIR &                 start the daemon on a virtual GPU, without a real one
+  rota run --vgpu -- ./worker        run a program there
   rota sim compare seed-4x12         see what turns are worth, without a GPU";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
   rota run -- python train.py --epochs 3
   rota run --name nightly -- ./simulate input.dat
-  rota run -q -- sh -c 'prepare && train'";
+  rota run -q -- sh -c 'prepare && train'
+  rota run --vgpu -- ./worker --steps 20";
 
 const RUN_AFTER: &str = "\
 The program replaces rota: terminal, signals and exit code are its own.
 
 Exit codes:
-  125  rota failed: no daemon, no shim
+  125  rota failed: no daemon, no shim, another kind of GPU than asked for
   126  the program cannot be executed
   127  the program was not found
   else the program's own
 
 Environment, read by rota:
   ROTA_SHIM             the shim's file; else librota_shim.so beside rota or in ../lib/rota
+  ROTA_LIBVGPU          with --vgpu, the virtual GPU's library; else libvgpu.so in the same places
 
 Environment, set for the program:
   LD_PRELOAD            the shim, before what was there
   ROTA_SOCKET           the daemon's socket
   ROTA_JOB              the job's name
-  CUDA_VISIBLE_DEVICES  the shared GPU, unless it is set already";
+  CUDA_VISIBLE_DEVICES  the shared GPU, unless it is set already
+  with --vgpu           its library in LD_PRELOAD and ROTA_DRIVER, its folder in ROTA_VGPU";
 
 const DEMO_EXAMPLES: &str = "\
 Examples:
@@ -101,6 +106,13 @@ pub(crate) struct RunArgs {
     /// Without it: the program's name and its process number. Inside a job, `rota run` stays in that job.
     #[arg(long, value_name = "JOB", env = "ROTA_JOB", value_parser = job_name)]
     pub(crate) name: Option<String>,
+
+    /// Run it on a virtual GPU, which only a daemon started with `rotad --vgpu DIR` has.
+    ///
+    /// It is software, small and slow, and knows only the kernels of rota's own programs. Without this flag nothing runs
+    /// there.
+    #[arg(long)]
+    pub(crate) vgpu: bool,
 
     /// Print no notices.
     #[arg(short, long)]

@@ -42,7 +42,7 @@ pub(crate) fn listing(socket: &Path) -> anyhow::Result<Listing> {
 fn unreachable(error: WireError, socket: &Path) -> anyhow::Error {
     let hint = match &error {
         WireError::Unreachable { cause: Errno::NOENT | Errno::CONNREFUSED, .. } => {
-            "hint: start one with `rotad &`, or name its socket with --socket or ROTA_SOCKET".into()
+            "hint: start one with `rotad &` (without a GPU: `rotad --vgpu DIR &`), or name its socket with --socket or ROTA_SOCKET".into()
         }
         WireError::Unreachable { cause: Errno::ACCESS | Errno::PERM, .. } => {
             format!("hint: this daemon is another user's; see `ls -l {}`", socket.display())

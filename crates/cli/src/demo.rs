@@ -24,9 +24,6 @@ use timeline::Timeline;
 
 /// The virtual GPU, small and slow enough for one CPU core.
 const GPU_MIB: u64 = 512;
-/// What the daemon keeps for itself, and what each program's context takes.
-const RESERVE_MIB: u64 = 32;
-const RESIDUE_MIB: u64 = 16;
 /// Each worker has so much memory: together they never fit.
 const WORKER_MIB: u64 = 256;
 /// How long the daemon may take to be there.
@@ -130,24 +127,18 @@ fn start(stage: &mut Stage, parts: &Parts, args: &DemoArgs, stopped: &AtomicBool
         .context("cannot describe the virtual GPU")?;
     let log = || File::options().create(true).append(true).open(folder.join("log"));
     let socket = folder.join("rota.sock");
-    let on_vgpu = |command: &mut Command| {
-        command
-            .env("ROTA_VGPU", &folder)
-            .env("ROTA_VGPUD", &parts.vgpud)
-            .env("ROTA_DRIVER", &parts.vgpu)
-            .env("ROTA_SHIM", &parts.shim)
-            .env("LD_PRELOAD", &parts.vgpu)
-            .env_remove("CUDA_VISIBLE_DEVICES")
-            // Ctrl-C is for the demo, which ends them.
-            .process_group(0);
+    let alone = |command: &mut Command| {
+        // Ctrl-C is for the demo, which ends them.
+        command.env_remove("CUDA_VISIBLE_DEVICES").process_group(0);
     };
     let mut rotad = Command::new(&parts.rotad);
-    on_vgpu(&mut rotad);
+    alone(&mut rotad);
     rotad
+        .arg("--vgpu")
+        .arg(&folder)
         .arg("--socket")
         .arg(&socket)
         .args(["--turn", "1s", "--arena", &format!("{}MiB", WORKER_MIB * u64::from(args.programs))])
-        .args(["--reserve", &format!("{RESERVE_MIB}MiB"), "--residue", &format!("{RESIDUE_MIB}MiB")])
         .arg("--events")
         .arg(folder.join("events.jsonl"))
         .stdin(Stdio::null())
@@ -168,11 +159,11 @@ fn start(stage: &mut Stage, parts: &Parts, args: &DemoArgs, stopped: &AtomicBool
     for (number, name) in NAMES.iter().cycle().take(args.programs as usize).enumerate() {
         let name = if number < NAMES.len() { (*name).to_owned() } else { format!("{name}-{number}") };
         let mut command = Command::new(&rota);
-        on_vgpu(&mut command);
+        alone(&mut command);
         command
             .arg("--socket")
             .arg(&socket)
-            .args(["run", "-q", "--name", &name, "--"])
+            .args(["run", "--vgpu", "-q", "--name", &name, "--"])
             .arg(&parts.worker)
             .args(["--mib", &WORKER_MIB.to_string(), "--piece-mib", "32"])
             .args(["--seconds", &args.seconds.to_string(), "--seed", &(number + 1).to_string()])

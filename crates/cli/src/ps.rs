@@ -44,7 +44,8 @@ fn table(listing: &Listing) -> String {
     }
     text.push('\n');
     if listing.tenants.is_empty() {
-        text += "No program shares it now. Start one with: rota run -- COMMAND\n";
+        let flag = if listing.gpus.iter().any(|gpu| gpu.vgpu.is_some()) { "--vgpu " } else { "" };
+        text += &format!("No program shares it now. Start one with: rota run {flag}-- COMMAND\n");
         return text;
     }
     let header = COLUMNS.map(|(name, _)| name.to_owned());
@@ -54,8 +55,10 @@ fn table(listing: &Listing) -> String {
 }
 
 fn gpu_line(gpu: &Gpu) -> String {
+    let machine =
+        gpu.vgpu.as_ref().map_or(String::new(), |folder| format!("  virtual, in {}", printable(folder)));
     format!(
-        "{}  {}  {} of {} GiB in use  arena {} of {} GiB",
+        "{}  {}  {} of {} GiB in use  arena {} of {} GiB{machine}",
         printable(&gpu.uuid),
         printable(&gpu.name),
         gib(gpu.used_bytes),

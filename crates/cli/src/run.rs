@@ -6,12 +6,13 @@
 use crate::args::{JOB_NAME_BYTES_MAX, RunArgs};
 use crate::daemon;
 use crate::quantity::{gib, printable};
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use std::ffi::OsStr;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
+use vgpu_messages::enter::{self, Library};
 use wire::{Gpu, Listing};
 
 /// rota's own failure; as in `env` and `docker run`, above what programs commonly use.
@@ -50,6 +51,7 @@ fn prepare(args: &RunArgs, socket: &Path) -> anyhow::Result<Command> {
     let listing = daemon::listing(&socket)?;
     let gpu =
         listing.gpus.first().with_context(|| format!("the daemon at {} shares no GPU", socket.display()))?;
+    let machine = machine(args.vgpu, gpu, &socket)?;
     let job = args.name.clone().unwrap_or_else(|| default_job(program, std::process::id()));
     let chosen_gpu = std::env::var_os("CUDA_VISIBLE_DEVICES");
 
@@ -58,15 +60,46 @@ fn prepare(args: &RunArgs, socket: &Path) -> anyhow::Result<Command> {
         let _ = writeln!(std::io::stderr(), "rota: {line}");
     }
     let mut command = Command::new(program);
+    let mut preloaded = std::env::var_os("LD_PRELOAD");
+    if let Some((library, folder)) = machine {
+        let environment = library.environment(Path::new(folder), preloaded.as_deref());
+        preloaded = environment.iter().find(|(name, _)| *name == "LD_PRELOAD").map(|(_, list)| list.clone());
+        command.envs(environment);
+    }
     command
         .args(arguments)
-        .env("LD_PRELOAD", wire::preload(&shim, std::env::var_os("LD_PRELOAD")))
+        .env("LD_PRELOAD", wire::preload(&shim, preloaded))
         .env("ROTA_SOCKET", socket)
         .env("ROTA_JOB", job);
     if chosen_gpu.is_none() {
         command.env("CUDA_VISIBLE_DEVICES", &gpu.uuid);
     }
     Ok(command)
+}
+
+/// For a virtual GPU, its library and the folder of its machine. Nobody gets another kind of GPU than was asked for: what
+/// a program computes on a virtual one may be nothing.
+fn machine<'a>(wanted: bool, gpu: &'a Gpu, socket: &Path) -> anyhow::Result<Option<(Library, &'a str)>> {
+    let (name, socket) = (printable(&gpu.name), socket.display());
+    match (wanted, &gpu.vgpu) {
+        (true, Some(folder)) => Ok(Some((Library::find()?, folder))),
+        (true, None) => bail!(
+            "--vgpu asks for a virtual GPU, and the daemon at {socket} shares a real one ({name})\n\
+             hint: leave out --vgpu, or start another daemon with `rotad --vgpu DIR --socket PATH` and name its socket \
+             with --socket"
+        ),
+        (false, Some(_)) => bail!(
+            "the daemon at {socket} shares a virtual GPU ({name}), and nothing runs there unless it is asked for\n\
+             hint: say `rota run --vgpu` if that is meant, or name the socket of another daemon with --socket"
+        ),
+        (false, None) => match enter::leads_to_library(|name| std::env::var_os(name)) {
+            Some(variable) => bail!(
+                "{variable} leads programs to a virtual GPU, and the daemon at {socket} shares a real one ({name})\n\
+                 hint: unset {variable}"
+            ),
+            None => Ok(None),
+        },
+    }
 }
 
 /// The program's own name and the process number it will have.
@@ -93,10 +126,11 @@ fn notice(job: &str, gpu: &Gpu, listing: &Listing, chosen_gpu: Option<&OsStr>) -
     // The first group of a UUID is enough to tell GPUs apart, and is accepted wherever a UUID is.
     let uuid = gpu.uuid.split('-').take(2).collect::<Vec<_>>().join("-");
     format!(
-        "job {job} on {} ({}, {} GiB), {others}{chosen}",
+        "job {job} on {} ({}, {} GiB{}), {others}{chosen}",
         printable(&uuid),
         printable(&gpu.name),
-        gib(gpu.capacity_bytes)
+        gib(gpu.capacity_bytes),
+        if gpu.vgpu.is_some() { ", virtual" } else { "" }
     )
 }
 

@@ -65,16 +65,19 @@ pub struct Settings {
     /// Which GPU to share, by its index [default: 0].
     #[arg(long, value_name = "INDEX")]
     pub gpu: Option<u32>,
+    /// Share a GPU of the virtual machine in this folder instead of a real one; its vgpu.toml may describe it.
+    #[arg(long, value_name = "DIR", env = "ROTA_VGPU")]
+    pub vgpu: Option<PathBuf>,
     /// The size that the GPU is treated as [default: all of it].
     #[arg(long, value_name = "BYTES")]
     pub capacity: Option<Bytes>,
-    /// Pinned host memory for what is away [default: half of what the machine has free].
+    /// Pinned host memory for what is away [default: half of what the machine has free, for a virtual GPU at most twice its memory].
     #[arg(long, value_name = "BYTES")]
     pub arena: Option<Bytes>,
-    /// Device memory kept for the daemon's own context [default: 600MiB].
+    /// Device memory kept for the daemon's own context [default: 600MiB, on a virtual GPU what two contexts take].
     #[arg(long, value_name = "BYTES")]
     pub reserve: Option<Bytes>,
-    /// What a program's context takes on the device, whether its memory is there or away [default: 544MiB].
+    /// What a program's context takes on the device, whether its memory is there or away [default: 544MiB, or as a virtual GPU has it].
     #[arg(long, value_name = "BYTES")]
     pub residue: Option<Bytes>,
     /// A file that gets one JSON line per freeze, move, thaw and turn.
@@ -137,14 +140,16 @@ pub struct Config {
     pub socket: PathBuf,
     /// See [`Settings::gpu`].
     pub gpu: u32,
+    /// See [`Settings::vgpu`].
+    pub vgpu: Option<PathBuf>,
     /// See [`Settings::capacity`].
     pub capacity: Option<Bytes>,
     /// See [`Settings::arena`].
     pub arena: Option<Bytes>,
     /// See [`Settings::reserve`].
-    pub reserve: Bytes,
+    pub reserve: Option<Bytes>,
     /// See [`Settings::residue`].
-    pub residue: Bytes,
+    pub residue: Option<Bytes>,
     /// See [`Settings::events`].
     pub events: Option<PathBuf>,
     /// See [`Settings::turn_jitter`].
@@ -172,11 +177,11 @@ impl Config {
             turn_jitter: settings.jitter()?,
             socket: settings.socket.unwrap_or_else(wire::default_socket),
             gpu: settings.gpu.unwrap_or(0),
+            vgpu: settings.vgpu,
             capacity: settings.capacity,
             arena: settings.arena,
-            reserve: settings.reserve.unwrap_or(Bytes(600 << 20)),
-            // 518 MiB were measured on an H200, and rounded up.
-            residue: settings.residue.unwrap_or(Bytes(544 << 20)),
+            reserve: settings.reserve,
+            residue: settings.residue,
             events: settings.events,
         })
     }
@@ -199,6 +204,7 @@ impl Settings {
         Self {
             socket: self.socket.or(other.socket),
             gpu: self.gpu.or(other.gpu),
+            vgpu: self.vgpu.or(other.vgpu),
             capacity: self.capacity.or(other.capacity),
             arena: self.arena.or(other.arena),
             reserve: self.reserve.or(other.reserve),

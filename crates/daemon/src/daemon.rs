@@ -88,7 +88,14 @@ pub enum Input {
     Done(Done),
     /// End when the last tenant has left; said twice, at once.
     Stop,
+    /// The GPU is gone, for this reason. End at once: nothing can be done for anybody.
+    Lost(String),
 }
+
+/// The GPU is gone, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Lost(pub String);
 
 /// The sizes that stay as they are while the daemon runs, and the settings it begins with.
 #[derive(Clone, Debug)]
@@ -116,6 +123,8 @@ pub struct Setup {
     pub uuid: String,
     /// The GPU's name.
     pub name: String,
+    /// The folder of its virtual machine, if it is one in software.
+    pub vgpu: Option<String>,
     /// Sizes and settings.
     pub rules: Rules,
     /// How to freeze.
@@ -154,16 +163,18 @@ pub struct Daemon {
     next_tenant: u64,
     epoch: u64,
     stopping: bool,
+    lost: Option<Lost>,
 }
 
-/// Shares the GPU among whoever comes to `listener`, until told to stop through the sender given to `ready`.
+/// Shares the GPU among whoever comes to `listener`, until told to stop through the sender given to `ready`. After the loss of
+/// the GPU its threads may still be in calls that never return: the process has to end.
 pub fn serve<D: Device<Memory: Send> + Send + 'static>(
     setup: Setup,
     mover: Mover<D>,
     listener: Listener,
     events: Events,
     ready: impl FnOnce(Sender<Input>),
-) {
+) -> Result<(), Lost> {
     let (inputs, heard) = mpsc::channel();
     let (replies, for_moves) = mpsc::channel();
     let (work, todo) = mpsc::channel();
@@ -185,11 +196,16 @@ pub fn serve<D: Device<Memory: Send> + Send + 'static>(
     });
     spawn("acceptor", move || arrivals::accept(&listener, &ears));
     ready(inputs);
-    Daemon::new(setup, events, work.clone(), switches).run(&heard);
+    if let Err(lost) = Daemon::new(setup, events, work.clone(), switches).run(&heard) {
+        // Left without anybody who gives it work, the memory thread would give back what is gone, and fail.
+        std::mem::forget(work);
+        return Err(lost);
+    }
     // Nobody is switched any more, and then nothing moves any more.
     let _ = switching.join();
     let _ = work.send(Work::Stop);
     let _ = moving.join();
+    Ok(())
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
@@ -228,31 +244,41 @@ impl Daemon {
             next_tenant: 1,
             epoch: nanos(since_epoch.unwrap_or_default()),
             stopping: false,
+            lost: None,
         };
         daemon.step(Event::Gpu { gpu: GPU, spec });
         daemon.step(Event::Arena(arena));
         daemon
     }
 
-    fn run(mut self, heard: &Receiver<Input>) {
+    fn run(mut self, heard: &Receiver<Input>) -> Result<(), Lost> {
         loop {
             let input = match [self.core.wake_at(), self.look_at].into_iter().flatten().min() {
                 Some(at) => heard.recv_timeout(Duration::from_nanos(at.since(self.now()).0)),
                 None => heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match input {
-                Ok(Input::Stop) if self.stopping => return,
+                Ok(Input::Stop) if self.stopping => return Ok(()),
                 Ok(input) => self.take_in(input),
                 Err(RecvTimeoutError::Timeout) => self.step(Event::Tick),
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            if let Some(lost) = self.lost.take() {
+                return Err(lost);
             }
             if self.look_at.is_some_and(|at| at <= self.now()) {
                 self.look();
             }
             if self.stopping && self.known.is_empty() && self.arriving.is_empty() {
-                return;
+                return Ok(());
             }
         }
+    }
+
+    fn lose(&mut self, reason: String) {
+        tracing::error!("{reason}; {} programs lose it", self.known.len());
+        self.events.note("lost", serde_json::json!({ "reason": reason }));
+        self.lost = Some(Lost(reason));
     }
 
     fn now(&self) -> Time {
@@ -281,6 +307,7 @@ impl Daemon {
                 let _ = answer.send(self.listing());
             }
             Input::Done(done) => self.done(done),
+            Input::Lost(reason) => self.lose(reason),
             Input::Stop => {
                 self.stopping = true;
                 if !self.known.is_empty() {

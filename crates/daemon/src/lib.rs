@@ -23,3 +23,4 @@ pub mod quantity;
 pub mod reasons;
 pub mod resource_manager;
 pub mod self_test;
+pub mod virtual_machine;

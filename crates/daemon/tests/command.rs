@@ -9,6 +9,7 @@ fn rotad(arguments: &[&str]) -> Output {
         .env("ROTA_DRIVER", "/nowhere/libcuda.so.1")
         .env("XDG_CONFIG_HOME", "/nowhere")
         .env_remove("ROTA_SOCKET")
+        .env_remove("ROTA_VGPU")
         .output()
         .expect("rotad can be started")
 }

@@ -10,6 +10,7 @@
 //! | `read` | copies a word from the device |
 //! | `graph N MS` | captures so many kernels, launches them as a graph, in the second stream |
 //! | `allocate`, `free` | device memory of one mebibyte |
+//! | `keep MIB`, `check` | fills so much more memory, in pieces; looks whether all of that is as it was |
 //! | `host MS` | sleeps |
 //!
 //! After each line it prints the line and how many microseconds it took.
@@ -53,7 +54,12 @@ struct Puppet {
     event: CUevent,
     word: CUdeviceptr,
     extra: Vec<CUdeviceptr>,
+    kept: Vec<CUdeviceptr>,
 }
+
+/// Memory that is kept lies in pieces of this size.
+const PIECE_MIB: u64 = 4;
+const PIECE_BYTES: usize = (PIECE_MIB << 20) as usize;
 
 /// Does what the lines say until they end.
 pub fn run(lines: impl BufRead, mut answers: impl Write) -> Result<(), PuppetError> {
@@ -64,7 +70,7 @@ pub fn run(lines: impl BufRead, mut answers: impl Write) -> Result<(), PuppetErr
     if !trouble.is_empty() {
         return Err(PuppetError::Beginning(trouble));
     }
-    let mut puppet = Puppet { bench, beside, event, word, extra: Vec::new() };
+    let mut puppet = Puppet { bench, beside, event, word, extra: Vec::new(), kept: Vec::new() };
     writeln!(answers, "ready")?;
     answers.flush()?;
     for line in lines.lines() {
@@ -107,6 +113,8 @@ impl Puppet {
                 CUresult::SUCCESS
             }
             ["free"] => self.extra.pop().map_or(CUresult::INVALID_VALUE, |address| cu.cuMemFree_v2(address)),
+            ["keep", mib] => self.keep(number(mib)?),
+            ["check"] => self.check(),
             ["host", ms] => {
                 std::thread::sleep(Duration::from_millis(number(ms)?));
                 CUresult::SUCCESS
@@ -119,6 +127,30 @@ impl Puppet {
         let function = self.bench.function(SPIN);
         let launch = |_| self.bench.launch_function(function, (1, 32), stream, &[u64::MAX, ms * 1_000_000]);
         first_error((0..count).map(launch))
+    }
+
+    fn keep(&mut self, mib: u64) -> CUresult {
+        let cu = self.bench.cu;
+        for _ in 0..mib / PIECE_MIB {
+            let mut piece = CUdeviceptr(0);
+            let number = self.kept.len() as u8;
+            let code = first_error([
+                cu.cuMemAlloc_v2(&mut piece, PIECE_BYTES),
+                cu.cuMemsetD8_v2(piece, number, PIECE_BYTES),
+            ]);
+            if code != CUresult::SUCCESS {
+                return code;
+            }
+            self.kept.push(piece);
+        }
+        CUresult::SUCCESS
+    }
+
+    fn check(&self) -> CUresult {
+        let right = |(number, piece): (usize, &CUdeviceptr)| {
+            self.bench.read(*piece, PIECE_BYTES).iter().all(|byte| *byte == number as u8)
+        };
+        if self.kept.iter().enumerate().all(right) { CUresult::SUCCESS } else { CUresult::UNKNOWN }
     }
 
     fn graph(&self, count: u64, ms: u64) -> CUresult {

@@ -202,6 +202,18 @@ mod tests {
     }
 
     #[test]
+    fn books_that_are_moved_keep_what_still_counts() {
+        let moved = |mut books: Guarantee| {
+            books.moved(7, 100);
+            books
+        };
+        assert_eq!(moved(books(7, 30, 20)), books(100, 30, 20));
+        assert_eq!(moved(books(6, 30, 20)), books(99, 30, 20), "the half-second before still counts");
+        assert_eq!(moved(books(5, 30, 20)), books(100, 0, 0), "what is older does not");
+        assert_eq!(moved(books(6, 0, 0)), books(100, 0, 0), "nothing is nothing, whenever it was");
+    }
+
+    #[test]
     fn whatever_is_asked_best_effort_keeps_its_share() {
         // A sender that wants 5 ms out of every 5 ms gets nine tenths of each pair of half-seconds, and not more.
         let mut guarantee = Guarantee::default();

@@ -14,9 +14,11 @@
 //! | [`device`], [`figures`] | what a GPU is, and what it is doing |
 //! | [`spec`], [`place`] | the machine's description, and its directory |
 //! | [`start`] | how a program reaches the device, and starts it |
+//! | [`enter`] | what puts a process on a virtual machine |
 
 pub mod answer;
 pub mod device;
+pub mod enter;
 pub mod figures;
 pub mod graph;
 pub mod host;

@@ -11,10 +11,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use thiserror::Error;
 use wire::{Connection, WireError};
 
 use crate::place::{Directory, EXECUTABLE_VARIABLE};
+use crate::spec::{Spec, SpecError};
 
 const EXECUTABLE: &str = "vgpud";
 /// How long the device may take until it listens.
@@ -27,12 +29,18 @@ pub enum StartError {
     /// The directory cannot be used.
     #[error("cannot use the directory {0}: {1}; make it, or set ROTA_VGPU to another")]
     Directory(PathBuf, io::Error),
+    /// The machine's description cannot be used.
+    #[error("the virtual machine's description cannot be used: {0}")]
+    Spec(#[from] SpecError),
     /// There is no executable.
     #[error("{EXECUTABLE} was not found beside {0}; put it there, or name it in {EXECUTABLE_VARIABLE}")]
     NotFound(PathBuf),
     /// The executable does not start.
     #[error("cannot start {0}: {1}")]
     Spawn(PathBuf, io::Error),
+    /// Nobody can listen there, or not for this program.
+    #[error("{0}; choose another directory, with a short path, that is this user's own")]
+    Unreachable(WireError),
     /// It started and does not answer.
     #[error("{0} was started and does not listen after {START_WITHIN:?} ({1}); its log is {2}")]
     Silent(PathBuf, WireError, PathBuf),
@@ -42,6 +50,10 @@ pub enum StartError {
 pub fn reach(directory: &Directory) -> Result<Connection, StartError> {
     match Connection::connect(&directory.socket()) {
         Ok(connection) => Ok(connection),
+        // Starting a device would not help.
+        Err(
+            error @ WireError::Unreachable { cause: Errno::NAMETOOLONG | Errno::ACCESS | Errno::PERM, .. },
+        ) => Err(StartError::Unreachable(error)),
         Err(_) => start(directory),
     }
 }
@@ -56,7 +68,9 @@ fn start(directory: &Directory) -> Result<Connection, StartError> {
     if let Ok(connection) = Connection::connect(&directory.socket()) {
         return Ok(connection);
     }
-    let executable = executable()?;
+    // The device would say so in its log only.
+    Spec::load(directory, |name| std::env::var(name).ok())?;
+    let executable = executable_of(&own_path().unwrap_or_default())?;
     let deadline = Instant::now() + START_WITHIN;
     let mut spawned = Instant::now();
     spawn(&executable, &path)?;
@@ -105,16 +119,16 @@ fn detach() -> io::Result<()> {
     }
 }
 
-/// `$ROTA_VGPUD`, or beside this library: in its folder, the folder above (as the build leaves it), or `bin`.
-fn executable() -> Result<PathBuf, StartError> {
+/// The device's executable: `$ROTA_VGPUD`, or beside `library`: in its folder, the folder above (as the build leaves it), or
+/// `bin`.
+pub(crate) fn executable_of(library: &Path) -> Result<PathBuf, StartError> {
     if let Some(chosen) = std::env::var_os(EXECUTABLE_VARIABLE).filter(|path| !path.is_empty()) {
         return std::path::absolute(&chosen).map_err(|error| StartError::Spawn(chosen.into(), error));
     }
-    let own = own_path().unwrap_or_default();
-    let folders = own.ancestors().skip(1).take(3);
+    let folders = library.ancestors().skip(1).take(3);
     let mut places =
         folders.flat_map(|folder| [folder.join(EXECUTABLE), folder.join("bin").join(EXECUTABLE)]);
-    places.find(|place| place.is_file()).ok_or(StartError::NotFound(own))
+    places.find(|place| place.is_file()).ok_or_else(|| StartError::NotFound(library.into()))
 }
 
 /// The file this library was loaded from, behind all links.
@@ -133,4 +147,38 @@ fn own_path() -> Option<PathBuf> {
         CStr::from_ptr(name)
     };
     Path::new(OsStr::from_bytes(name.to_bytes())).canonicalize().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is wrong, if no device was started to find it out.
+    fn refusal(directory: &Directory) -> String {
+        let error = reach(directory).unwrap_err();
+        assert!(!directory.log().exists(), "the device was started");
+        error.to_string()
+    }
+
+    #[test]
+    fn a_description_that_cannot_be_used_is_refused_before_the_device_is_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Directory::new(folder.path());
+        for (text, wrong) in [("gpus = 99", "gpus = 99: "), ("memry = '1GiB'", "unknown field `memry`")] {
+            std::fs::write(directory.spec(), text).unwrap();
+            let said = refusal(&directory);
+            assert!(said.contains(wrong), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_directory_where_nobody_can_listen_is_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let deep = folder.path().join("x".repeat(120));
+        std::fs::create_dir(&deep).unwrap();
+        let said = refusal(&Directory::new(deep));
+        assert!(said.contains("File name too long") && said.contains("short path"), "{said}");
+        let said = refusal(&Directory::new(folder.path().join("missing")));
+        assert!(said.contains("cannot use the directory"), "{said}");
+    }
 }

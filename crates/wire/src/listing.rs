@@ -33,6 +33,8 @@ pub struct Gpu {
     pub arena_bytes: u64,
     /// How much of the arena is taken.
     pub arena_used_bytes: u64,
+    /// For a GPU in software: the folder of its virtual machine. None for a real one.
+    pub vgpu: Option<String>,
 }
 
 /// A tenant.

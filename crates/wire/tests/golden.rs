@@ -95,6 +95,7 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         used_bytes: 1,
         arena_bytes: 2,
         arena_used_bytes: 3,
+        vgpu: Some("/v".into()),
     };
     let tenant = |state| Tenant {
         tenant: TenantId(1),
@@ -127,7 +128,7 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         ("04 02 01 02", FromDaemon::Unmap { handles: vec![HandleId(1), HandleId(2)] }),
         ("05 02 01 02", FromDaemon::Create { handles: vec![HandleId(1), HandleId(2)] }),
         (
-            "06 01 01 054750552d31 0448323030 8080808040 01 02 03 05 \
+            "06 01 01 054750552d31 0448323030 8080808040 01 02 03 01022f76 05 \
              01 9221 0161 0162 00 04 05 06 07  01 9221 0161 0162 01 04 05 06 07 \
              01 9221 0161 0162 02 04 05 06 07  01 9221 0161 0162 03 04 05 06 07 \
              01 9221 0161 0162 04 04 05 06 07",

@@ -1,4 +1,4 @@
-//! The files that the demo is made of: all beside `rota` itself, as they were built or installed.
+//! The programs that the demo is made of: beside `rota` itself, as they were built or installed.
 
 use anyhow::Context as _;
 use std::path::{Path, PathBuf};
@@ -6,9 +6,6 @@ use std::path::{Path, PathBuf};
 /// Where they are.
 pub(super) struct Parts {
     pub(super) rotad: PathBuf,
-    pub(super) shim: PathBuf,
-    pub(super) vgpu: PathBuf,
-    pub(super) vgpud: PathBuf,
     pub(super) worker: PathBuf,
 }
 
@@ -25,12 +22,9 @@ impl Parts {
                 )
             })
         };
-        Ok(Self {
-            rotad: find("rotad")?,
-            shim: find("librota_shim.so")?,
-            vgpu: find("libvgpu.so")?,
-            vgpud: find("vgpud")?,
-            worker: find("worker")?,
-        })
+        // The others find these for themselves, and would say so in a log.
+        wire::find_shim()?;
+        vgpu_messages::enter::Library::find()?;
+        Ok(Self { rotad: find("rotad")?, worker: find("worker")? })
     }
 }

@@ -62,7 +62,18 @@ impl Drop for FakeDaemon {
 /// `rota` in an environment without surprises: nothing that a developer's shell may have set.
 pub(crate) fn rota() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rota"));
-    for variable in ["ROTA_SOCKET", "ROTA_JOB", "ROTA_SHIM", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD"] {
+    let surprises = [
+        "ROTA_SOCKET",
+        "ROTA_JOB",
+        "ROTA_SHIM",
+        "ROTA_DRIVER",
+        "ROTA_VGPU",
+        "ROTA_VGPUD",
+        "ROTA_LIBVGPU",
+        "CUDA_VISIBLE_DEVICES",
+        "LD_PRELOAD",
+    ];
+    for variable in surprises {
         command.env_remove(variable);
     }
     command
@@ -71,6 +82,11 @@ pub(crate) fn rota() -> Command {
 pub(crate) const UUID: &str = "GPU-5e1f0b2a-0000-4000-8000-000000000001";
 
 pub(crate) fn listing(tenants: Vec<Tenant>) -> FromDaemon {
+    listing_on(None, tenants)
+}
+
+/// Of a GPU whose virtual machine, if it is one in software, lies in this folder.
+pub(crate) fn listing_on(vgpu: Option<&str>, tenants: Vec<Tenant>) -> FromDaemon {
     let gpu = Gpu {
         uuid: UUID.into(),
         name: "NVIDIA H200".into(),
@@ -78,6 +94,7 @@ pub(crate) fn listing(tenants: Vec<Tenant>) -> FromDaemon {
         used_bytes: 12_884_901_888 + (512 << 20),
         arena_bytes: 32 << 30,
         arena_used_bytes: 24 << 30,
+        vgpu: vgpu.map(Into::into),
     };
     FromDaemon::Listing(Listing { schema_version: wire::SCHEMA_VERSION, gpus: vec![gpu], tenants })
 }

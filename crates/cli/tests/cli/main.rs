@@ -3,3 +3,4 @@
 mod fake_daemon;
 mod ps;
 mod run;
+mod vgpu;

@@ -54,7 +54,8 @@ fn json_has_stable_keys_and_whole_numbers() {
       "capacity_bytes": 17179869184,
       "used_bytes": 13421772800,
       "arena_bytes": 34359738368,
-      "arena_used_bytes": 25769803776
+      "arena_used_bytes": 25769803776,
+      "vgpu": null
     }
   ],
   "tenants": [
@@ -100,7 +101,7 @@ fn without_a_daemon_the_error_says_how_to_start_one() {
     assert_eq!(
         text,
         "rota: no daemon answers: cannot reach /nowhere/rotad.sock: No such file or directory (os error 2)\n\
-         hint: start one with `rotad &`, or name its socket with --socket or ROTA_SOCKET\n"
+         hint: start one with `rotad &` (without a GPU: `rotad --vgpu DIR &`), or name its socket with --socket or ROTA_SOCKET\n"
     );
 }
 

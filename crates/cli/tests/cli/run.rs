@@ -8,7 +8,12 @@ use std::process::{Command, Output};
 
 /// A shared object that the loader takes and that does nothing, made once per daemon's folder.
 fn empty_shim(daemon: &FakeDaemon) -> PathBuf {
-    let shim = daemon.folder.path().join("librota_shim.so");
+    empty_library(daemon, "librota_shim.so")
+}
+
+/// The same under another name.
+pub(crate) fn empty_library(daemon: &FakeDaemon, name: &str) -> PathBuf {
+    let shim = daemon.folder.path().join(name);
     let made =
         Command::new("cc").args(["-shared", "-x", "c", "/dev/null", "-o"]).arg(&shim).status().unwrap();
     assert!(made.success());

@@ -25,7 +25,7 @@ fn a_flag_beats_the_file_and_the_file_beats_the_default() {
     assert_eq!(config.sharing.moving_share, sched::Settings::default().moving_share);
     assert_eq!(config.capacity, Some(Bytes(16 << 30)));
     assert_eq!(config.turn_jitter, 0.5);
-    assert_eq!((config.reserve, config.residue), (Bytes(600 << 20), Bytes(544 << 20)));
+    assert_eq!((config.reserve, config.residue), (None, None));
 }
 
 #[test]

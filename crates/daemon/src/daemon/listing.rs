@@ -30,6 +30,7 @@ impl Daemon {
             used_bytes: self.core.gpu(GPU).map_or(0, |view| view.used.0),
             arena_bytes: arena.0,
             arena_used_bytes: arena_used.0,
+            vgpu: self.setup.vgpu.clone(),
         };
         Listing { schema_version: SCHEMA_VERSION, gpus: vec![gpu], tenants: tenants.collect() }
     }

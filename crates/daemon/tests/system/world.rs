@@ -3,7 +3,7 @@
 use crate::engine;
 use mover::fake_device::{FakeDevice, Imports};
 use mover::{Arena, Device, Mover};
-use rota_daemon::daemon::{Input, Rules, Setup, serve};
+use rota_daemon::daemon::{Input, Lost, Rules, Setup, serve};
 use rota_daemon::events::Events;
 use rota_daemon::resource_manager::ResourceManager;
 use sched::{Settings, Span};
@@ -109,7 +109,7 @@ impl Meter {
 pub(crate) struct World {
     folder: tempfile::TempDir,
     inputs: Sender<Input>,
-    serving: Option<JoinHandle<()>>,
+    serving: Option<JoinHandle<Result<(), Lost>>>,
     imports: Imports,
     pub(crate) meter: Meter,
 }
@@ -124,6 +124,7 @@ impl World {
         let setup = Setup {
             uuid: device.uuid().into(),
             name: device.name().into(),
+            vgpu: None,
             rules,
             manager: ResourceManager { ioctl: engine::ioctl, owns: |_| true },
         };

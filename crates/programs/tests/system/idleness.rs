@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::puppet::Puppet;
-use crate::stage::{Program, Setup, Stage, until};
+use crate::stage::{Setup, Stage, until};
 
 /// Long enough for anything to happen that should not.
 const A_WHILE: Duration = Duration::from_millis(300);
@@ -12,14 +12,10 @@ fn stage() -> Stage {
     Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "20ms"] })
 }
 
-/// Somebody who has work all the time, beside whom nobody else's turns go unnoticed.
-fn busy(stage: &Stage) -> Program {
-    let mut busy = stage.worker(
-        0,
-        "busy",
-        &["--mib", "8", "--piece-mib", "4", "--steps", "1000000", "--kernel-ms", "30"],
-    );
-    busy.goes_on(1);
+/// Somebody who has work all the time, so that nobody runs beside it but in turns.
+fn busy(stage: &Stage) -> Puppet {
+    let mut busy = Puppet::start(stage, "busy", &[]);
+    busy.does("launch 500 200");
     busy
 }
 
@@ -37,24 +33,23 @@ fn becomes_idle(stage: &Stage, job: &str, before: usize) {
 fn who_has_no_work_takes_no_turns_and_gets_one_when_it_has() {
     let stage = stage();
     let mut quiet = Puppet::start(&stage, "quiet", &[]);
-    let mut busy = busy(&stage);
+    let busy = busy(&stage);
     quiet.does("launch 1 1");
     quiet.does("synchronize");
     becomes_idle(&stage, "quiet", 0);
     // Whatever had begun before is over.
-    busy.goes_on(2);
+    std::thread::sleep(A_WHILE);
     let seen = |stage: &Stage| (count(stage, "quiet", "turn_begin"), count(stage, "busy", "freeze"));
     let before = seen(&stage);
-    busy.goes_on(10);
+    std::thread::sleep(A_WHILE * 5);
     assert_eq!(seen(&stage), before, "a turn of someone who has no work, or a pause of the other");
 
     for round in 1..=3 {
         let idle = count(&stage, "quiet", "idle");
         quiet.does("launch 1 1");
         quiet.does("stream");
-        assert!(count(&stage, "quiet", "turn_begin") >= before.0 + round, "it had work and no turn");
+        until("it has work and a turn", || count(&stage, "quiet", "turn_begin") >= before.0 + round);
         becomes_idle(&stage, "quiet", idle);
-        busy.goes_on(1);
     }
     quiet.end();
     drop(busy);
@@ -120,7 +115,7 @@ fn who_launches_and_never_waits_is_never_idle() {
 fn calls_of_an_idle_program_end_although_it_was_frozen() {
     let stage = stage();
     let mut quiet = Puppet::start(&stage, "quiet", &[]);
-    let mut busy = busy(&stage);
+    let busy = busy(&stage);
     quiet.does("launch 1 1");
     quiet.does("stream");
     becomes_idle(&stage, "quiet", 0);
@@ -136,7 +131,6 @@ fn calls_of_an_idle_program_end_although_it_was_frozen() {
                 |event| events.iter().rposition(|line| line["event"] == event && line["job"] == "quiet");
             last("idle") > last("wants")
         });
-        busy.goes_on(1);
     }
     quiet.end();
     drop(busy);

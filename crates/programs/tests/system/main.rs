@@ -3,6 +3,8 @@
 //!
 //! - [`turns`]: programs that do not fit together take turns, long ones and short ones at random.
 //! - [`deaths`]: programs and the daemon are killed at the worst moments.
+//! - [`loss`]: the device is killed under them.
+//! - [`asked`]: nobody gets on a virtual GPU, or past it, without being told.
 //! - [`soak`]: all of it at once, for a while.
 //! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
 //! - [`drivers`]: the same programs without rota, and what the virtual GPU answers them.
@@ -14,11 +16,13 @@
 mod parts;
 mod stage;
 
+mod asked;
 mod conformance;
 mod deaths;
 mod drivers;
 mod idleness;
 mod instructions;
+mod loss;
 mod puppet;
 mod soak;
 mod turns;

@@ -20,13 +20,27 @@ pub(crate) fn newest(name: &str) -> PathBuf {
 /// Puts a command on the virtual machine of a directory, as if that had the only GPUs there are.
 pub(crate) fn on_virtual_gpu(command: &mut Command, directory: &std::path::Path) {
     let driver = newest("libvgpu.so");
+    with_parts(command);
+    command.env("ROTA_VGPU", directory).env("ROTA_DRIVER", &driver).env("LD_PRELOAD", &driver);
+}
+
+/// Tells a command where the parts are that it may start or load, and nothing else: `rotad` and `rota run` take it from there.
+pub(crate) fn with_parts(command: &mut Command) {
+    for variable in [
+        "ROTA_VGPU",
+        "ROTA_DRIVER",
+        "LD_PRELOAD",
+        "CUDA_VISIBLE_DEVICES",
+        "ROTA_DISABLE",
+        "ROTA_SOCKET",
+        "ROTA_JOB",
+    ] {
+        command.env_remove(variable);
+    }
     command
-        .env("ROTA_VGPU", directory)
         .env("ROTA_VGPUD", newest("vgpud"))
-        .env("ROTA_DRIVER", &driver)
+        .env("ROTA_LIBVGPU", newest("libvgpu.so"))
         .env("ROTA_SHIM", newest("librota_shim.so"))
-        .env("LD_PRELOAD", &driver)
-        .env("RUST_BACKTRACE", "0")
-        .env_remove("CUDA_VISIBLE_DEVICES")
-        .env_remove("ROTA_DISABLE");
+        .env("XDG_CONFIG_HOME", "/nowhere")
+        .env("RUST_BACKTRACE", "0");
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use crate::parts::PUPPET;
@@ -10,6 +11,7 @@ use crate::stage::Stage;
 /// See the module. Killed when dropped.
 pub(crate) struct Puppet {
     child: Child,
+    log: PathBuf,
     /// None when there are no more.
     lines: Option<ChildStdin>,
     answers: Lines<BufReader<ChildStdout>>,
@@ -20,11 +22,12 @@ impl Puppet {
     pub(crate) fn start(stage: &Stage, name: &str, before: &[&str]) -> Self {
         let mut command = stage.under_rota(0, name);
         command.args(before).arg(PUPPET).stdin(Stdio::piped()).stdout(Stdio::piped());
-        command.stderr(File::create(stage.path(&format!("puppet.log-{name}"))).unwrap());
+        let log = stage.path(&format!("puppet.log-{name}"));
+        command.stderr(File::create(&log).unwrap());
         let mut child = command.spawn().unwrap();
         let lines = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut puppet = Self { child, lines, answers };
+        let mut puppet = Self { child, log, lines, answers };
         assert_eq!(puppet.hears(), "ready");
         puppet
     }
@@ -48,6 +51,16 @@ impl Puppet {
     pub(crate) fn does(&mut self, line: &str) {
         self.begin(line);
         self.has_done(line);
+    }
+
+    /// Has it ended by itself?
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// What it said on its standard error.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
     }
 
     /// There is no more to do: it ends in peace.

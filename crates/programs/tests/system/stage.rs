@@ -5,8 +5,8 @@ mod program;
 pub(crate) use program::Program;
 
 use std::fs::File;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
@@ -17,7 +17,7 @@ use vgpu_messages::figures::Figures;
 use vgpu_messages::{Answer, DeviceId, Directory, Reply, Request};
 use wire::{Connection, FromDaemon, Listing, ToDaemon};
 
-use crate::parts::{newest, on_virtual_gpu};
+use crate::parts::{newest, with_parts};
 
 /// For things that must happen; long, because test machines are slow.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -77,16 +77,16 @@ impl Stage {
         let path = |name: &str| self.folder.path().join(format!("{name}-{gpu}"));
         let (socket, events) = (path("rotad.sock"), path("events"));
         let mut command = Command::new(newest("rotad"));
-        on_virtual_gpu(&mut command, self.folder.path());
+        with_parts(&mut command);
         command
+            .arg("--vgpu")
+            .arg(self.folder.path())
             .args(["--gpu", &gpu.to_string()])
             .arg("--socket")
             .arg(&socket)
             .arg("--events")
             .arg(&events)
             .args(["--arena", &format!("{}MiB", setup.arena_mib)])
-            .args(["--reserve", &format!("{}MiB", 2 * CONTEXT_MIB)])
-            .args(["--residue", &format!("{CONTEXT_MIB}MiB")])
             .args(setup.rotad)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -97,9 +97,8 @@ impl Stage {
 
     /// `rota run` for a program that is still to be named.
     pub(crate) fn under_rota(&self, gpu: usize, name: &str) -> Command {
-        let mut command = Command::new(newest("rota"));
-        on_virtual_gpu(&mut command, self.folder.path());
-        command.arg("--socket").arg(&self.daemons[gpu].socket).args(["run", "-q", "--name", name, "--"]);
+        let mut command = self.rota(gpu);
+        command.args(["run", "--vgpu", "-q", "--name", name, "--"]);
         command
     }
 
@@ -154,6 +153,42 @@ impl Stage {
             Ok(Answer::Figures(figures)) => figures,
             other => panic!("the device answered {other:?}"),
         }
+    }
+
+    /// Kills the device as nothing else can.
+    pub(crate) fn kill_device(&self) {
+        let connection = Connection::connect(&self.directory.socket()).expect("the device is there");
+        rustix::process::kill_process(connection.peer().unwrap().pid, Signal::KILL).unwrap();
+    }
+
+    /// A daemon ends by itself: how, and what it said.
+    pub(crate) fn daemon_ends(&mut self, gpu: usize) -> (ExitStatus, String) {
+        let mut daemon = self.daemons[gpu].child.take().unwrap();
+        let mut status = None;
+        until("the daemon ends", || {
+            status = daemon.try_wait().unwrap();
+            status.is_some()
+        });
+        let log = std::fs::read_to_string(self.folder.path().join(format!("rotad.log-{gpu}"))).unwrap();
+        (status.unwrap(), log)
+    }
+
+    /// `rota` with a daemon's socket.
+    pub(crate) fn rota(&self, gpu: usize) -> Command {
+        let mut command = Command::new(newest("rota"));
+        with_parts(&mut command);
+        command.arg("--socket").arg(&self.daemons[gpu].socket);
+        command
+    }
+
+    /// Where a daemon listens.
+    pub(crate) fn socket(&self, gpu: usize) -> &Path {
+        &self.daemons[gpu].socket
+    }
+
+    /// The folder of the virtual machine.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// Kills a daemon as nothing else can.
