@@ -329,6 +329,7 @@ fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> R
         ToDaemon::Failed { handles, code, call } => {
             answer(replies, Reply::Failed { owner, handles: numbers(&handles), code, call })
         }
+        ToDaemon::Wants => tell(ears, Input::Wants(tenant)),
         ToDaemon::Hello { .. } | ToDaemon::List { .. } | ToDaemon::Command { .. } => {
             Err(Ended::OutOfOrder("a greeting in the middle of a conversation"))
         }

@@ -3,8 +3,8 @@
 //! It owns the core ([`sched::Core`]) and the list of tenants, and never blocks on a tenant or on the GPU: connections
 //! have threads of their own, and so has the executor.
 //!
-//! - `arrivals`: how tenants come, `departures`: how they go, `demands`: what they want meanwhile. `jobs`: which tenants
-//!   belong together, and on which terms; `limits`: who may have which.
+//! - `arrivals`: how tenants come, `departures`: how they go, `demands`: what they want meanwhile, `idleness`: when they
+//!   want nothing. `jobs`: which tenants belong together, and on which terms; `limits`: who may have which.
 //! - `actions`: what is done with what the core wants. `lengths`: turns that vary.
 //! - `commands`: what people ask for. `listing` and `views`: how things are, for them.
 
@@ -13,6 +13,7 @@ mod arrivals;
 pub mod commands;
 mod demands;
 mod departures;
+mod idleness;
 mod jobs;
 mod lengths;
 mod limits;
@@ -29,6 +30,7 @@ use arrivals::Arriving;
 use commands::Asked;
 use demands::Demands;
 use departures::Dying;
+use idleness::Idleness;
 use jobs::Jobs;
 use lengths::Lengths;
 use mover::{Device, Mover};
@@ -68,6 +70,8 @@ pub enum Input {
     Deserted(Arc<Connection>),
     /// A tenant has this many channels now.
     Channels(TenantId, usize),
+    /// A tenant that was idle has work.
+    Wants(TenantId),
     /// A tenant asks for bytes.
     Grow(TenantId, RequestId, Bytes),
     /// A grant became a handle of so many bytes.
@@ -166,6 +170,7 @@ struct Known {
     program: String,
     /// It has channels.
     context: bool,
+    idleness: Idleness,
     demands: Demands,
 }
 
@@ -184,6 +189,8 @@ pub struct Daemon {
     arriving: BTreeMap<TenantId, Arriving>,
     known: BTreeMap<TenantId, Known>,
     dying: BTreeMap<TenantId, Dying>,
+    /// When to look for tenants without work.
+    look_at: Option<Time>,
     /// One for each GPU.
     executors: Vec<Executor>,
     next_tenant: u64,
@@ -252,6 +259,7 @@ impl Daemon {
             arriving: BTreeMap::new(),
             known: BTreeMap::new(),
             dying: BTreeMap::new(),
+            look_at: None,
             executors,
             next_tenant: 1,
             epoch: nanos(since_epoch.unwrap_or_default()),
@@ -279,7 +287,8 @@ impl Daemon {
     /// Takes what is heard with it: at its end nobody waits for an answer any more.
     fn run(mut self, heard: Receiver<Input>) -> Result<(), Lost> {
         loop {
-            let wake = self.core.wake_at().map(|at| Duration::from_nanos(at.since(self.now()).0));
+            let wake = [self.core.wake_at(), self.look_at].into_iter().flatten().min();
+            let wake = wake.map(|at| Duration::from_nanos(at.since(self.now()).0));
             let input = match [wake, self.ends_within()].into_iter().flatten().min() {
                 Some(within) => heard.recv_timeout(within),
                 None => heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -296,6 +305,9 @@ impl Daemon {
             }
             if let Some(lost) = self.lost.take() {
                 return Err(lost);
+            }
+            if self.look_at.is_some_and(|at| at <= self.now()) {
+                self.look();
             }
             if self.stopping && self.known.is_empty() && self.arriving.is_empty() {
                 return Ok(());
@@ -325,6 +337,7 @@ impl Daemon {
             Input::Hello(newcomer) => self.hello(newcomer),
             Input::Deserted(connection) => self.desert(&connection),
             Input::Channels(tenant, channels) => self.has_channels(tenant, channels > 0),
+            Input::Wants(tenant) => self.wants(tenant),
             Input::Grow(tenant, request, bytes) => self.ask(tenant, request, bytes),
             Input::Allocated(request, owned, bytes, file) => self.claim(request, owned, bytes, file),
             Input::Returned(tenant, request) => self.step(Event::Returned { tenant, request }),

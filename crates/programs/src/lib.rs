@@ -5,6 +5,7 @@
 //! - [`random`]: random calls by a seed, and a hash of all answers.
 //! - [`misuse`]: a dozen misuses, and whether a driver catches them.
 //! - [`worker`]: keeps a GPU busy and checks every byte.
+//! - [`puppet`]: does what it is told, a line at a time.
 //! - [`api`] and `bench`: what they call the driver with.
 //!
 //! The programs know nothing of rota: they open `libcuda.so.1` as any program does, and run the same on a real driver,
@@ -15,5 +16,6 @@ mod bench;
 pub mod conformance;
 pub mod kernels;
 pub mod misuse;
+pub mod puppet;
 pub mod random;
 pub mod worker;

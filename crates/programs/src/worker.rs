@@ -2,8 +2,10 @@
 //!
 //! Its memory lies in pieces. In each step it checks all of it by a checksum kernel against the same sum computed on the
 //! host, rewrites all of it by a kernel, and checks it again. With copies it also moves pieces about, through the host and
-//! inside the device, and frees and allocates them anew, and still knows what each has to hold.
+//! inside the device, and frees and allocates them anew, and still knows what each has to hold. With streams it also has
+//! memory come and go in their order.
 
+mod ordered;
 mod pieces;
 
 use std::io::Write;
@@ -15,6 +17,7 @@ use cuda::types::CUstream;
 use crate::api::ApiError;
 use crate::bench::Bench;
 use crate::kernels::{SPIN, mix};
+use ordered::Ordered;
 use pieces::Pieces;
 
 /// What the worker is to do.
@@ -34,6 +37,8 @@ pub struct Options {
     pub copies: bool,
     /// How long a kernel that does nothing runs in each step.
     pub kernel: Duration,
+    /// In how many streams to allocate and free in their order.
+    pub streams: usize,
 }
 
 /// Why a worker ends early.
@@ -77,6 +82,7 @@ pub fn run(options: &Options) -> Result<Work, WorkerError> {
         return Err(WorkerError::Beginning(trouble));
     }
     let mut pieces = Pieces::allocate(&bench, options)?;
+    let mut ordered = Ordered::new(&bench, options.streams)?;
     let (began, mut work) = (Instant::now(), Work::default());
     while work.steps < options.steps_max && began.elapsed() < options.time_max {
         let step = work.steps + 1;
@@ -98,9 +104,11 @@ pub fn run(options: &Options) -> Result<Work, WorkerError> {
         if options.copies {
             pieces.move_about(step, mix(options.seed ^ step))?;
         }
+        work.wrong += ordered.step(step, mix(options.seed ^ step))?;
         work = Work { steps: step, wrong: work.wrong + pieces.wrong(step)? };
         tell(&serde_json::json!({ "steps": work.steps, "wrong": work.wrong }))?;
     }
+    ordered.free(work.steps)?;
     pieces.free(work.steps)?;
     tell(&serde_json::json!({ "ended": true, "steps": work.steps, "wrong": work.wrong }))?;
     Ok(work)

@@ -22,13 +22,14 @@ use wire::{FromDaemon, SizedHandle, ToDaemon, WireError};
 use crate::grants::Answer;
 use crate::groups::{Again, Reported};
 use crate::guard::guarded;
-use crate::memory::physical;
+use crate::memory::{cache, physical};
 use crate::notice::OnceNotice;
 use crate::outbox::{Letter, Outbox};
 use crate::session::Session;
 
 /// How long after it failed something is tried again that was refused for the moment.
-const AGAIN_NS: i64 = 100_000_000;
+const SOON: Next = Next::Within(100_000_000);
+const SECOND_NS: u64 = 1_000_000_000;
 
 /// Starts the agent of a session.
 pub(crate) fn start(session: &'static Session) -> Result<(), std::io::Error> {
@@ -79,11 +80,13 @@ fn serve(session: &Session) -> Result<Ended, WireError> {
     loop {
         // What cannot be sent is not made either.
         let next = match held_up {
-            true => Next::Soon,
+            true => SOON,
             false => {
                 let groups = report_groups(session, &mut reported);
                 // One file on its way at a time: they are open in the program.
-                if session.outbox.is_empty() { groups.min(export_next(session)) } else { groups }
+                let trimmed = cache::trim(session).map_or(Next::WhenWoken, Next::Within);
+                let next = groups.min(trimmed);
+                if session.outbox.is_empty() { next.min(export_next(session)) } else { next }
             }
         };
         let ready = wait(session, next, !held_up && !session.outbox.is_empty())?;
@@ -130,10 +133,13 @@ fn wait(session: &Session, next: Next, sending: bool) -> Result<PollFlags, WireE
     let mut polled = [PollFd::new(&session.connection, wanted), PollFd::new(session.bell(), PollFlags::IN)];
     let timeout_ns = match next {
         Next::AtOnce => Some(0),
-        Next::Soon => Some(AGAIN_NS),
+        Next::Within(nanoseconds) => Some(nanoseconds),
         Next::WhenWoken => None,
     };
-    let timeout = timeout_ns.map(|tv_nsec| Timespec { tv_sec: 0, tv_nsec });
+    let timeout = timeout_ns.map(|nanoseconds| Timespec {
+        tv_sec: (nanoseconds / SECOND_NS) as i64,
+        tv_nsec: (nanoseconds % SECOND_NS) as i64,
+    });
     match rustix::event::poll(&mut polled, timeout.as_ref()) {
         Ok(_) | Err(Errno::INTR) => {}
         Err(error) => return Err(error.into()),
@@ -157,7 +163,7 @@ fn report_groups(session: &Session, reported: &mut Reported) -> Next {
             session.groups_changed.store(true, SeqCst);
         }
         if again == Again::Soon {
-            return Next::Soon;
+            return SOON;
         }
     }
     Next::WhenWoken
@@ -167,7 +173,8 @@ fn report_groups(session: &Session, reported: &mut Reported) -> Next {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Next {
     AtOnce,
-    Soon,
+    /// After so many nanoseconds at the latest.
+    Within(u64),
     WhenWoken,
 }
 
@@ -180,7 +187,7 @@ fn export_next(session: &Session) -> Next {
     let Some(physical) = part.physical else { return Next::AtOnce };
     match physical::export(session.driver, physical) {
         Ok(file) => {
-            part.exported = true;
+            table.set_exported(part.handle);
             let handle = SizedHandle { handle: part.handle, bytes: part.bytes };
             session.outbox.put(ToDaemon::Allocated { grant, handle }, vec![file]);
             Next::AtOnce
@@ -188,9 +195,8 @@ fn export_next(session: &Session) -> Next {
         Err(refused) => {
             // Often the program has too many files open for the moment. Until it works the memory stays where it is.
             FAILED.notice(format_args!("{} failed, trying again: {}", refused.call, refused.code));
-            let handle = part.handle;
-            table.export_later(handle);
-            Next::Soon
+            table.export_later(part.handle);
+            SOON
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use crate::{groups, init, session};
+use crate::{demand, groups, init, session};
 
 /// Makes sure that forks are noticed from now on. To be called before any state of this process is made.
 pub(crate) fn watch() {
@@ -20,6 +20,7 @@ pub(crate) fn watch() {
 
 /// Runs in the child before fork returns. Only stores and closes: nothing else is safe here.
 extern "C" fn forget_parent() {
+    demand::forget();
     session::forget();
     groups::forget();
     init::forget();

@@ -6,9 +6,16 @@
 //! ```
 //!
 //! A forwarder is two instructions and knows nothing about its function's arguments: it jumps with all of them in place.
-//! `first_call` keeps the argument registers while [`resolve`] finds the real function. `build.rs` writes the forwarders from
-//! the table of driver functions, all but those in `overrides.txt`, which are written by hand elsewhere in this crate,
-//! and those in `gated.txt`, which go through the [gate](crate::gate).
+//! `first_call` keeps the argument registers while [`resolve`] finds the real function. `build.rs` writes the functions from
+//! the table of driver functions and the lists beside it:
+//!
+//! | list | what becomes of the function |
+//! |---|---|
+//! | `overrides.txt` | written by hand elsewhere in this crate |
+//! | `gated.txt` | goes through the [gate](crate::gate), counted by [`demand`](crate::demand) |
+//! | `launched.txt` | a [launch](crate::demand::launch), counted |
+//! | `quiet.txt` | a forwarder |
+//! | none | counts as work while it lasts |
 //!
 //! - [`real`]: the real driver, found at the first use.
 //! - [`driverless`]: what is answered where there is no driver, or no such function.
@@ -44,8 +51,6 @@ type Address = unsafe extern "C" fn();
 struct Export {
     symbol: &'static CStr,
     address: Address,
-    /// Answered by this crate, not forwarded.
-    overridden: bool,
 }
 
 macro_rules! forwarder {
@@ -72,6 +77,7 @@ mod exports {
     include!(concat!(env!("OUT_DIR"), "/exports.rs"));
 }
 
+pub(crate) use exports::index;
 use exports::{COUNT, EXPORTS};
 
 /// Where each forwarder jumps to; by the index in the table.
@@ -152,7 +158,7 @@ fn target(symbol: &CStr) -> *const c_void {
     }
 }
 
-/// The real function behind a gated one, by its index in the table.
+/// The real function behind one that this library makes the call of, by its index in the table.
 pub(crate) fn target_of(index: usize) -> Widest {
     let slot = SLOTS[index].load(Ordering::Acquire).cast_const();
     let address = if slot == first_call as *const c_void { resolve(index as u32) } else { slot };
@@ -163,12 +169,6 @@ pub(crate) fn target_of(index: usize) -> Widest {
 /// The address under which this library exports a symbol.
 pub(crate) fn own_address(symbol: &str) -> Option<*mut c_void> {
     table::index_of(symbol).map(|index| EXPORTS[index].address as *mut c_void)
-}
-
-/// The address of the function with which this library overrides a symbol, if it does.
-pub(crate) fn override_address(symbol: &str) -> Option<*mut c_void> {
-    let export = &EXPORTS[table::index_of(symbol)?];
-    export.overridden.then_some(export.address as *mut c_void)
 }
 
 /// By this symbol one copy of this library recognises another.
@@ -189,13 +189,11 @@ mod tests {
     }
 
     #[test]
-    fn only_overrides_have_an_override_address() {
-        assert!(override_address("cuGetProcAddress_v2").is_some());
-        assert!(override_address("cuLaunchKernel").is_none());
-        assert!(override_address("cuNoSuchFunction").is_none());
-        assert!(own_address("cuLaunchKernel").is_some());
-        assert!(override_address("cuTexRefSetAddress2D_v3").is_some(), "gated");
-        assert!(override_address("cuTexRefSetAddressMode").is_none(), "has no address in it");
+    fn every_function_of_the_table_has_an_address_of_its_own() {
+        let addresses: std::collections::BTreeSet<_> =
+            table::FUNCTIONS.iter().map(|function| own_address(function.symbol).unwrap()).collect();
+        assert_eq!(addresses.len(), COUNT);
+        assert!(own_address("cuNoSuchFunction").is_none());
     }
 
     #[test]

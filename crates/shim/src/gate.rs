@@ -10,19 +10,24 @@
 //! up their addresses long ago. So each call notes when it came in, closing waits a moment for everybody and until none
 //! inside is younger than [`SETTLE`], and a call that was caught in between all the same and failed is made again.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64,
+    Ordering::{Release, SeqCst},
+};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use cuda::CUresult;
 
+use crate::demand::{self, Use};
 use crate::forward;
 use crate::guard::{guarded, lock};
 use crate::session;
 
 /// How long after it came in a call is done with its addresses. It is through its look-up in microseconds, unless the
-/// system takes its thread off the processor just there; what stays longer waits for the GPU.
-const SETTLE: Duration = Duration::from_millis(100);
+/// system takes its thread off the processor just there; what stays longer waits for the GPU. A tenth of it is for the
+/// clock, which is a cheap one and goes by steps of up to 10 ms.
+const SETTLE: Duration = Duration::from_millis(110);
 const LOOK_AGAIN: Duration = Duration::from_micros(20);
 
 /// How long any call inside is waited for, however old: a program that was stopped in the middle of its look-up and now
@@ -80,10 +85,10 @@ impl Gate {
             return;
         }
         self.closings.fetch_add(1, SeqCst);
-        let (mut spent, mut last) = (0, now_ns());
-        while self.is_anyone_busy(spent, last) {
+        let (mut spent, mut last) = (0, wire::monotonic_ns());
+        while self.is_anyone_busy(spent, now_ns()) {
             std::thread::sleep(LOOK_AGAIN);
-            let now = now_ns();
+            let now = wire::monotonic_ns();
             spent += (now - last).min(STEP_NS_MAX);
             last = now;
         }
@@ -120,6 +125,8 @@ impl Gate {
                 return inside;
             }
             drop(inside);
+            // It opens only if this program gets a turn.
+            let _waiting = demand::Inside::enter();
             let mut held = lock(&self.lock);
             while self.closed.load(SeqCst) {
                 held = self.opened.wait(held).unwrap_or_else(PoisonError::into_inner);
@@ -149,7 +156,8 @@ enum Inside<'a> {
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         match self {
-            Self::Slot(slot) => slot.store(0, SeqCst),
+            // Seen late, it only makes a closing wait for longer.
+            Self::Slot(slot) => slot.store(0, Release),
             Self::Crowd(crowd) => drop(crowd.fetch_sub(1, SeqCst)),
         }
     }
@@ -162,11 +170,11 @@ fn first_slot() -> usize {
     page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - SLOTS.ilog2())
 }
 
-/// Nanoseconds on a clock that only goes forward; never 0.
+/// Nanoseconds on a clock that only goes forward, by steps of a few milliseconds; never 0.
 fn now_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the C library writes one time. This clock is always there.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
     (now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64).max(1)
 }
 
@@ -175,12 +183,19 @@ pub(crate) type Widest =
     unsafe extern "C" fn(usize, usize, usize, usize, usize, usize, usize, usize, usize, usize) -> CUresult;
 
 /// Makes a gated driver function's call, by its index in the table.
-pub(crate) fn through(index: usize, call: impl Fn(Widest) -> CUresult) -> CUresult {
+pub(crate) fn through(
+    index: usize,
+    use_: Use,
+    arguments: &[usize],
+    call: impl Fn(Widest) -> CUresult,
+) -> CUresult {
     let real = forward::target_of(index);
-    match session::current() {
-        Some(session) => guarded("the gate", || CUresult::UNKNOWN, || session.gate.pass(|| call(real))),
+    let pass = || match session::current() {
+        Some(session) => session.gate.pass(|| call(real)),
         None => call(real),
-    }
+    };
+    // Demand comes first: who waits at the gate needs a turn for it to open.
+    guarded("the gate", || CUresult::UNKNOWN, || demand::using(use_, arguments, pass))
 }
 
 /// One gated function: `build.rs` writes these from `gated.txt`.
@@ -190,7 +205,7 @@ pub(crate) fn through(index: usize, call: impl Fn(Widest) -> CUresult) -> CUresu
 /// instead is the caller's own, and the driver's function does not look at it.
 #[macro_export]
 macro_rules! gated {
-    ($symbol:ident, $index:literal) => {
+    ($symbol:ident, $index:literal, $use:expr) => {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $symbol(
             a: usize,
@@ -204,8 +219,11 @@ macro_rules! gated {
             i: usize,
             j: usize,
         ) -> cuda::CUresult {
-            // SAFETY: the caller's arguments, as they came.
-            $crate::gate::through($index, |real| unsafe { real(a, b, c, d, e, f, g, h, i, j) })
+            let call = |real: $crate::gate::Widest| {
+                // SAFETY: the caller's arguments, as they came.
+                unsafe { real(a, b, c, d, e, f, g, h, i, j) }
+            };
+            $crate::gate::through($index, $use, &[a, b, c, d, e, f, g, h, i, j], call)
         }
     };
 }

@@ -1,7 +1,7 @@
 //! rota's `libcuda.so.1`: the library that stands between a program and the real driver, and makes it a tenant.
 //!
 //! What always holds:
-//! - Every driver function is exported, and all but a short list go straight to the real driver. Launches are untouched.
+//! - Every driver function is exported. Most go on to the real driver as they came, counted where they use the GPU.
 //! - Nothing happens before the program's first CUDA call, and no thread is started before `cuInit` has succeeded.
 //! - Without `ROTA_SOCKET`, with `ROTA_DISABLE=1`, or when the daemon cannot be reached, the library is a plain forwarder.
 //! - A panic never crosses into the program. A forked child starts clean.
@@ -20,12 +20,15 @@
 //! | `init` | `cuInit`: how a process becomes a tenant |
 //! | `session` | what a tenant has; `grants` and `outbox` are parts of it |
 //! | `agent` | the thread that serves the daemon |
+//! | `demand` | has this program work for the GPU? Launches, waits, events |
 //! | `gate` | where calls wait that need memory under their addresses |
 //! | `memory` | allocations that can be taken off the device and put back |
+//! | `pool` | memory that is allocated and freed in the order of streams |
 //! | `ioctl`, `groups` | seeing, reporting and freezing channel groups |
 //! | `fork`, `guard`, `notice`, `settings` | children, panics, lines for people, environment variables |
 
 mod agent;
+mod demand;
 mod fork;
 mod forward;
 mod gate;
@@ -37,6 +40,7 @@ mod ioctl;
 mod memory;
 mod notice;
 mod outbox;
+mod pool;
 mod proc_address;
 mod session;
 mod settings;

@@ -1,30 +1,40 @@
 //! Allocations of the program as memory that can be taken off the device and put back under the same addresses.
 //!
-//! `cuMemAlloc` reserves an address and maps one physical allocation there, of which the daemon gets a copy. The program
-//! sees what it asked for: its own sizes, and the shared GPU as its own.
+//! `cuMemAlloc` finds a block in ranges of addresses that are rota's. Under each range lies physical memory, of which the
+//! daemon has a copy. The program sees what it asked for: its own sizes, and the shared GPU as its own.
 //!
-//! - [`table`]: which addresses are rota's; pure bookkeeping.
+//! - [`heap`]: which addresses of the ranges are free; [`table`]: what the program has there; both pure bookkeeping.
+//! - [`allocation`]: `cuMemAlloc`, `cuMemAllocPitch`, `cuMemFree`.
+//! - [`growth`]: more memory; [`cache`]: memory that nobody has, for a while.
+//! - [`probe`]: what the native driver would say; [`captures`]: while streams are captured.
 //! - [`physical`]: the driver's calls that make, map, export and release memory.
-//! - [`allocation`]: `cuMemAlloc`, `cuMemFree`.
-//! - [`query`]: what the program is told about sizes.
+//! - [`query`]: how much memory the program is told there is; [`pointer`]: what an address is.
 //! - [`second_reference`]: calls that would hand out something else than an address, and are refused.
 //! - [`context`]: the end of a context, which ends its allocations.
-//! - [`native`]: the real driver's functions behind the overrides.
+//! - [`quick`]: a hash for such tables. [`native`]: the real driver's functions behind the overrides.
 //!
 //! Without a session, and for other GPUs, every override is the real driver's function.
 
-mod allocation;
+pub(crate) mod allocation;
+pub(crate) mod cache;
+pub(crate) mod captures;
 mod context;
-mod native;
+mod growth;
+pub(crate) mod heap;
+pub(crate) mod native;
 pub(crate) mod physical;
+mod pointer;
+pub(crate) mod probe;
 mod query;
+pub(crate) mod quick;
 mod second_reference;
-mod table;
+pub(crate) mod table;
 
 use cuda::CUresult;
 
 use crate::session;
 
+pub(crate) use growth::Short;
 pub(crate) use table::Table;
 
 /// Asks the driver about an address at a moment when memory lies there: otherwise it knows nothing about it.
@@ -33,4 +43,12 @@ fn while_mapped(call: impl Fn() -> CUresult) -> CUresult {
         Some(session) => session.gate.pass(call),
         None => call(),
     }
+}
+
+/// Nanoseconds on a clock that only goes forward, by a few milliseconds at a time: it is cheap.
+fn now_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the C library writes one time. This clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -1,8 +1,9 @@
 //! `cuGetProcAddress`: how runtimes get at almost every driver function.
 //!
-//! The real resolver is asked first. Only where it finds a function, and that function is one this library overrides, its
-//! address is replaced by this library's; everything else is the real driver's answer, untouched. Without a driver the answer is
-//! this library's own function, so that a runtime can go on to `cuInit` and learn there that there is no device.
+//! The real resolver is asked first. Where it finds a function that this library exports, its address is replaced by this
+//! library's, so that a function has one address however a program gets at it; what the table does not know is the real
+//! driver's answer, untouched. Without a driver the answer is this library's own function, so that a runtime can go on to
+//! `cuInit` and learn there that there is no device.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,8 +13,9 @@ use cuda::CUresult;
 use cuda::table::{self, TABLE_VERSION};
 use cuda::types::CUdriverProcAddressQueryResult as Status;
 
+use crate::demand;
 use crate::disabled;
-use crate::forward::{override_address, own_address, real};
+use crate::forward::{own_address, real};
 use crate::guard::guarded;
 
 type Resolver = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64) -> CUresult;
@@ -82,7 +84,7 @@ unsafe extern "C" fn cuGetProcAddress_v2(
     guarded("cuGetProcAddress_v2", || CUresult::UNKNOWN, work)
 }
 
-/// Asks the real resolver by `ask(version, address, status)`, and replaces what it found if this library overrides it.
+/// Asks the real resolver by `ask(version, address, status)`, and replaces what it found by this library's.
 ///
 /// # Safety
 ///
@@ -113,14 +115,16 @@ unsafe fn ask_and_substitute(
         };
         substitute(name, found, version, flags, at)
     }));
-    if let Ok(Some(ours)) = ours {
+    match ours {
         // SAFETY: as above.
-        unsafe { address.write(ours) };
+        Ok(Some(ours)) => unsafe { address.write(ours) },
+        // What the program does with it is not seen.
+        Ok(None) | Err(_) => demand::blind(),
     }
     result
 }
 
-/// This library's function for what the real resolver found, if it overrides exactly that.
+/// This library's function for what the real resolver found, if it is exactly that.
 ///
 /// `at(version)` is what the real resolver finds for the same name and flags at another version.
 fn substitute(
@@ -134,7 +138,7 @@ fn substitute(
     let version = u32::try_from(version).ok()?;
     // A resolver that takes a symbol for a name can only mean that symbol.
     let function = table::lookup(name, version, flags).or_else(|| table::by_symbol(name))?;
-    let ours = override_address(function.symbol)?;
+    let ours = own_address(function.symbol)?;
     // A driver newer than the table may have a newer function of this name, with other arguments. It has not if it finds
     // the same function for the version that the table knows.
     if version > TABLE_VERSION && at(c_int::try_from(TABLE_VERSION).ok()?) != Some(found) {
@@ -182,21 +186,22 @@ mod tests {
     }
 
     #[test]
-    fn only_the_overridden_symbol_is_substituted() {
-        let v1 = override_address("cuGetProcAddress");
-        let v2 = override_address("cuGetProcAddress_v2");
+    fn exactly_the_symbol_that_was_meant_is_substituted() {
+        let v1 = own_address("cuGetProcAddress");
+        let v2 = own_address("cuGetProcAddress_v2");
         assert!(v1.is_some() && v2.is_some() && v1 != v2);
         assert_eq!(substitute(c"cuGetProcAddress", FOUND, 11030, 0, never), v1);
         assert_eq!(substitute(c"cuGetProcAddress", FOUND, 12000, 0, never), v2);
         assert_eq!(substitute(c"cuGetProcAddress_v2", FOUND, 12000, 0, never), v2);
-        assert_eq!(substitute(c"cuLaunchKernel", FOUND, 12000, 0, never), None);
+        assert_eq!(substitute(c"cuLaunchKernel", FOUND, 12000, 0, never), own_address("cuLaunchKernel"));
+        assert_eq!(substitute(c"cuLaunchKernel", FOUND, 12000, 2, never), own_address("cuLaunchKernel_ptsz"));
         assert_eq!(substitute(c"cuNoSuchFunction", FOUND, 12000, 0, never), None);
         assert_eq!(substitute(c"cuGetProcAddress", FOUND, -1, 0, never), None);
     }
 
     #[test]
     fn a_newer_version_is_substituted_only_if_the_driver_has_no_newer_function() {
-        let ours = override_address("cuInit");
+        let ours = own_address("cuInit");
         assert_eq!(substitute(c"cuInit", FOUND, 13020, 0, |_| Some(FOUND)), ours);
         assert_eq!(substitute(c"cuInit", FOUND, 13020, 0, |_| Some(OTHER)), None);
         assert_eq!(substitute(c"cuInit", FOUND, 13020, 0, |_| None), None);

@@ -14,6 +14,7 @@ use cuda::types::{CUdevice, CUuuid};
 use rustix::event::EventfdFlags;
 use wire::{Connection, HandleId, SharedPage, ToDaemon};
 
+use crate::demand;
 use crate::gate::Gate;
 use crate::grants::{Answer, Grants};
 use crate::guard::lock;
@@ -30,8 +31,9 @@ pub(crate) fn current() -> Option<&'static Session> {
 
 /// Makes this the session of the process.
 pub(crate) fn publish(session: Session) -> &'static Session {
-    let session = Box::leak(Box::new(session));
-    CURRENT.store(session, SeqCst);
+    let session: &'static Session = Box::leak(Box::new(session));
+    CURRENT.store((&raw const *session).cast_mut(), SeqCst);
+    demand::begin(&session.page);
     session
 }
 

@@ -6,6 +6,7 @@
 //! | `ROTA_SOCKET` | where the daemon is; without it the shim is a plain forwarder |
 //! | `ROTA_JOB` | the job that this process belongs to |
 //! | `ROTA_REQUIRED` | not `0`: where the daemon does not take this process in, `cuInit` fails |
+//! | `ROTA_POOLS` | `native`: stream-ordered memory is the driver's, and does not move |
 //! | `ROTA_IOCTL_TRACE` | a file to which all RM calls are appended, with or without a daemon |
 
 use std::ffi::OsString;
@@ -38,6 +39,12 @@ pub(crate) fn ioctl_trace() -> Option<PathBuf> {
 pub(crate) fn watches_channels() -> bool {
     static ANSWER: Once<bool> = Once::new();
     *ANSWER.get_or_make(|| socket().is_some() || ioctl_trace().is_some())
+}
+
+/// Whether stream-ordered memory is left to the driver.
+pub(crate) fn native_pools() -> bool {
+    static ANSWER: Once<bool> = Once::new();
+    *ANSWER.get_or_make(|| variable("ROTA_POOLS").is_some_and(|value| value == "native"))
 }
 
 /// A variable that is set to nothing counts as not set.

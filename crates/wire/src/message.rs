@@ -108,6 +108,8 @@ pub enum ToDaemon {
         /// What is wanted.
         command: Command,
     },
+    /// A tenant that was idle and watched ([`crate::Page`]) has work for the GPU.
+    Wants,
 }
 
 /// What the daemon says.

@@ -1,12 +1,19 @@
 //! The page of memory that one tenant and the daemon share.
 //!
-//! It answers, without a message: is this tenant frozen, is all of its memory there, and which channels has it made.
+//! It answers, without a message: is this tenant frozen, is all of its memory there, which channels has it made, and has
+//! it work for the GPU.
 //! The one module with shared memory in this crate, and the only one with `unsafe`.
 //!
 //! **Freezing meets channels being born.** The daemon stores an odd `freeze_generation`, then loads
 //! `channel_generation`; the tenant stores a new `channel_generation`, then loads `freeze_generation` once the
 //! channel is scheduled. All four are sequentially consistent, so at least one side sees the other: either the
 //! daemon waits for the report of that channel, or the tenant freezes it itself.
+//!
+//! **Idleness meets new work.** A tenant that has no work says since when, in `idle_since_ns`; before new work it takes
+//! that back ([`Page::wake`]), then looks whether it is watched, and if so tells the daemon. The daemon takes a tenant for
+//! idle only if it finds it so after it began to watch ([`Page::is_idle_when_watched`]). So either the daemon sees that
+//! there is work, or the tenant sees that it is watched: nobody who has work waits for a turn that nobody gives it. A
+//! tenant that says nothing is never idle.
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -34,9 +41,28 @@ pub struct Page {
     slice_us: AtomicU64,
     /// Tenant: raised after each channel that it allocates.
     channel_generation: AtomicU64,
+    /// The daemon sets it to be told when an idle tenant has work again; the tenant takes it back when it tells.
+    watched: AtomicU64,
+    /// To the next two cache lines: what follows is written often.
+    _apart: [u64; 8],
+    /// Tenant: since when it has no work, on the system's monotonic clock; 0 while it has.
+    idle_since_ns: AtomicU64,
+    /// Tenant: how long it had no work, up to the last time that it had some again.
+    idle_total_ns: AtomicU64,
 }
 
-const _: () = assert!(size_of::<Page>() == 56);
+const _: () = assert!(size_of::<Page>() == 144);
+
+/// Where in a [`Page`] the word lies that is 0 while the tenant has work, for code that reads it without Rust.
+pub const IDLE_SINCE_OFFSET: usize = std::mem::offset_of!(Page, idle_since_ns);
+
+/// Nanoseconds on the system's monotonic clock, the same for both sides; never 0.
+pub fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the C library writes one time. This clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    (now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()).max(1)
+}
 
 impl Page {
     /// Which daemon made this page.
@@ -47,6 +73,11 @@ impl Page {
     /// Is the tenant to be frozen now?
     pub fn frozen(&self) -> bool {
         !self.freeze_generation.load(SeqCst).is_multiple_of(2)
+    }
+
+    /// How often the tenant was frozen and thawed: while it stays the same and even, it ran all the time.
+    pub fn freeze_generation(&self) -> u64 {
+        self.freeze_generation.load(SeqCst)
     }
 
     /// Says that the tenant is frozen (`true`) or thawed. Saying it twice changes nothing.
@@ -91,6 +122,76 @@ impl Page {
     /// The tenant made a channel; returns the new generation.
     pub fn raise_channel_generation(&self) -> u64 {
         self.channel_generation.fetch_add(1, SeqCst) + 1
+    }
+
+    /// Of no tenant: for code that needs a page before there is one.
+    pub const fn of_nobody() -> Self {
+        Self {
+            magic: 0,
+            version: 0,
+            epoch: AtomicU64::new(0),
+            freeze_generation: AtomicU64::new(0),
+            residency_commit: AtomicU64::new(0),
+            slice_us: AtomicU64::new(0),
+            channel_generation: AtomicU64::new(0),
+            watched: AtomicU64::new(0),
+            _apart: [0; 8],
+            idle_since_ns: AtomicU64::new(0),
+            idle_total_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// Since when the tenant has no work; None while it has.
+    pub fn idle_since_ns(&self) -> Option<u64> {
+        Some(self.idle_since_ns.load(SeqCst)).filter(|&since| since != 0)
+    }
+
+    /// The tenant has no work since this instant. False if it said so before. Work that begins on another thread meanwhile
+    /// is found by whoever looks after this, or finds this.
+    pub fn rest(&self, since_ns: u64) -> bool {
+        self.idle_since_ns.compare_exchange(0, since_ns.max(1), SeqCst, SeqCst).is_ok()
+    }
+
+    /// The tenant has work. True if the daemon is to be told.
+    #[must_use = "a daemon that watches waits to be told"]
+    pub fn wake(&self, now_ns: u64) -> bool {
+        let since = self.idle_since_ns.swap(0, SeqCst);
+        if since == 0 {
+            // Whoever woke it is the one to tell.
+            return false;
+        }
+        self.idle_total_ns.fetch_add(now_ns.saturating_sub(since), SeqCst);
+        self.watched.load(SeqCst) != 0 && self.watched.swap(0, SeqCst) != 0
+    }
+
+    /// How long the tenant has had no work in all, up to now.
+    pub fn idle_total_ns(&self, now_ns: u64) -> u64 {
+        let look = || (self.idle_since_ns.load(SeqCst), self.idle_total_ns.load(SeqCst));
+        let (mut since, mut total) = look();
+        // It may wake in between. Anything is as good as the truth about a tenant that does so all the time.
+        for _ in 0..4 {
+            let again = look();
+            if (since, total) == again {
+                break;
+            }
+            (since, total) = again;
+        }
+        total.saturating_add(if since == 0 { 0 } else { now_ns.saturating_sub(since) })
+    }
+
+    /// Watches a tenant if it has no work. True if so: then it tells when it has.
+    pub fn is_idle_when_watched(&self) -> bool {
+        self.watched.store(1, SeqCst);
+        let idle = self.idle_since_ns.load(SeqCst) != 0;
+        if !idle {
+            self.stop_watching();
+        }
+        idle
+    }
+
+    /// The daemon need not be told. It may be all the same, if the tenant woke just before.
+    pub fn stop_watching(&self) {
+        self.watched.store(0, SeqCst);
     }
 }
 
@@ -224,6 +325,37 @@ mod tests {
         page.set_frozen(false);
         page.set_frozen(false);
         assert!(!page.frozen());
+    }
+
+    #[test]
+    fn a_tenant_that_says_nothing_is_never_idle() {
+        let page = SharedPage::create(1).unwrap();
+        assert!(!page.is_idle_when_watched());
+        assert_eq!((page.idle_since_ns(), page.idle_total_ns(100)), (None, 0));
+        assert!(!page.wake(5), "it was awake");
+    }
+
+    #[test]
+    fn whoever_is_watched_tells_once() {
+        let page = SharedPage::create(1).unwrap();
+        assert!(page.rest(10));
+        assert!(!page.rest(20), "it is idle since 10");
+        assert_eq!(page.idle_since_ns(), Some(10));
+        assert_eq!(page.idle_total_ns(25), 15);
+        assert!(!page.wake(30), "nobody watches");
+        assert_eq!(page.idle_total_ns(1000), 20);
+
+        assert!(page.rest(40));
+        assert!(page.is_idle_when_watched());
+        assert!(page.wake(50));
+        assert!(page.rest(60));
+        assert!(!page.wake(70), "it was told already");
+        assert_eq!(page.idle_total_ns(1000), 40);
+
+        assert!(page.rest(80));
+        assert!(page.is_idle_when_watched());
+        page.stop_watching();
+        assert!(!page.wake(90));
     }
 
     #[test]

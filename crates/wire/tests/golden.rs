@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use rota_wire::quantity::Memory;
 use rota_wire::{
     Answer, Change, ChannelGroup, Class, Command, Connection, Description, FILES_MAX, FileId, FromDaemon,
-    Gpu, GpuView, GrantId, HANDLES_MAX, HandleId, JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, Opened,
+    Gpu, GpuView, GrantId, HANDLES_MAX, HandleId, IDLE_SINCE_OFFSET, JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, Opened,
     Priority, SCHEMA_VERSION, SelfTest, Setting, SharedPage, SizedHandle, Status, Tenant, TenantId,
     TenantState, TenantView, Terms, ToDaemon, VERSION, WireError,
 };
@@ -121,6 +121,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ("0a 02 04 0161", command(Command::Describe { what: "a".into() })),
         ("0a 02 05", command(Command::Status)),
         ("0a 02 06", command(Command::Settings)),
+        ("0b", ToDaemon::Wants),
     ]
 }
 
@@ -288,6 +289,7 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::Failed { .. } => 8,
         ToDaemon::List { .. } => 9,
         ToDaemon::Command { .. } => 10,
+        ToDaemon::Wants => 11,
     }
 }
 
@@ -358,7 +360,17 @@ fn the_page_keeps_its_offsets() {
     page.raise_channel_generation();
     page.raise_channel_generation();
     assert_eq!(word(48), 2);
-    assert!((56..4096).step_by(8).all(|offset| word(offset) == 0), "a field beyond the documented ones");
+    assert!((56..4096).step_by(8).all(|offset| word(offset) == 0), "not watched, and with work");
+    assert!(page.rest(7));
+    assert_eq!((word(128), word(136)), (7, 0), "idle since, idle in all");
+    assert_eq!(IDLE_SINCE_OFFSET, 128);
+    assert!(page.is_idle_when_watched());
+    assert_eq!(word(56), 1, "watched");
+    assert!(page.wake(10));
+    assert_eq!((word(56), word(128), word(136)), (0, 0, 3));
+    let known = [56, 128, 136];
+    let mut rest = (56..4096).step_by(8).filter(|offset| !known.contains(offset));
+    assert!(rest.all(|offset| word(offset) == 0), "a field beyond the documented ones");
 }
 
 #[test]
@@ -367,7 +379,7 @@ fn a_page_written_by_the_book_is_read() {
     let write = |offset: u64, value: u64| {
         assert_eq!(rustix::io::pwrite(page.file(), &value.to_le_bytes(), offset).unwrap(), 8);
     };
-    for (offset, value) in [(16, 5), (24, 3), (32, 0), (40, 77), (48, 12)] {
+    for (offset, value) in [(16, 5), (24, 3), (32, 0), (40, 77), (48, 12), (128, 4), (136, 6)] {
         write(offset, value);
     }
     let tenant = SharedPage::open(page.file().try_clone_to_owned().unwrap()).unwrap();
@@ -375,6 +387,7 @@ fn a_page_written_by_the_book_is_read() {
     assert!(tenant.frozen() && !tenant.resident());
     assert_eq!(tenant.slice_us(), Some(77));
     assert_eq!(tenant.channel_generation(), 12);
+    assert_eq!((tenant.idle_since_ns(), tenant.idle_total_ns(9)), (Some(4), 11));
     drop(tenant);
     write(8, 1);
     assert!(SharedPage::open(page.file().try_clone_to_owned().unwrap()).is_err(), "another version");

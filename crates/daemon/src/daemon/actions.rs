@@ -20,6 +20,7 @@ impl Daemon {
             Action::TurnEnds { tenant, ran } => {
                 self.jobs.turn_ends(tenant, ran);
                 self.note("turn_end", tenant, json!({ "ran_ns": ran.0 }));
+                self.measure();
             }
             Action::Admit { tenant } => self.welcome(tenant),
             Action::Queue { tenant, place, forecast, why } => {
@@ -72,6 +73,7 @@ impl Daemon {
         let turns = self.core.describe(tenant, self.now()).map_or(0, |described| described.turns);
         self.jobs.turn_begins(tenant, self.now());
         self.note("turn_begin", tenant, json!({ "turn": turns }));
+        self.measure();
         if let Some(settings) = self.lengths.next() {
             self.step(Event::Settings(Box::new(settings)));
         }

@@ -1,6 +1,7 @@
 //! How tenants come: connections are accepted, and whoever says hello is refused, let in, or waits at the door.
 
 use super::demands::Demands;
+use super::idleness::Idleness;
 use super::limits::in_core;
 use super::{Daemon, Known, Newcomer};
 use crate::conversation::{self, Ears, Taken};
@@ -181,7 +182,8 @@ impl Daemon {
         };
         let link = Link { who: Who { tenant, pid, job }, grip: grip.clone(), outgoing };
         self.executor(gpu).order(Work::Join(tenant, link.clone()));
-        self.known.insert(tenant, Known { link, gpu, program, context: false, demands: Demands::default() });
+        let (idleness, demands) = (Idleness::default(), Demands::default());
+        self.known.insert(tenant, Known { link, gpu, program, context: false, idleness, demands });
         self.note("joined", tenant, json!({ "gpu": gpu.0 }));
         let _ = answer.send(Taken { tenant, grip, replies: self.executor(gpu).replies.clone() });
     }

@@ -1,4 +1,4 @@
-//! What tenants want: turns for their channels, and memory. What cannot be true is not believed.
+//! What tenants want: turns for their work, and memory. What cannot be true is not believed.
 
 use super::Daemon;
 use crate::executor::{Switch, SwitchTo, Work};
@@ -24,6 +24,11 @@ pub(super) struct Demands {
 }
 
 impl Demands {
+    /// Does it wait for memory?
+    pub(super) fn asks(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
     /// A request that waits for its answer. False if there are too many.
     fn open(&mut self, request: RequestId, bytes: Bytes) -> bool {
         let room = self.asked.len() < ASKED_MAX || self.asked.contains_key(&request);
@@ -35,7 +40,7 @@ impl Demands {
 }
 
 impl Daemon {
-    /// Whoever has channels takes turns: whether it has work for them is not seen.
+    /// Whoever has channels takes turns as soon as it has work for them.
     pub(super) fn has_channels(&mut self, tenant: TenantId, present: bool) {
         let now = self.now();
         let Self { core, known, .. } = self;
@@ -54,9 +59,9 @@ impl Daemon {
                 self.executors[usize::from(known.gpu.0)].switch(switch);
             }
             self.step(Event::Context { tenant, present });
-            self.step(Event::Wants(tenant));
+            self.find_demand(tenant);
         } else {
-            self.step(Event::Idle(tenant));
+            self.without_demand(tenant);
             self.step(Event::Context { tenant, present });
         }
     }

@@ -31,6 +31,9 @@ struct Arguments {
     /// How long a kernel that touches no memory runs in each step.
     #[arg(long, default_value_t = 0)]
     kernel_ms: u64,
+    /// In how many streams to allocate and free in their order, too.
+    #[arg(long, default_value_t = 0)]
+    streams: usize,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -44,6 +47,7 @@ fn main() -> anyhow::Result<ExitCode> {
         seed: arguments.seed,
         copies: arguments.copies,
         kernel: Duration::from_millis(arguments.kernel_ms),
+        streams: arguments.streams,
     })?;
     Ok(if work.wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

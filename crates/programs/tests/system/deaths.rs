@@ -1,5 +1,6 @@
 //! Programs and the daemon are killed at the worst moments: the others go on, and nothing of the dead is left.
 
+use crate::puppet::Puppet;
 use crate::stage::{Program, Setup, Stage, until};
 
 /// Seen in the daemon's events: moments at which a program can die.
@@ -60,7 +61,13 @@ fn the_daemon_dies_and_programs_that_are_there_end_right() {
 #[test]
 fn the_daemon_dies_and_one_whose_memory_is_away_ends_itself() {
     let mut stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "500ms"] });
-    let mut programs = ["7", "8"].map(|seed| program(&stage, seed, seed));
+    // Both have work all the time, so that no turn ends before its time.
+    let mut programs = ["7", "8"].map(|name| {
+        let mut program = Puppet::start(&stage, name, &[]);
+        program.does("keep 40");
+        program.does("launch 60 100");
+        program
+    });
     // A turn that begins after the other went away: nothing moves for a while.
     until("one is away and the other has its turn", || {
         let events = stage.events();
@@ -70,13 +77,14 @@ fn the_daemon_dies_and_one_whose_memory_is_away_ends_itself() {
     stage.kill_daemon();
     let mut ended = None;
     until("the one that is away ends", || {
-        ended = programs.iter_mut().position(|program| program.try_end().is_some());
+        ended = programs.iter_mut().position(Puppet::has_ended);
         ended.is_some()
     });
     let [first, second] = programs;
     let (gone, mut stays) = if ended == Some(0) { (first, second) } else { (second, first) };
     assert!(gone.log().contains("the memory of this program that was not on the GPU"), "{}", gone.log());
-    stays.goes_on(2);
-    stays.kill();
+    stays.does("stream");
+    stays.does("check");
+    stays.end();
     stage.finish();
 }

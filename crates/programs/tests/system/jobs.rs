@@ -21,7 +21,7 @@ fn text(bytes: &[u8]) -> &str {
 
 /// `rota WORDS --json`, which succeeds.
 fn json(stage: &Stage, words: &[&str]) -> Value {
-    let output = stage.rota(0).args(words).arg("--json").output().unwrap();
+    let output = stage.rota().args(words).arg("--json").output().unwrap();
     assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
@@ -31,7 +31,7 @@ fn job(stage: &Stage, name: &str) -> Value {
 }
 
 fn run(stage: &Stage, words: &[&str], program: &[&str]) -> Output {
-    stage.rota(0).args(["run", "--vgpu", "-q"]).args(words).arg("--").args(program).output().unwrap()
+    stage.rota().args(["run", "--vgpu", "-q"]).args(words).arg("--").args(program).output().unwrap()
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn weights_are_shares_and_a_change_of_them_holds_at_once() {
     // Long kernels: whoever has gaps shares its turns with others, beside all weights.
     let endless = ["--mib", "4", "--piece-mib", "4", "--kernel-ms", "200", "--seconds", "1000"];
     let programs = ["light", "heavy"].map(|name| stage.worker(0, name, &endless));
-    let is_there = |name: &str| stage.rota(0).args(["describe", name]).output().unwrap().status.success();
+    let is_there = |name: &str| stage.rota().args(["describe", name]).output().unwrap().status.success();
     until("both are there", || is_there("light") && is_there("heavy"));
     json(&stage, &["set", "heavy", "--weight", "4"]);
     let ran = |name: &str| job(&stage, name)["ran_ns"].as_u64().unwrap();
@@ -72,14 +72,14 @@ fn a_paused_program_stands_still() {
     let program = stage.worker(0, "p", &["--mib", "8", "--piece-mib", "4", "--steps", "100000"]);
     until("it works", || program.said().steps > 2);
     assert_eq!(json(&stage, &["pause", "p"])["jobs"][0]["paused"], true);
-    until("it is off the GPU", || stage.listing(0).tenants[0].state == wire::TenantState::Paused);
+    until("it is off the GPU", || stage.listing().tenants[0].state == wire::TenantState::Paused);
     let mut steps = program.said().steps;
     // What it had said before may still be on its way.
     until("it stands still", || {
         std::thread::sleep(std::time::Duration::from_millis(300));
         std::mem::replace(&mut steps, program.said().steps) == steps
     });
-    let output = stage.rota(0).args(["resume", "p"]).output().unwrap();
+    let output = stage.rota().args(["resume", "p"]).output().unwrap();
     assert_eq!(text(&output.stdout), "p may run\n");
     until("it goes on", || program.said().steps > steps + 2);
     drop(program);
@@ -89,10 +89,10 @@ fn a_paused_program_stands_still() {
 #[test]
 fn a_job_is_there_as_long_as_its_first_process() {
     let stage = stage(&[]);
-    let mut command = stage.rota(0);
+    let mut command = stage.rota();
     let mut child =
         command.args(["run", "--vgpu", "-q", "--name", "idle", "--", "sleep", "1000"]).spawn().unwrap();
-    until("the job is there", || stage.rota(0).args(["describe", "idle"]).output().unwrap().status.success());
+    until("the job is there", || stage.rota().args(["describe", "idle"]).output().unwrap().status.success());
     let seen = job(&stage, "idle");
     assert_eq!(seen["root_pid"], child.id());
     assert_eq!(seen["tenants"], Value::Array(vec![]));
@@ -100,7 +100,7 @@ fn a_job_is_there_as_long_as_its_first_process() {
     child.kill().unwrap();
     child.wait().unwrap();
     until("the job is over", || {
-        let output = stage.rota(0).args(["describe", "idle"]).output().unwrap();
+        let output = stage.rota().args(["describe", "idle"]).output().unwrap();
         output.status.code() == Some(1) && text(&output.stderr).contains("nothing here is called `idle`")
     });
     stage.finish();
@@ -134,7 +134,7 @@ fn a_program_that_is_turned_away_does_not_run_past_everybody() {
     let mut stage = stage(&[]);
     // The daemon goes after the program has started, and before it looks for a GPU.
     let script = format!("read go; exec {WORKER} --mib 4 --piece-mib 4 --steps 1");
-    let mut command = stage.rota(0);
+    let mut command = stage.rota();
     command.args(["run", "--vgpu", "-q", "--", "sh", "-c", &script]);
     let mut child = command
         .stdin(std::process::Stdio::piped())
@@ -143,7 +143,7 @@ fn a_program_that_is_turned_away_does_not_run_past_everybody() {
         .spawn()
         .unwrap();
     until("the job is there", || json(&stage, &["status"])["jobs"] == 1);
-    stage.kill_daemon(0);
+    stage.kill_daemon();
     drop(child.stdin.take());
     let output = child.wait_with_output().unwrap();
     let said = text(&output.stderr);

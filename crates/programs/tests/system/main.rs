@@ -7,7 +7,9 @@
 //! - [`asked`]: nobody gets on a virtual GPU, or past it, without being told.
 //! - [`jobs`]: terms of jobs, and a daemon that comes when it is needed.
 //! - [`soak`]: all of it at once, for a while.
+//! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
 //! - [`drivers`]: the same programs without rota, and what the virtual GPU answers them.
+//! - [`conformance`]: what the driver is known to answer, asked through rota.
 //! - [`stage`]: starts the parts, and sees to it that nothing is left of them; [`parts`]: where their files are.
 //!
 //! The parts come from other packages, and must be built before: `cargo build --workspace`.
@@ -16,9 +18,13 @@ mod parts;
 mod stage;
 
 mod asked;
+mod conformance;
 mod deaths;
 mod drivers;
+mod idleness;
+mod instructions;
 mod jobs;
 mod loss;
+mod puppet;
 mod soak;
 mod turns;

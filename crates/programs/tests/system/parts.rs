@@ -6,6 +6,9 @@ use std::process::Command;
 /// A program of this package that checks its own bytes.
 pub(crate) const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 
+/// A program of this package that does what it is told.
+pub(crate) const PUPPET: &str = env!("CARGO_BIN_EXE_puppet");
+
 /// A file of another package: beside the tests or one folder above, wherever it is newest.
 pub(crate) fn newest(name: &str) -> PathBuf {
     let program = std::env::current_exe().expect("the path of this test is known");

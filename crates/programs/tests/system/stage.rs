@@ -80,11 +80,22 @@ impl Stage {
         stage
     }
 
-    /// Starts a worker on a GPU under `rota run`.
-    pub(crate) fn worker(&self, gpu: usize, name: &str, arguments: &[&str]) -> Program {
+    /// `rota run` on a GPU, for a program that is still to be named.
+    pub(crate) fn under_rota(&self, gpu: usize, name: &str) -> Command {
         let mut command = self.rota();
         command.env("CUDA_VISIBLE_DEVICES", gpu.to_string());
         command.args(["run", "--vgpu", "-q", "--name", name, "--"]);
+        command
+    }
+
+    /// A path in the folder of everything that is written down.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Starts a worker under `rota run`.
+    pub(crate) fn worker(&self, gpu: usize, name: &str, arguments: &[&str]) -> Program {
+        let mut command = self.under_rota(gpu, name);
         command.arg(crate::parts::WORKER).args(arguments);
         Program::start(name, command, &self.folder.path().join(format!("worker.log-{name}")))
     }

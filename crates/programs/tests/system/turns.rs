@@ -43,3 +43,21 @@ fn two_hundred_freezes_at_random_leave_every_byte_right() {
     assert!(stage.count("move_end") >= TURNS / 2, "there were turns without moves");
     stage.finish();
 }
+
+#[test]
+fn memory_in_the_order_of_streams_is_right_through_freezes_and_moves() {
+    let turns = ["--turn", "20ms", "--turn-jitter", "0.9"];
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &turns });
+    let mut programs = ["5", "6"].map(|seed| {
+        let more =
+            ["--mib", "32", "--piece-mib", "4", "--seed", seed, "--steps", "1000000", "--streams", "4"];
+        stage.worker(0, seed, &more)
+    });
+    until("there were so many turns", || stage.count("turn_begin") >= 40);
+    for program in &mut programs {
+        program.goes_on(2);
+    }
+    drop(programs);
+    assert!(stage.count("move_end") >= 10, "there were turns without moves");
+    stage.finish();
+}

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use wire::{HANDLES_MAX, HandleId, ToDaemon};
 
 use super::Ended;
+use crate::memory::cache;
 use crate::memory::physical::{self, Refused};
 use crate::session::Session;
 
@@ -16,6 +17,8 @@ pub(super) fn unmap(session: &Session, handles: &[HandleId]) -> Result<(), Ended
     // First, so that no free opens the gate before this is done; and closing waits for calls, so not with the lock held.
     session.table().begin_unmapping();
     session.gate.close();
+    // What nobody has need not come back either.
+    cache::drop_all(session);
     for handles in handles.chunks(HANDLES_MAX) {
         let mut done = Vec::new();
         for &handle in handles {
@@ -38,10 +41,10 @@ pub(super) fn unmap(session: &Session, handles: &[HandleId]) -> Result<(), Ended
 fn unmap_one(session: &Session, handle: HandleId) -> Result<(), Refused> {
     let mut table = session.table();
     // Freed by the program: the daemon is about to hear so.
-    let Some((context, part)) = table.part_mut(handle) else { return Ok(()) };
+    let Some((context, part)) = table.part(handle) else { return Ok(()) };
     let Some(physical) = part.physical else { return Ok(()) };
-    physical::within(session.driver, context, || physical::send_away(session.driver, part, physical))?;
-    part.physical = None;
+    physical::within(session.driver, context, || physical::send_away(session.driver, &part, physical))?;
+    table.set_physical(handle, None);
     Ok(())
 }
 
@@ -69,7 +72,7 @@ pub(super) fn create(session: &Session, handles: &[HandleId]) -> Result<(), Ende
 fn create_one(session: &Session, handle: HandleId) -> Result<OwnedFd, Refused> {
     let driver = session.driver;
     let mut table = session.table();
-    let Some((context, part)) = table.part_mut(handle) else {
+    let Some((context, part)) = table.part(handle) else {
         // Not an error of the driver: the program freed it meanwhile, and the daemon is about to hear so.
         return Err(Refused { call: "freed", code: cuda::CUresult::SUCCESS });
     };
@@ -78,14 +81,14 @@ fn create_one(session: &Session, handle: HandleId) -> Result<OwnedFd, Refused> {
         if let Some(physical) = part.physical {
             return physical::export(driver, physical);
         }
-        let physical = physical::bring(driver, part)?;
+        let physical = physical::bring(driver, &part)?;
         match physical::export(driver, physical) {
             Ok(file) => {
-                part.physical = Some(physical);
+                table.set_physical(handle, Some(physical));
                 Ok(file)
             }
             Err(refused) => {
-                let _ = physical::send_away(driver, part, physical);
+                let _ = physical::send_away(driver, &part, physical);
                 Err(refused)
             }
         }

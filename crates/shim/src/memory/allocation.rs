@@ -1,14 +1,18 @@
-//! `cuMemAlloc` and `cuMemFree`.
+//! `cuMemAlloc`, `cuMemAllocPitch` and `cuMemFree`.
+//!
+//! Nearly always a block is found in a range that is there, without a word to the daemon: see [`super::growth`] for when it
+//! is not.
 
-use cuda::types::{CUcontext, CUdevice, CUdeviceptr};
-use cuda::{CUresult, Driver};
-use wire::ToDaemon;
+use std::ffi::c_uint;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use super::table::{Allocation, Part, mapped_bytes, part_sizes};
-use super::{native, physical};
-use crate::grants::Answer;
+use cuda::CUresult;
+use cuda::types::{CUcontext, CUdevice, CUdeviceptr, CUmemoryPool};
+
+use super::growth::{self, Short};
+use super::table::{Allocation, Wanted};
+use super::{cache, native, probe};
 use crate::guard::guarded;
-use crate::notice::OnceNotice;
 use crate::session::{self, Session};
 
 /// Allocates device memory.
@@ -21,11 +25,10 @@ unsafe extern "C" fn cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) -> C
         "cuMemAlloc",
         || Some(CUresult::UNKNOWN),
         || {
-            let session = session::current()?;
-            if address.is_null() || bytes == 0 || session.has_ended() {
+            if address.is_null() {
                 return None;
             }
-            Some(match allocate(session, bytes as u64)? {
+            Some(match plain(bytes as u64)? {
                 Ok(start) => {
                     // SAFETY: not null, and the caller promises a place for an address.
                     unsafe { address.write(CUdeviceptr(start)) };
@@ -39,180 +42,138 @@ unsafe extern "C" fn cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) -> C
     allocated.unwrap_or_else(|| unsafe { native::cuMemAlloc_v2(address, bytes) })
 }
 
+/// Allocates device memory for rows that each start at a good address.
+///
+/// # Safety
+/// As for the driver's function.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemAllocPitch_v2(
+    address: *mut CUdeviceptr,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+    element: c_uint,
+) -> CUresult {
+    let allocated = guarded(
+        "cuMemAllocPitch",
+        || Some(CUresult::UNKNOWN),
+        || {
+            // What the driver would refuse, it refuses itself.
+            if address.is_null() || pitch.is_null() || !matches!(element, 4 | 8 | 16) {
+                return None;
+            }
+            let row = width.checked_next_multiple_of(row_granularity()?)?;
+            Some(match plain(row.checked_mul(height)? as u64)? {
+                Ok(start) => {
+                    // SAFETY: neither is null, and the caller promises a place for each.
+                    unsafe {
+                        address.write(CUdeviceptr(start));
+                        pitch.write(row);
+                    }
+                    CUresult::SUCCESS
+                }
+                Err(code) => code,
+            })
+        },
+    );
+    // SAFETY: the caller's arguments, as they came.
+    allocated.unwrap_or_else(|| unsafe { native::cuMemAllocPitch_v2(address, pitch, width, height, element) })
+}
+
+/// What the driver makes rows a multiple of. It is asked once, by a row of one byte.
+fn row_granularity() -> Option<usize> {
+    static KNOWN: AtomicUsize = AtomicUsize::new(0);
+    let known = KNOWN.load(Relaxed);
+    if known != 0 {
+        return Some(known);
+    }
+    let context = current(session::current()?)?;
+    let (mut byte, mut pitch) = (CUdeviceptr(0), 0);
+    // SAFETY: the driver writes one address and one number.
+    unsafe { native::cuMemAllocPitch_v2(&mut byte, &mut pitch, 1, 1, 4) }.ok().ok()?;
+    // Freeing it would wait for the device, which an allocation does not.
+    probe::keep(context, byte);
+    KNOWN.store(pitch, Relaxed);
+    Some(pitch)
+}
+
 /// Frees device memory, once the device no longer uses it.
 ///
 /// # Safety
 /// As for the driver's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
-    let freed = guarded(
-        "cuMemFree",
-        || Some(CUresult::UNKNOWN),
-        || {
-            let session = session::current()?;
-            free(session, address.0)
-        },
-    );
+    let freed = guarded("cuMemFree", || Some(CUresult::UNKNOWN), || free(session::current()?, address.0));
     // SAFETY: the caller's argument, as it came.
     freed.unwrap_or_else(|| unsafe { native::cuMemFree_v2(address) })
 }
 
-/// The start of a new allocation; None if the real driver is to make it.
-fn allocate(session: &Session, asked_bytes: u64) -> Option<Result<u64, CUresult>> {
-    static DENIED: OnceNotice = OnceNotice::new();
-    let driver = session.driver;
-    let mut device = CUdevice(0);
-    let mut context = CUcontext::NULL;
-    // SAFETY: the driver writes one number and one handle. Without a current context the real function says so itself.
-    unsafe {
-        (driver.cuCtxGetDevice)(&mut device).ok().ok()?;
-        (driver.cuCtxGetCurrent)(&mut context).ok().ok()?;
-    }
-    // A size that cannot be rounded up cannot be had: the real function says so too.
-    let bytes = mapped_bytes(asked_bytes)?;
-    if !session.shares(device) {
+/// The start of a new plain allocation; None if the real driver is to make it.
+fn plain(asked_bytes: u64) -> Option<Result<u64, CUresult>> {
+    let session = session::current()?;
+    if asked_bytes == 0 {
         return None;
     }
-    let (grant, answer) = session.ask(bytes);
-    match answer {
-        Answer::Granted => {}
-        Answer::Denied(reason) => {
-            DENIED.notice(format_args!("no memory for this program: {reason}"));
-            return Some(Err(CUresult::OUT_OF_MEMORY));
-        }
-        Answer::Ended => return None,
+    let context = current(session)?;
+    if !serves(session, context) {
+        return None;
     }
-    let made = physical::reserve(driver, bytes).and_then(|address| {
-        let parts = make_parts(session, device, address, bytes);
-        parts.map(|parts| Allocation { address, asked_bytes, bytes, context, device, grant, parts })
-    });
-    let result = match made {
-        Ok(allocation) => {
-            let address = allocation.address;
-            session.table().insert(allocation);
-            Ok(address)
-        }
-        Err(refused) => {
-            session.say(ToDaemon::Returned { grant });
-            Err(refused.code)
-        }
-    };
-    session.wake_agent();
-    Some(result)
+    match probe::may_allocate(session, context) {
+        CUresult::SUCCESS => {}
+        refused => return Some(Err(refused)),
+    }
+    match take(session, Wanted { context, asked_bytes, pool: CUmemoryPool::NULL }) {
+        Ok(allocation) => Some(Ok(allocation.block.address)),
+        Err(Short::Refused(code)) => Some(Err(code)),
+        Err(Short::NotHere) => None,
+    }
 }
 
-/// Makes the memory under a range that was reserved for it. On failure nothing is left, nor the range.
-fn make_parts(
-    session: &Session,
-    device: CUdevice,
-    start: u64,
-    bytes: u64,
-) -> Result<Vec<Part>, physical::Refused> {
-    let driver = session.driver;
-    let mut parts = Vec::new();
-    let mut address = start;
-    for size in part_sizes(bytes) {
-        let mut part = Part {
-            handle: session.new_handle(),
-            address,
-            bytes: size,
-            device,
-            physical: None,
-            exported: false,
-        };
-        match physical::bring(driver, &part) {
-            Ok(physical) => part.physical = Some(physical),
-            Err(refused) => {
-                unmake(driver, start, bytes, &parts);
-                return Err(refused);
-            }
-        }
-        address += size;
-        parts.push(part);
-    }
-    Ok(parts)
+/// The calling thread's context; None without one.
+pub(crate) fn current(session: &Session) -> Option<CUcontext> {
+    let mut context = CUcontext::NULL;
+    // SAFETY: the driver writes one handle.
+    unsafe { (session.driver.cuCtxGetCurrent)(&mut context) }.ok().ok()?;
+    (!context.is_null()).then_some(context)
 }
 
-/// Lets the memory under a range go, and the range. A driver that refuses has lost the context, and with it the memory.
-fn unmake(driver: &Driver, start: u64, bytes: u64, parts: &[Part]) {
-    for part in parts {
-        if let Some(physical) = part.physical {
-            let _ = physical::send_away(driver, part, physical);
-        }
+/// Whether memory of the current context is rota's matter: it is on the shared GPU.
+pub(crate) fn serves(session: &Session, context: CUcontext) -> bool {
+    // Also without the daemon: what is there serves until nothing is left in it.
+    if session.table().knows(context) {
+        return true;
     }
-    let _ = physical::unreserve(driver, start, bytes);
+    if session.has_ended() {
+        return false;
+    }
+    let mut device = CUdevice(0);
+    // SAFETY: the driver writes one number.
+    let known = unsafe { (session.driver.cuCtxGetDevice)(&mut device) }.ok().is_ok();
+    known && session.shares(device)
 }
 
-/// Frees what starts at an address; None if that is not rota's.
+/// Finds or makes memory for an allocation in the current context. May wait for the daemon, so the calling thread must
+/// hold no lock.
+pub(crate) fn take(session: &Session, wanted: Wanted) -> Result<Allocation, Short> {
+    // Apart, so that the table is not held while it grows.
+    let found = session.table().take(wanted);
+    found.map_or_else(|| growth::grow(session, wanted), Ok)
+}
+
+/// Frees what starts at an address; None if that is not rota's, or another thread is at it.
 fn free(session: &Session, address: u64) -> Option<CUresult> {
-    let context = session.table().at(address)?.context;
-    // A frozen program waits here until its next turn, with no lock held.
-    let waited = wait_as_free_does(session.driver, context);
-    if is_capture(waited) {
-        // As natively: a stream capture is in the way, and nothing is freed.
-        return Some(waited);
-    }
-    // None if another thread freed the same address meanwhile; then the real function refuses it.
-    release(session, address)?;
-    Some(waited)
-}
-
-/// Takes an allocation out of the table, frees its memory and address, and has the daemon told. The device must be done
-/// with it. None if it is not there.
-pub(super) fn release(session: &Session, address: u64) -> Option<()> {
     let mut table = session.table();
-    let allocation = table.remove(address)?;
-    unmake(session.driver, address, allocation.bytes, &allocation.parts);
-    // Before the table is let go, so that messages have its order.
-    for part in allocation.parts.iter().filter(|part| part.exported) {
-        session.say_freed(part.handle);
-    }
-    if allocation.parts.iter().any(|part| !part.exported) {
-        session.say(ToDaemon::Returned { grant: allocation.grant });
-    }
-    session.open_gate_if_whole(&table);
+    let claimed = table.claim(address)?;
+    let (context, _) = table.owner(claimed.heap)?;
     drop(table);
-    session.wake_agent();
-    Some(())
-}
-
-/// Waits for the device exactly as the driver's own `cuMemFree` does, by having it free a byte of its own: that minds
-/// stream captures as programs expect it, where `cuCtxSynchronize` would end every capture in the context. The calling
-/// thread must hold no lock.
-fn wait_as_free_does(driver: &Driver, context: CUcontext) -> CUresult {
-    if context.is_null() {
-        return CUresult::SUCCESS;
+    // A frozen program waits here until its next turn, with no lock held.
+    let waited = probe::wait(session, context);
+    let mut table = session.table();
+    if probe::is_capture(waited) {
+        // As natively: a stream capture is in the way, and nothing is freed.
+        table.unclaim(address);
+    } else if let Some(allocation) = table.forget(address) {
+        cache::give(session, &mut table, &allocation);
     }
-    physical::within(driver, context, || {
-        let mut token = CUdeviceptr(0);
-        // SAFETY: the driver writes one address.
-        match unsafe { native::cuMemAlloc_v2(&mut token, 1) } {
-            // SAFETY: made just now, and nobody else has it.
-            CUresult::SUCCESS => unsafe { native::cuMemFree_v2(token) },
-            // Not a byte is left on the device: the next best thing.
-            // SAFETY: no conditions.
-            CUresult::OUT_OF_MEMORY => unsafe { (driver.cuCtxSynchronize)() },
-            other => other,
-        }
-    })
-}
-
-/// Whether a call failed because of a stream capture.
-fn is_capture(result: CUresult) -> bool {
-    let first = CUresult::STREAM_CAPTURE_UNSUPPORTED.0;
-    let last = CUresult::STREAM_CAPTURE_WRONG_THREAD.0;
-    (first..=last).contains(&result.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn capture_errors_are_told_from_others() {
-        assert!(is_capture(CUresult(900)) && is_capture(CUresult(906)) && is_capture(CUresult(908)));
-        for other in [CUresult::SUCCESS, CUresult::LAUNCH_FAILED, CUresult::TIMEOUT, CUresult::UNKNOWN] {
-            assert!(!is_capture(other), "{other}");
-        }
-    }
+    Some(waited)
 }

@@ -12,8 +12,9 @@ use std::ffi::c_void;
 use cuda::CUresult;
 use cuda::types::{CUcontext, CUdevice};
 
-use super::allocation::release;
-use super::native;
+use super::table::HeapId;
+use super::{cache, captures, native, probe};
+use crate::demand;
 use crate::guard::guarded;
 use crate::session::{self, Session};
 
@@ -69,14 +70,14 @@ ending!(
 struct Ended {
     session: &'static Session,
     context: CUcontext,
-    addresses: Vec<u64>,
+    heaps: Vec<HeapId>,
 }
 
 impl Ended {
     /// The device of the allocations; None if there are none.
     fn device(&self) -> Option<CUdevice> {
         let table = self.session.table();
-        self.addresses.iter().find_map(|address| table.at(*address)).map(|allocation| allocation.device)
+        self.heaps.iter().find_map(|heap| table.owner(*heap)).map(|(_, device)| device)
     }
 }
 
@@ -88,6 +89,8 @@ fn ending(
     end: impl FnOnce() -> CUresult,
     heir: impl FnOnce(&Ended) -> Option<CUcontext>,
 ) -> CUresult {
+    // It waits for the GPU: a program that is frozen must have turns for it.
+    let _inside = demand::Inside::enter();
     // The agent must not enter a context while it is destroyed.
     let ended = guarded(
         name,
@@ -95,8 +98,8 @@ fn ending(
         || {
             let session = session::current()?;
             let context = context().filter(|context| !context.is_null())?;
-            let addresses = session.table().detach(context);
-            Some(Ended { session, context, addresses })
+            let heaps = session.table().detach(context);
+            Some(Ended { session, context, heaps })
         },
     );
     let result = end();
@@ -114,12 +117,18 @@ fn ending(
 }
 
 fn settle(ended: &Ended, heir: Option<CUcontext>) {
+    let session = ended.session;
+    let mut table = session.table();
     match heir {
-        Some(heir) => ended.session.table().attach(&ended.addresses, heir),
+        Some(heir) => table.attach(&ended.heaps, heir),
         None => {
-            for address in &ended.addresses {
-                release(ended.session, *address);
-            }
+            demand::context_ended(ended.context);
+            let ranges = table.end(ended.context, &ended.heaps);
+            cache::let_go(session, &mut table, ranges);
+            drop(table);
+            probe::forget(ended.context);
+            captures::forget(ended.context);
+            session.wake_agent();
         }
     }
 }

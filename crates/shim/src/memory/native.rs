@@ -7,24 +7,29 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use cuda::CUresult;
-use cuda::types::{CUcontext, CUdevice, CUdeviceptr, CUmemGenericAllocationHandle, CUpointer_attribute};
+use cuda::types::{
+    CUcontext, CUdevice, CUdeviceptr, CUgraph, CUmemGenericAllocationHandle, CUmemLocation, CUmemPoolProps,
+    CUmemoryPool, CUpointer_attribute, CUstream, CUstreamCaptureMode,
+};
 
+use crate::demand::Inside;
 use crate::forward::real;
 
 macro_rules! native {
-    ($($symbol:ident($($argument:ident: $type:ty),*);)*) => {$(
+    ($inside:expr; $($symbol:ident($($argument:ident: $type:ty),*);)*) => {$(
         /// The real driver's function of this name.
         ///
         /// # Safety
         /// The driver's own conditions.
         #[allow(non_snake_case)] // The driver's names.
-        pub(super) unsafe fn $symbol($($argument: $type),*) -> CUresult {
+        pub(crate) unsafe fn $symbol($($argument: $type),*) -> CUresult {
             type Function = unsafe extern "C" fn($($type),*) -> CUresult;
             static ADDRESS: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
             const SYMBOL: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($symbol), "\0").as_bytes()) {
                 Ok(symbol) => symbol,
                 Err(_) => unreachable!(),
             };
+            let _inside: Option<Inside> = $inside;
             match address(&ADDRESS, SYMBOL) {
                 // SAFETY: the driver exports this symbol with this signature; the conditions are the caller's.
                 Ok(address) => unsafe { std::mem::transmute::<*mut c_void, Function>(address)($($argument),*) },
@@ -34,9 +39,43 @@ macro_rules! native {
     )*};
 }
 
+// They may use the GPU, or wait for it.
 native! {
+    Some(Inside::enter());
     cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize);
+    cuMemAllocPitch_v2(
+        address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint
+    );
     cuMemFree_v2(address: CUdeviceptr);
+    cuStreamBeginCapture(stream: CUstream);
+    cuStreamBeginCapture_ptsz(stream: CUstream);
+    cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode);
+    cuStreamBeginCapture_v2_ptsz(stream: CUstream, mode: CUstreamCaptureMode);
+    cuStreamBeginCaptureToGraph(
+        stream: CUstream, graph: CUgraph, after: *const c_void, data: *const c_void, count: usize,
+        mode: CUstreamCaptureMode
+    );
+    cuStreamBeginCaptureToGraph_ptsz(
+        stream: CUstream, graph: CUgraph, after: *const c_void, data: *const c_void, count: usize,
+        mode: CUstreamCaptureMode
+    );
+    cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
+    cuStreamEndCapture_ptsz(stream: CUstream, graph: *mut CUgraph);
+    cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream);
+    cuMemAllocAsync_ptsz(address: *mut CUdeviceptr, bytes: usize, stream: CUstream);
+    cuMemAllocFromPoolAsync(address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream);
+    cuMemAllocFromPoolAsync_ptsz(address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream);
+    cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);
+    cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream);
+    cuMemPoolCreate(pool: *mut CUmemoryPool, props: *const CUmemPoolProps);
+    cuMemPoolDestroy(pool: CUmemoryPool);
+    cuMemPoolSetAccess(pool: CUmemoryPool, access: *const c_void, count: usize);
+    cuMemPoolTrimTo(pool: CUmemoryPool, bytes: usize);
+}
+
+// They do not, or the caller says so.
+native! {
+    None;
     cuMemGetAddressRange_v2(base: *mut CUdeviceptr, bytes: *mut usize, address: CUdeviceptr);
     cuPointerGetAttribute(data: *mut c_void, attribute: CUpointer_attribute, address: CUdeviceptr);
     cuPointerGetAttributes(
@@ -62,6 +101,16 @@ native! {
     cuDevicePrimaryCtxRelease_v2(device: CUdevice);
     cuGreenCtxDestroy(green: *mut c_void);
     cuCtxFromGreenCtx(context: *mut CUcontext, green: *mut c_void);
+    cuStreamIsCapturing(stream: CUstream, status: *mut c_int);
+    cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut c_int);
+    cuStreamGetCtx(stream: CUstream, context: *mut CUcontext);
+    cuStreamGetCtx_ptsz(stream: CUstream, context: *mut CUcontext);
+    cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void);
+    cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void);
+    cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: CUdevice);
+    cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice);
+    cuDeviceSetMemPool(device: CUdevice, pool: CUmemoryPool);
+    cuMemSetMemPool(location: *mut CUmemLocation, kind: c_int, pool: CUmemoryPool);
     cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut c_uint, active: *mut c_int);
 }
 

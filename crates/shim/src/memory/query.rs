@@ -1,95 +1,14 @@
-//! What the program is told about its memory: the sizes it asked for, and the shared GPU as if it were its own.
-
-use std::ffi::{c_uint, c_void};
+//! How much memory the program is told there is: the shared GPU as if it were its own.
 
 use cuda::CUresult;
-use cuda::types::{CUdevice, CUdeviceptr, CUpointer_attribute};
+use cuda::types::CUdevice;
 
-use super::second_reference::is_refused;
-use super::table::Allocation;
-use super::{native, while_mapped};
+use super::native;
 use crate::guard::guarded;
 use crate::session::{self, Session};
 
 /// What a context takes on the device, roughly. The program's own is not in its table of allocations, but it is not free.
 const CONTEXT_BYTES: u64 = 512 << 20;
-
-/// The allocation around an address.
-///
-/// # Safety
-/// As for the driver's function.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuMemGetAddressRange_v2(
-    base: *mut CUdeviceptr,
-    bytes: *mut usize,
-    address: CUdeviceptr,
-) -> CUresult {
-    let Some(found) = guarded("cuMemGetAddressRange", || None, || around(address)) else {
-        // SAFETY: the caller's arguments, as they came.
-        return unsafe { native::cuMemGetAddressRange_v2(base, bytes, address) };
-    };
-    // SAFETY: null or a place for the answer, by the caller's word.
-    unsafe {
-        write_unless_null(base, CUdeviceptr(found.address));
-        write_unless_null(bytes, found.asked_bytes as usize);
-    }
-    CUresult::SUCCESS
-}
-
-/// One property of an address.
-///
-/// # Safety
-/// As for the driver's function.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuPointerGetAttribute(
-    data: *mut c_void,
-    attribute: CUpointer_attribute,
-    address: CUdeviceptr,
-) -> CUresult {
-    if is_refused(attribute, address) {
-        return CUresult::NOT_SUPPORTED;
-    }
-    let found = guarded("cuPointerGetAttribute", || None, || around(address));
-    // SAFETY: the caller's arguments, as they came.
-    let result = while_mapped(|| unsafe { native::cuPointerGetAttribute(data, attribute, address) });
-    if let Some(found) = found
-        && result == CUresult::SUCCESS
-    {
-        // SAFETY: the driver has just written this attribute there.
-        unsafe { correct(&found, attribute, data) };
-    }
-    result
-}
-
-/// Several properties of an address.
-///
-/// # Safety
-/// As for the driver's function.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuPointerGetAttributes(
-    count: c_uint,
-    attributes: *mut CUpointer_attribute,
-    data: *mut *mut c_void,
-    address: CUdeviceptr,
-) -> CUresult {
-    // SAFETY: the caller promises `count` attributes, if any place at all.
-    let asked = |index| unsafe { attributes.add(index).read() };
-    if !attributes.is_null() && (0..count as usize).any(|index| is_refused(asked(index), address)) {
-        return CUresult::NOT_SUPPORTED;
-    }
-    let found = guarded("cuPointerGetAttributes", || None, || around(address));
-    // SAFETY: the caller's arguments, as they came.
-    let result = while_mapped(|| unsafe { native::cuPointerGetAttributes(count, attributes, data, address) });
-    if let Some(found) = found
-        && result == CUresult::SUCCESS
-    {
-        for index in 0..count as usize {
-            // SAFETY: the driver has just read `count` attributes and written each to its place.
-            unsafe { correct(&found, attributes.add(index).read(), data.add(index).read()) };
-        }
-    }
-    result
-}
 
 /// Free and total memory of the current device.
 ///
@@ -112,7 +31,7 @@ unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUr
             // SAFETY: the driver writes one number.
             unsafe { (session.driver.cuCtxGetDevice)(&mut device) }.ok().ok()?;
             let total = tenant_total(session, device, real_total as u64)?;
-            Some((tenant_free(total, session.table().bytes()), total))
+            Some((tenant_free(total, session.table().used_bytes()), total))
         },
     );
     let (own_free, own_total) =
@@ -156,45 +75,17 @@ fn tenant_total(session: &Session, device: CUdevice, real: u64) -> Option<u64> {
     session.shares(device).then(|| session.capacity_bytes.min(real))
 }
 
-/// What a tenant may think is free: all that is not its own. Others' memory does not count, since it can be moved away;
+/// What a tenant may think is free: all that it does not have; what rota keeps for it without use is free too. Others' memory does not count, since it can be moved away;
 /// nor does what the tenant allocates past rota, such as the driver's own pools.
 fn tenant_free(total: u64, own: u64) -> u64 {
     total.saturating_sub(own).saturating_sub(CONTEXT_BYTES)
 }
 
-/// An allocation as the program knows it.
-struct Known {
-    address: u64,
-    asked_bytes: u64,
-}
-
-fn around(address: CUdeviceptr) -> Option<Known> {
-    let table = session::current()?.table();
-    let &Allocation { address, asked_bytes, .. } = table.around(address.0)?;
-    Some(Known { address, asked_bytes })
-}
-
-/// Puts the size that was asked for in place of the mapping's.
+/// Writes an answer that the caller may not want.
 ///
 /// # Safety
-/// `data` is where the driver has written the attribute.
-unsafe fn correct(found: &Known, attribute: CUpointer_attribute, data: *mut c_void) {
-    match attribute {
-        // SAFETY: as this function's own contract; the attribute is an address.
-        CUpointer_attribute::RANGE_START_ADDR => unsafe {
-            data.cast::<CUdeviceptr>().write_unaligned(CUdeviceptr(found.address));
-        },
-        // SAFETY: as this function's own contract; the attribute is a size.
-        CUpointer_attribute::RANGE_SIZE => unsafe {
-            data.cast::<usize>().write_unaligned(found.asked_bytes as usize);
-        },
-        _ => {}
-    }
-}
-
-/// # Safety
 /// `place` is null or can be written.
-unsafe fn write_unless_null<T>(place: *mut T, value: T) {
+pub(super) unsafe fn write_unless_null<T>(place: *mut T, value: T) {
     if !place.is_null() {
         // SAFETY: as this function's own contract.
         unsafe { place.write(value) };

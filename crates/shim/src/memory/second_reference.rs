@@ -105,9 +105,12 @@ unsafe extern "C" fn cuPointerSetAttribute(
     // SAFETY: the caller's arguments, as they came.
     let set = || unsafe { native::cuPointerSetAttribute(value, attribute, address) };
     if attribute == CUpointer_attribute::SYNC_MEMOPS {
-        // No reference. It orders copies with a third party's, of which this memory has none; so it does not matter
-        // either that it is lost with the next move.
-        return super::while_mapped(set);
+        // SAFETY: for this attribute the caller promises a number.
+        let note = || unsafe { super::pointer::note_sync_memops(value, address) };
+        return match guarded("cuPointerSetAttribute", || false, note) {
+            true => CUresult::SUCCESS,
+            false => super::while_mapped(set),
+        };
     }
     unless_moved("cuPointerSetAttribute", address, 1, set)
 }

@@ -1,25 +1,70 @@
-//! The tenant's allocations: which addresses are rota's, how large, and whether memory lies under them.
+//! The tenant's memory: which ranges of addresses are rota's, what the program has in them, and whether memory lies under
+//! them.
+//!
+//! A **range** is addresses in a row over memory in one or several **parts**; parts are what is moved. An **allocation** is
+//! what the program has: a block in a range. The [`Heap`] of a context says which blocks are free.
 //!
 //! Pure bookkeeping; the driver's calls are in [`super::physical`]. The table's lock may be held during calls that
 //! make, map, unmap, export or release memory, because those never wait for the GPU. It may not be held during
 //! anything that can: a frozen program would keep the agent from bringing its memory back.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+mod parts;
 
-use cuda::types::{CUcontext, CUdevice, CUmemGenericAllocationHandle};
-use wire::{BLOCK_BYTES, GrantId, HANDLE_BYTES_MAX, HandleId};
+use std::collections::BTreeMap;
 
-/// One allocation of the program: addresses in a row, over memory in one or several parts.
-#[derive(Debug)]
+use cuda::types::{CUcontext, CUdevice, CUevent, CUmemoryPool};
+use wire::{GrantId, HandleId};
+
+use super::heap::{Block, Growth, Heap};
+use crate::pool::{Accounts, Reuse, Stream};
+use parts::Parts;
+pub(crate) use parts::{Part, part_sizes};
+
+/// The first number of a buffer. The driver counts its own from 1.
+const BUFFER_MIN: u64 = 1 << 48;
+
+/// Names a heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct HeapId(u64);
+
+#[cfg(test)]
+impl HeapId {
+    pub(crate) fn test(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+/// One allocation of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allocation {
-    /// Where it starts.
-    pub(crate) address: u64,
     /// The size that the program asked for, which is what it is told.
     pub(crate) asked_bytes: u64,
-    /// The size that is reserved and mapped.
-    pub(crate) bytes: u64,
-    /// The context it was made in; null once that one is being destroyed.
-    pub(crate) context: CUcontext,
+    /// Where it is, with the size that is set aside.
+    pub(crate) block: Block,
+    /// The heap that it is from.
+    pub(crate) heap: HeapId,
+    /// Its number for the program.
+    pub(crate) buffer: u64,
+    /// The program's pool that it is from; null for plain memory.
+    pub(crate) pool: CUmemoryPool,
+    /// The program wants copies of it to synchronise.
+    pub(crate) sync_memops: bool,
+    /// A thread frees it.
+    is_freeing: bool,
+}
+
+impl Allocation {
+    /// One that has no number yet.
+    pub(crate) fn of(heap: HeapId, asked_bytes: u64, block: Block, pool: CUmemoryPool) -> Self {
+        Self { asked_bytes, block, heap, buffer: 0, pool, sync_memops: false, is_freeing: false }
+    }
+}
+
+/// Addresses in a row, and what lies under them.
+#[derive(Debug)]
+pub(crate) struct Range {
+    /// Where it starts, and its size.
+    pub(crate) block: Block,
     /// The device it lies on.
     pub(crate) device: CUdevice,
     /// The grant that covers it, until the daemon has the files of all parts.
@@ -28,302 +73,312 @@ pub(crate) struct Allocation {
     pub(crate) parts: Vec<Part>,
 }
 
-/// What is moved as one: so much of an allocation as one handle has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    /// Its name towards the daemon.
-    pub(crate) handle: HandleId,
-    /// Where it starts.
-    pub(crate) address: u64,
-    /// Its size.
-    pub(crate) bytes: u64,
-    /// The device it lies on.
-    pub(crate) device: CUdevice,
-    /// The memory under it; None while it is away.
-    pub(crate) physical: Option<CUmemGenericAllocationHandle>,
-    /// Has the daemon its file? Only then it can be moved, and is freed by its name.
-    pub(crate) exported: bool,
+/// A heap and whose it is.
+#[derive(Debug)]
+struct Owned {
+    /// Null while that one is being destroyed.
+    context: CUcontext,
+    device: CUdevice,
+    heap: Heap,
 }
 
-/// All allocations.
+/// All of it.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    by_address: BTreeMap<u64, Allocation>,
-    /// Where each part is: the start of its allocation, and its place there.
-    places: HashMap<HandleId, (u64, usize)>,
-    /// Handles that the daemon has no file for yet, oldest first.
-    unexported: VecDeque<HandleId>,
-    bytes: u64,
+    heaps: BTreeMap<HeapId, Owned>,
+    /// Ranges by their start, each with its heap.
+    ranges: BTreeMap<u64, (HeapId, Range)>,
+    parts: Parts,
+    allocations: BTreeMap<u64, Allocation>,
+    /// What the program has, rounded up.
+    used_bytes: u64,
+    /// What was freed in streams.
+    pub(crate) reuse: Reuse,
+    /// The program's pools.
+    pub(crate) pools: Accounts,
+    /// Events of rota's own that are not used now, each with its context.
+    events: Vec<(CUcontext, CUevent)>,
+    next_heap: u64,
+    buffers: u64,
     /// The agent is unmapping some.
-    unmapping: bool,
+    is_unmapping: bool,
+    /// The agent looks again by itself for ranges that are idle.
+    pub(crate) is_watched: bool,
+}
+
+/// What the program asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) context: CUcontext,
+    pub(crate) asked_bytes: u64,
+    pub(crate) pool: CUmemoryPool,
 }
 
 impl Table {
-    pub(crate) fn insert(&mut self, allocation: Allocation) {
-        self.bytes += allocation.bytes;
-        for (place, part) in allocation.parts.iter().enumerate() {
-            self.places.insert(part.handle, (allocation.address, place));
-            if !part.exported {
-                self.unexported.push_back(part.handle);
-            }
+    /// Whether a context has a heap here.
+    pub(crate) fn knows(&self, context: CUcontext) -> bool {
+        self.heaps.values().any(|owned| owned.context == context)
+    }
+
+    /// Finds room for an allocation in the ranges that are there.
+    pub(crate) fn take(&mut self, wanted: Wanted) -> Option<Allocation> {
+        // More than one heap only after the end of a green context.
+        let mut heaps = self.heaps.iter_mut().filter(|(_, owned)| owned.context == wanted.context);
+        let (heap, block) =
+            heaps.find_map(|(id, owned)| Some((*id, owned.heap.take(wanted.asked_bytes)?)))?;
+        Some(self.hand_out(Allocation::of(heap, wanted.asked_bytes, block, wanted.pool)))
+    }
+
+    /// Finds room for an allocation in the order of a stream: in what that stream freed, or in the ranges. Without a pool it
+    /// is of the one that the device allocates from.
+    pub(crate) fn take_in_stream(
+        &mut self,
+        stream: Stream,
+        asked_bytes: u64,
+        pool: Option<CUmemoryPool>,
+    ) -> Option<Allocation> {
+        let context = stream.context;
+        let (&heap, owned) = self.heaps.iter().find(|(_, owned)| owned.context == context)?;
+        let pool = match pool {
+            Some(pool) => self.pools.get(pool).is_some_and(|account| !account.is_native).then_some(pool)?,
+            None => self.pools.own_current(owned.device)?,
+        };
+        match self.reuse.take(stream, heap, asked_bytes) {
+            Some(freed) => Some(self.hand_out(Allocation::of(heap, asked_bytes, freed.block, pool))),
+            None => self.take(Wanted { context, asked_bytes, pool }),
         }
-        let before = self.by_address.insert(allocation.address, allocation);
+    }
+
+    fn hand_out(&mut self, allocation: Allocation) -> Allocation {
+        self.buffers += 1;
+        let allocation = Allocation { buffer: BUFFER_MIN + self.buffers, ..allocation };
+        self.used_bytes += allocation.block.bytes;
+        self.pools.taken(allocation.pool, allocation.asked_bytes, allocation.block.bytes);
+        let before = self.allocations.insert(allocation.block.address, allocation);
+        debug_assert!(before.is_none(), "a block was handed out twice");
+        allocation
+    }
+
+    /// How large a range is best added for a request; None if no such memory can exist.
+    pub(crate) fn growth(&self, context: CUcontext, asked: u64) -> Option<Growth> {
+        let owned = self.heaps.values().find(|owned| owned.context == context);
+        owned.map_or_else(|| Heap::default().growth(asked), |owned| owned.heap.growth(asked))
+    }
+
+    /// Adds a range for requests like this one.
+    pub(crate) fn add(&mut self, context: CUcontext, asked: u64, range: Range, now_ns: u64) {
+        let known = self.heaps.iter().find(|(_, owned)| owned.context == context).map(|(id, _)| *id);
+        let id = known.unwrap_or_else(|| {
+            self.next_heap += 1;
+            HeapId(self.next_heap)
+        });
+        let owned = self.heaps.entry(id).or_insert_with(|| Owned {
+            context,
+            device: range.device,
+            heap: Heap::default(),
+        });
+        owned.heap.add(asked, range.block, now_ns);
+        self.parts.insert(&range);
+        let before = self.ranges.insert(range.block.address, (id, range));
         debug_assert!(before.is_none(), "the driver reserved an address twice");
-    }
-
-    pub(crate) fn remove(&mut self, address: u64) -> Option<Allocation> {
-        let allocation = self.by_address.remove(&address)?;
-        self.bytes -= allocation.bytes;
-        for part in &allocation.parts {
-            self.places.remove(&part.handle);
-        }
-        if allocation.parts.iter().any(|part| !part.exported) {
-            self.unexported.retain(|handle| self.places.contains_key(handle));
-        }
-        Some(allocation)
-    }
-
-    /// The allocation that starts at an address.
-    pub(crate) fn at(&self, address: u64) -> Option<&Allocation> {
-        self.by_address.get(&address)
     }
 
     /// The allocation that an address lies in. What was rounded up belongs to nobody.
     pub(crate) fn around(&self, address: u64) -> Option<&Allocation> {
-        let (_, allocation) = self.by_address.range(..=address).next_back()?;
-        (address - allocation.address < allocation.asked_bytes).then_some(allocation)
+        let (start, allocation) = self.allocations.range(..=address).next_back()?;
+        (address - start < allocation.asked_bytes).then_some(allocation)
     }
 
-    /// A part, with the context of its allocation.
-    pub(crate) fn part_mut(&mut self, handle: HandleId) -> Option<(CUcontext, &mut Part)> {
-        let &(address, place) = self.places.get(&handle)?;
-        let allocation = self.by_address.get_mut(&address)?;
-        Some((allocation.context, allocation.parts.get_mut(place)?))
+    /// Notes whether copies of the allocation around an address synchronise. False if there is none.
+    pub(crate) fn set_sync_memops(&mut self, address: u64, is_on: bool) -> bool {
+        let Some(start) = self.around(address).map(|found| found.block.address) else { return false };
+        let found = self.allocations.get_mut(&start);
+        found.map(|found| found.sync_memops = is_on).is_some()
     }
 
-    /// The next part whose file the daemon lacks, with the grant that covers it. Whoever gets it exports it, or says that
-    /// it failed.
-    pub(crate) fn next_unexported(&mut self) -> Option<(GrantId, &mut Part)> {
-        let handle = self.unexported.pop_front()?;
-        let &(address, place) = self.places.get(&handle)?;
-        let allocation = self.by_address.get_mut(&address)?;
-        Some((allocation.grant, allocation.parts.get_mut(place)?))
-    }
-
-    /// An export failed: the handle goes to the end of the queue.
-    pub(crate) fn export_later(&mut self, handle: HandleId) {
-        self.unexported.push_back(handle);
-    }
-
-    /// The agent is about to unmap: from now on the gate stays closed.
-    pub(crate) fn begin_unmapping(&mut self) {
-        self.unmapping = true;
-    }
-
-    /// It is done.
-    pub(crate) fn end_unmapping(&mut self) {
-        self.unmapping = false;
-    }
-
-    /// Whether any allocation has no memory under some of it, or may have none in a moment.
-    pub(crate) fn needs_gate(&self) -> bool {
-        let mut parts = self.by_address.values().flat_map(|allocation| &allocation.parts);
-        self.unmapping || parts.any(|part| part.physical.is_none())
-    }
-
-    /// Whether a range of addresses has something in common with memory of this table, rounded up as it is mapped.
+    /// Whether a range of addresses has something in common with memory of this table, also with what nobody has.
     pub(crate) fn overlaps(&self, address: u64, bytes: u64) -> bool {
         let last = address.saturating_add(bytes.saturating_sub(1));
-        let before = self.by_address.range(..=last).next_back();
-        before.is_some_and(|(start, allocation)| start + (allocation.bytes - 1) >= address)
+        let before = self.ranges.range(..=last).next_back();
+        before.is_some_and(|(start, (_, range))| start + (range.block.bytes - 1) >= address)
     }
 
-    /// Takes its allocations away from a context that is about to be destroyed, so that the agent no longer enters
-    /// it. Returns their addresses.
-    pub(crate) fn detach(&mut self, context: CUcontext) -> Vec<u64> {
-        let mine = self.by_address.values_mut().filter(|allocation| allocation.context == context);
-        mine.map(|allocation| {
-            allocation.context = CUcontext::NULL;
-            allocation.address
+    /// The context and device of a heap.
+    pub(crate) fn owner(&self, heap: HeapId) -> Option<(CUcontext, CUdevice)> {
+        self.heaps.get(&heap).map(|owned| (owned.context, owned.device))
+    }
+
+    /// A thread is about to free what starts at an address. None if nothing does, or another thread is at it already.
+    pub(crate) fn claim(&mut self, address: u64) -> Option<Allocation> {
+        let allocation = self.allocations.get_mut(&address).filter(|allocation| !allocation.is_freeing)?;
+        allocation.is_freeing = true;
+        Some(*allocation)
+    }
+
+    /// It was not freed after all.
+    pub(crate) fn unclaim(&mut self, address: u64) {
+        if let Some(allocation) = self.allocations.get_mut(&address) {
+            allocation.is_freeing = false;
+        }
+    }
+
+    /// The program has it no longer. Its block stays set aside until [`Table::give`]. None if its context ended meanwhile.
+    pub(crate) fn forget(&mut self, address: u64) -> Option<Allocation> {
+        let allocation = self.allocations.remove(&address)?;
+        self.used_bytes -= allocation.block.bytes;
+        self.pools.freed(allocation.pool, allocation.asked_bytes, allocation.block.bytes);
+        Some(allocation)
+    }
+
+    /// The device is done with what the program had: its block is free for others. Nothing happens if the heap is gone.
+    pub(crate) fn give(&mut self, allocation: &Allocation, now_ns: u64) {
+        if let Some(owned) = self.heaps.get_mut(&allocation.heap) {
+            owned.heap.give(allocation.asked_bytes, allocation.block, now_ns);
+        }
+    }
+
+    /// What the program has, rounded up.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    /// Bytes of ranges that nothing is in.
+    pub(crate) fn idle_bytes(&self) -> u64 {
+        self.heaps.values().map(|owned| owned.heap.idle_bytes()).sum()
+    }
+
+    /// Since when the range is idle that is so for longest.
+    pub(crate) fn idle_since(&self) -> Option<u64> {
+        self.heaps.values().filter_map(|owned| owned.heap.idle_since()).min()
+    }
+
+    /// Takes ranges out that are idle since this time or longer, but no more than so many bytes. Whoever gets them lets
+    /// their memory go.
+    pub(crate) fn drop_idle(&mut self, since_ns: u64, bytes_max: u64) -> Vec<Range> {
+        let mut starts = Vec::new();
+        let mut left = bytes_max;
+        for owned in self.heaps.values_mut() {
+            let before = owned.heap.idle_bytes();
+            starts.extend(owned.heap.drop_idle(since_ns, left));
+            left = left.saturating_sub(before - owned.heap.idle_bytes());
+        }
+        starts.into_iter().filter_map(|start| self.remove(start)).collect()
+    }
+
+    fn remove(&mut self, start: u64) -> Option<Range> {
+        let (_, range) = self.ranges.remove(&start)?;
+        self.parts.remove(&range);
+        Some(range)
+    }
+
+    /// Takes its memory away from a context that is about to be destroyed, so that the agent no longer enters it.
+    pub(crate) fn detach(&mut self, context: CUcontext) -> Vec<HeapId> {
+        let mine = self.heaps.iter_mut().filter(|(_, owned)| owned.context == context);
+        mine.map(|(id, owned)| {
+            owned.context = CUcontext::NULL;
+            *id
         })
         .collect()
     }
 
-    /// Gives them back to a context that lives on.
-    pub(crate) fn attach(&mut self, addresses: &[u64], context: CUcontext) {
-        for address in addresses {
-            if let Some(allocation) = self.by_address.get_mut(address) {
-                allocation.context = context;
+    /// Gives it back to a context that lives on.
+    pub(crate) fn attach(&mut self, heaps: &[HeapId], context: CUcontext) {
+        for id in heaps {
+            if let Some(owned) = self.heaps.get_mut(id) {
+                owned.context = context;
             }
         }
     }
 
-    /// All bytes, on the device or away.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+    /// A context is gone, and all that is in these heaps of it. Whoever gets the ranges lets their memory go.
+    pub(crate) fn end(&mut self, context: CUcontext, heaps: &[HeapId]) -> Vec<Range> {
+        self.reuse.end(context, heaps);
+        self.events.retain(|(owner, _)| *owner != context);
+        let ending = self.allocations.iter().filter(|(_, allocation)| heaps.contains(&allocation.heap));
+        let ending: Vec<u64> = ending.map(|(address, _)| *address).collect();
+        for address in ending {
+            self.forget(address);
+        }
+        self.heaps.retain(|id, _| !heaps.contains(id));
+        let starts: Vec<u64> = self
+            .ranges
+            .iter()
+            .filter(|(_, (heap, _))| heaps.contains(heap))
+            .map(|(start, _)| *start)
+            .collect();
+        starts.into_iter().filter_map(|start| self.remove(start)).collect()
     }
-}
 
-/// The size of the memory for a request; None if no such memory can exist.
-pub(crate) fn mapped_bytes(asked: u64) -> Option<u64> {
-    asked.checked_next_multiple_of(BLOCK_BYTES)
-}
+    /// Keeps events that have served, for the next use in their context.
+    pub(crate) fn keep_events(&mut self, context: CUcontext, events: &[CUevent]) {
+        self.events.extend(events.iter().map(|event| (context, *event)));
+    }
 
-/// The sizes of the handles that so much memory is made of: as few as can be, and about as large as each other, so that
-/// none is a sliver that costs as much to map as a large one.
-pub(crate) fn part_sizes(bytes: u64) -> impl Iterator<Item = u64> {
-    let blocks = bytes / BLOCK_BYTES;
-    let parts = bytes.div_ceil(HANDLE_BYTES_MAX).max(1);
-    (0..parts).map(move |part| (blocks / parts + u64::from(part < blocks % parts)) * BLOCK_BYTES)
+    /// An event of a context that is there to be used.
+    pub(crate) fn take_event(&mut self, context: CUcontext) -> Option<CUevent> {
+        let found = self.events.iter().position(|(owner, _)| *owner == context)?;
+        Some(self.events.swap_remove(found).1)
+    }
+
+    /// A part, with the context of its range.
+    pub(crate) fn part(&self, handle: HandleId) -> Option<(CUcontext, Part)> {
+        let (start, place) = self.parts.place(handle)?;
+        let (heap, range) = self.ranges.get(&start)?;
+        Some((self.heaps.get(heap)?.context, *range.parts.get(place)?))
+    }
+
+    /// Changes a part that is there.
+    fn change(&mut self, handle: HandleId, change: impl FnOnce(&mut Part)) {
+        let Some((start, place)) = self.parts.place(handle) else { return };
+        if let Some(part) = self.ranges.get_mut(&start).and_then(|(_, range)| range.parts.get_mut(place)) {
+            let was_absent = part.physical.is_none();
+            change(part);
+            self.parts.absent_changed(was_absent, part.physical.is_none());
+        }
+    }
+
+    /// New memory lies under a part, or none any more.
+    pub(crate) fn set_physical(
+        &mut self,
+        handle: HandleId,
+        physical: Option<cuda::types::CUmemGenericAllocationHandle>,
+    ) {
+        self.change(handle, |part| part.physical = physical);
+    }
+
+    /// The daemon has the file of a part.
+    pub(crate) fn set_exported(&mut self, handle: HandleId) {
+        self.change(handle, |part| part.exported = true);
+    }
+
+    /// The next part whose file the daemon lacks, with the grant that covers it. Whoever gets it exports it, or says that
+    /// it failed.
+    pub(crate) fn next_unexported(&mut self) -> Option<(GrantId, Part)> {
+        let (start, place) = self.parts.next_unexported()?;
+        let (_, range) = self.ranges.get(&start)?;
+        Some((range.grant, *range.parts.get(place)?))
+    }
+
+    /// An export failed: the handle goes to the end of the queue.
+    pub(crate) fn export_later(&mut self, handle: HandleId) {
+        self.parts.export_later(handle);
+    }
+
+    /// The agent is about to unmap: from now on the gate stays closed.
+    pub(crate) fn begin_unmapping(&mut self) {
+        self.is_unmapping = true;
+    }
+
+    /// It is done.
+    pub(crate) fn end_unmapping(&mut self) {
+        self.is_unmapping = false;
+    }
+
+    /// Whether any range has no memory under some of it, or may have none in a moment.
+    pub(crate) fn needs_gate(&self) -> bool {
+        self.is_unmapping || self.parts.any_absent()
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// An allocation in parts of one block, whose first one has this number.
-    fn allocation(handle: u64, address: u64, asked: u64) -> Allocation {
-        let bytes = mapped_bytes(asked).unwrap();
-        let part = |number: u64| Part {
-            handle: HandleId(handle + number),
-            address: address + number * BLOCK_BYTES,
-            bytes: BLOCK_BYTES,
-            device: CUdevice(0),
-            physical: Some(CUmemGenericAllocationHandle(handle + number)),
-            exported: false,
-        };
-        Allocation {
-            address,
-            asked_bytes: asked,
-            bytes,
-            context: context(1),
-            device: CUdevice(0),
-            grant: GrantId(handle),
-            parts: (0..bytes / BLOCK_BYTES).map(part).collect(),
-        }
-    }
-
-    fn context(number: usize) -> CUcontext {
-        CUcontext(std::ptr::without_provenance_mut(number))
-    }
-
-    #[test]
-    fn sizes_are_rounded_up_to_blocks() {
-        assert_eq!(mapped_bytes(1), Some(BLOCK_BYTES));
-        assert_eq!(mapped_bytes(BLOCK_BYTES), Some(BLOCK_BYTES));
-        assert_eq!(mapped_bytes(BLOCK_BYTES + 1), Some(2 * BLOCK_BYTES));
-        assert_eq!(mapped_bytes(u64::MAX), None);
-    }
-
-    #[test]
-    fn large_memory_comes_in_even_parts() {
-        let sizes = |bytes| part_sizes(bytes).collect::<Vec<u64>>();
-        assert_eq!(sizes(BLOCK_BYTES), [BLOCK_BYTES]);
-        assert_eq!(sizes(HANDLE_BYTES_MAX), [HANDLE_BYTES_MAX]);
-        let half = HANDLE_BYTES_MAX / 2;
-        assert_eq!(sizes(HANDLE_BYTES_MAX + BLOCK_BYTES), [half + BLOCK_BYTES, half]);
-        for blocks in (1..4000).step_by(7) {
-            let bytes = blocks * BLOCK_BYTES;
-            let sizes = sizes(bytes);
-            assert_eq!(sizes.iter().sum::<u64>(), bytes);
-            assert_eq!(sizes.len() as u64, bytes.div_ceil(HANDLE_BYTES_MAX));
-            let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
-            assert!(*most <= HANDLE_BYTES_MAX && most - least <= BLOCK_BYTES, "{blocks}: {sizes:?}");
-            assert!(sizes.iter().all(|size| size.is_multiple_of(BLOCK_BYTES)));
-        }
-    }
-
-    #[test]
-    fn an_address_inside_finds_its_allocation() {
-        let mut table = Table::default();
-        table.insert(allocation(1, 0x1000_0000, 100));
-        table.insert(allocation(2, 0x1020_0000, 2 * BLOCK_BYTES));
-        let grant = |address| table.around(address).map(|found| found.grant.0);
-        assert_eq!(grant(0x0fff_ffff), None);
-        assert_eq!(grant(0x1000_0000), Some(1));
-        assert_eq!(grant(0x1000_0063), Some(1));
-        assert_eq!(grant(0x1000_0064), None, "past the size that was asked for");
-        assert_eq!(grant(0x1020_0000), Some(2));
-        assert_eq!(grant(0x105f_ffff), Some(2), "in its second part");
-        assert_eq!(grant(0x1060_0000), None);
-        assert!(table.at(0x1000_0001).is_none(), "only a start can be freed");
-        assert!(table.at(0x1040_0000).is_none(), "a part cannot be freed by itself");
-    }
-
-    #[test]
-    fn a_range_that_touches_memory_overlaps() {
-        let mut table = Table::default();
-        table.insert(allocation(1, 0x1000_0000, 100));
-        table.insert(allocation(2, 0x1040_0000, 100));
-        for (address, bytes) in [
-            (0x1000_0000, 1),
-            (0x1000_0000, 0),
-            (0x101f_ffff, 1),
-            (0x0fff_ffff, 2),
-            (0x0fff_ffff, 0x1000_0000),
-            (0x1030_0000, 0x0010_0001),
-            (0, u64::MAX),
-            (1, u64::MAX),
-        ] {
-            assert!(table.overlaps(address, bytes), "{address:x} {bytes:x}");
-        }
-        for (address, bytes) in
-            [(0, 0), (0x0fff_ffff, 1), (0x1020_0000, 0x0020_0000), (0x1060_0000, u64::MAX)]
-        {
-            assert!(!table.overlaps(address, bytes), "{address:x} {bytes:x}");
-        }
-    }
-
-    #[test]
-    fn the_gate_is_needed_while_any_part_is_away_or_being_unmapped() {
-        let mut table = Table::default();
-        assert!(!table.needs_gate());
-        table.begin_unmapping();
-        assert!(table.needs_gate(), "what is next may be unmapped at any moment");
-        table.insert(allocation(1, 0x1000_0000, 2 * BLOCK_BYTES));
-        table.end_unmapping();
-        assert!(!table.needs_gate());
-        table.part_mut(HandleId(2)).unwrap().1.physical = None;
-        assert!(table.needs_gate());
-        table.remove(0x1000_0000);
-        assert!(!table.needs_gate());
-    }
-
-    #[test]
-    fn bytes_and_parts_follow_what_is_there() {
-        let mut table = Table::default();
-        table.insert(allocation(1, 0x1000_0000, 1));
-        table.insert(allocation(2, 0x2000_0000, BLOCK_BYTES + 1));
-        assert_eq!(table.bytes(), 3 * BLOCK_BYTES);
-        assert_eq!(table.part_mut(HandleId(3)).unwrap().1.address, 0x2020_0000);
-        assert_eq!(table.remove(0x2000_0000).unwrap().parts.len(), 2);
-        assert_eq!(table.bytes(), BLOCK_BYTES);
-        assert!(table.remove(0x2000_0000).is_none());
-        assert!(table.part_mut(HandleId(2)).is_none() && table.part_mut(HandleId(3)).is_none());
-        assert!(table.part_mut(HandleId(1)).is_some());
-    }
-
-    #[test]
-    fn exports_come_in_order_and_not_for_what_is_gone() {
-        let mut table = Table::default();
-        table.insert(allocation(1, 0x1000_0000, 2 * BLOCK_BYTES));
-        table.insert(allocation(3, 0x2000_0000, 2 * BLOCK_BYTES));
-        table.insert(allocation(5, 0x3000_0000, 1));
-        table.remove(0x2000_0000);
-        let mut next = || table.next_unexported().map(|(grant, part)| (grant.0, part.handle.0));
-        assert_eq!([next(), next(), next(), next()], [Some((1, 1)), Some((1, 2)), Some((5, 5)), None]);
-    }
-
-    #[test]
-    fn a_context_is_left_and_entered_again() {
-        let mut table = Table::default();
-        table.insert(allocation(1, 0x1000_0000, 1));
-        table.insert(Allocation { context: context(2), ..allocation(2, 0x2000_0000, 1) });
-        let detached = table.detach(context(1));
-        assert_eq!(detached, [0x1000_0000]);
-        assert!(table.part_mut(HandleId(1)).unwrap().0.is_null());
-        assert_eq!(table.part_mut(HandleId(2)).unwrap().0, context(2));
-        table.attach(&detached, context(1));
-        assert_eq!(table.at(0x1000_0000).unwrap().context, context(1));
-    }
-}
+mod tests;

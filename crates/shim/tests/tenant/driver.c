@@ -131,7 +131,10 @@ int cuCtxGetDevice(int *device) { if (!current) return INVALID_CONTEXT; *device 
 // Like the real driver's, this ends every capture in the context.
 int cuCtxSynchronize(void) { if (capturing) note("capture spoilt"); return !current ? INVALID_CONTEXT : capturing ? CAPTURE : SUCCESS; }
 int cuThreadExchangeStreamCaptureMode(int *mode) { if (*mode == 2) note("relaxed"); return SUCCESS; }
-void fake_set_capturing(int on) { capturing = on; }
+int cuStreamQuery(void *stream) { (void)stream; return current ? SUCCESS : INVALID_CONTEXT; }
+int cuStreamBeginCapture_v2(void *stream, int mode) { (void)stream; if (mode > 2) return INVALID_VALUE; capturing = 1; return SUCCESS; }
+int cuStreamEndCapture(void *stream, void **graph) { (void)stream, (void)graph; capturing = 0; return SUCCESS; }
+int cuStreamIsCapturing(void *stream, int *status) { (void)stream; *status = capturing; return SUCCESS; }
 void fake_deinitialize(void) { deinitialized = 1; }
 
 // Memory. An address is an address of the host.
@@ -142,6 +145,12 @@ int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
     if (capturing) return CAPTURE;
     *address = (uintptr_t)malloc(bytes);
     note("native alloc");
+    return SUCCESS;
+}
+int cuMemAllocPitch_v2(uint64_t *address, size_t *pitch, size_t width, size_t height, unsigned element) {
+    (void)element;
+    *pitch = (width + 511) / 512 * 512;
+    *address = (uintptr_t)malloc(*pitch * height); // Not by cuMemAlloc_v2, which is the shim's here.
     return SUCCESS;
 }
 int cuMemFree_v2(uint64_t address) {
@@ -229,6 +238,6 @@ MISSING(cuMemGetAllocationGranularity)
 MISSING(cuMemImportFromShareableHandle) MISSING(cuMemHostRegister_v2) MISSING(cuMemHostUnregister)
 MISSING(cuMemHostGetDevicePointer_v2) MISSING(cuMemHostAlloc) MISSING(cuMemFreeHost) MISSING(cuMemcpyDtoHAsync_v2)
 MISSING(cuMemcpyHtoDAsync_v2) MISSING(cuStreamCreate) MISSING(cuStreamDestroy_v2) MISSING(cuStreamSynchronize)
-MISSING(cuStreamQuery) MISSING(cuEventCreate) MISSING(cuEventRecord) MISSING(cuEventQuery) MISSING(cuEventSynchronize)
+MISSING(cuEventCreate) MISSING(cuEventRecord) MISSING(cuEventQuery) MISSING(cuEventSynchronize)
 MISSING(cuEventDestroy_v2) MISSING(cuModuleLoadData) MISSING(cuModuleUnload) MISSING(cuModuleGetFunction)
 MISSING(cuLaunchKernel)

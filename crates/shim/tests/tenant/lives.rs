@@ -23,7 +23,7 @@ fn without_its_daemon_a_resident_program_goes_on() {
     program.enter();
     let (address, ..) = daemon.serve(&mut program, 100);
     program.ask(&format!("write {address:x} 77"));
-    program.tell("alloc 100");
+    program.tell("alloc 400000");
     daemon.next();
     drop(daemon);
     let native = program.allocated();

@@ -5,6 +5,104 @@ use std::time::Duration;
 use crate::bench::*;
 use wire::{BLOCK_BYTES, FromDaemon, HANDLE_BYTES_MAX, HandleId, ToDaemon};
 
+/// Memory that has a range of its own.
+const LARGE: u64 = 64 << 20;
+
+#[test]
+fn small_memory_shares_a_handle_and_loops_say_nothing() {
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[]);
+    program.enter();
+    let (first, handle, file) = daemon.serve(&mut program, 100);
+    program.tell("alloc 3e8");
+    let second = program.allocated();
+    assert_eq!((second % 512, second & !(BLOCK_BYTES - 1)), (0, first & !(BLOCK_BYTES - 1)));
+    program.ask(&format!("write {second:x} 1234"));
+    let mut bytes = [0; 8];
+    rustix::io::pread(&file, &mut bytes, second - first).unwrap();
+    assert_eq!(u64::from_le_bytes(bytes), 0x1234, "the daemon's copy has both");
+    for _ in 0..100 {
+        program.tell("alloc 100");
+        let again = program.allocated();
+        assert_eq!(program.ask(&format!("free {again:x}")), "0");
+    }
+    program.tell("alloc ffe00");
+    let third = program.allocated();
+    program.tell("alloc ffe00");
+    let grant = daemon.grant(BLOCK_BYTES);
+    let fourth = program.allocated();
+    let (message, _) = daemon.next();
+    assert!(matches!(message, ToDaemon::Allocated { grant: other, .. } if other == grant), "{message:?}");
+    assert_eq!(bench.log(), ["create", "create"], "and the driver made two handles in all");
+    for address in [first, second, third, fourth] {
+        assert_eq!(program.ask(&format!("free {address:x}")), "0");
+    }
+    let (message, _) = daemon.next();
+    let ToDaemon::Freed { handles } = message else { panic!("{message:?}") };
+    assert_eq!((handles.len(), handles.contains(&handle.handle)), (2, true), "after a while");
+}
+
+#[test]
+fn a_freed_range_is_there_for_the_next_and_free_by_the_count() {
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[]);
+    program.enter();
+    let before = program.ask("info");
+    let (first, handle, _) = daemon.serve(&mut program, LARGE);
+    assert_eq!(program.ask(&format!("free {first:x}")), "0");
+    assert_eq!(program.ask("info"), before);
+    assert_eq!(program.ask(&format!("range {first:x}")), "500 0 0");
+    assert_eq!(program.ask(&format!("attribute {first:x} 2")), "1 0");
+    program.tell(&format!("alloc {LARGE:x}"));
+    assert_eq!(program.allocated(), first);
+    assert_eq!(bench.log(), ["create"]);
+    assert_eq!(program.ask(&format!("free {first:x}")), "0");
+    // What is not used goes before a request is out of memory.
+    program.tell(&format!("alloc {:x}", 4 * LARGE));
+    let (message, _) = daemon.next();
+    let ToDaemon::Grow { grant, .. } = message else { panic!("{message:?}") };
+    daemon.send(FromDaemon::Denied { grant, reason: "full".to_owned() });
+    assert_eq!(daemon.next().0, freed(handle));
+    daemon.grant(4 * LARGE);
+    program.allocated();
+    assert_eq!(bench.stderr(), "", "nobody was out of memory");
+}
+
+#[test]
+fn a_slab_that_is_denied_becomes_as_small_as_can_be() {
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[]);
+    program.enter();
+    for _ in 0..4 {
+        daemon.serve(&mut program, 30 << 20);
+    }
+    program.tell("alloc 400000");
+    let (message, _) = daemon.next();
+    let ToDaemon::Grow { grant, bytes } = message else { panic!("{message:?}") };
+    assert_eq!(bytes, 28 << 20);
+    daemon.send(FromDaemon::Denied { grant, reason: "full".to_owned() });
+    daemon.grant(4 << 20);
+    program.allocated();
+    assert_eq!(bench.stderr(), "");
+}
+
+#[test]
+fn pitched_memory_moves_like_any_other() {
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[]);
+    program.enter();
+    program.tell("pitch 201 a");
+    daemon.grant(BLOCK_BYTES);
+    let answer = program.answer();
+    let [code, address, pitch] = answer.split(' ').collect::<Vec<_>>()[..] else { panic!("{answer}") };
+    assert_eq!((code, pitch), ("0", "400"));
+    assert_eq!(program.ask(&format!("range {address}")), format!("0 {address} 2800"));
+    let (message, _) = daemon.next();
+    let ToDaemon::Allocated { handle, .. } = message else { panic!("{message:?}") };
+    assert_eq!(program.ask(&format!("free {address}")), "0");
+    assert_eq!(daemon.next().0, freed(handle));
+}
+
 #[test]
 fn memory_leaves_and_comes_back_under_the_same_address() {
     let bench = Bench::new();
@@ -109,10 +207,10 @@ fn the_program_sees_its_own_sizes() {
     let (address, ..) = daemon.serve(&mut program, 1000);
     let inside = address + 999;
     assert_eq!(program.ask(&format!("range {inside:x}")), format!("0 {address:x} 3e8"));
-    assert_eq!(program.ask(&format!("range {:x}", address + 1000)), "1 0 0", "past its end");
+    assert_eq!(program.ask(&format!("range {:x}", address + 1000)), "500 0 0", "past its end");
     assert_eq!(program.ask(&format!("attribute {inside:x} b")), format!("0 {address:x}"));
     assert_eq!(program.ask(&format!("attribute {inside:x} c")), "0 3e8");
-    let free = CAPACITY_BYTES - BLOCK_BYTES - (512 << 20);
+    let free = CAPACITY_BYTES - 1024 - (512 << 20);
     assert_eq!(program.ask("info"), format!("0 {free:x} {CAPACITY_BYTES:x}"));
 }
 
@@ -141,10 +239,12 @@ fn a_free_during_a_capture_fails_as_natively_and_spoils_nothing() {
     let (mut program, daemon) = bench.tenant(&[]);
     program.enter();
     let (address, handle, _) = daemon.serve(&mut program, 100);
-    program.ask("capture 1");
+    assert_eq!(program.ask("call cuStreamBeginCapture_v2 10 9"), "1", "that is no capture");
+    assert_eq!(program.ask("call cuStreamBeginCapture_v2 10 0"), "0");
     assert_eq!(program.ask(&format!("free {address:x}")), "900");
+    assert_eq!(program.ask("alloc 100"), "900 0");
     assert!(!bench.log().iter().any(|line| line == "address free" || line == "capture spoilt"));
-    program.ask("capture 0");
+    assert_eq!(program.ask("call cuStreamEndCapture 10 0"), "0");
     assert_eq!(program.ask(&format!("free {address:x}")), "0");
     assert_eq!(daemon.next().0, freed(handle));
 }
@@ -154,7 +254,7 @@ fn copies_wait_while_memory_is_away_and_arrive_with_all_their_arguments() {
     let bench = Bench::new();
     let (mut program, daemon) = bench.tenant(&[]);
     program.enter();
-    let (address, handle, _) = daemon.serve(&mut program, 100);
+    let (address, handle, _) = daemon.serve(&mut program, LARGE);
     let order = |order: FromDaemon| {
         daemon.send(order);
         daemon.next()
@@ -168,8 +268,8 @@ fn copies_wait_while_memory_is_away_and_arrive_with_all_their_arguments() {
         assert_eq!(program.answer(), answer);
         assert_eq!(word(&files[0]), value);
     }
-    // Freeing the last allocation that is away lets others' copies go on.
-    let (other, ..) = daemon.serve(&mut program, 100);
+    // Freeing the last allocation that is away lets others' copies go on, as soon as it is not kept any more.
+    let (other, ..) = daemon.serve(&mut program, 2 * LARGE);
     order(FromDaemon::Unmap { handles: vec![handle.handle] });
     assert_eq!(program.ask(&format!("free {address:x}")), "0");
     assert_eq!(program.ask(&format!("copy {other:x} 33")), "0");

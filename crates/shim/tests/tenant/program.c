@@ -92,10 +92,9 @@ int main(void) {
         } else if (!strcmp(word, "attribute")) {
             result = call("cuPointerGetAttribute", AT(first), more, value);
             printf("%d %llx\n", result, (unsigned long long)first);
-        } else if (!strcmp(word, "capture")) {
-            void *driver = dlopen(getenv("ROTA_DRIVER"), RTLD_NOW);
-            ((void (*)(int))dlsym(driver, "fake_set_capturing"))((int)value);
-            printf("0\n");
+        } else if (!strcmp(word, "pitch")) {
+            result = call5("cuMemAllocPitch_v2", AT(address), AT(first), value, more, 4);
+            printf("%d %llx %llx\n", result, (unsigned long long)address, (unsigned long long)first);
         } else if (!strcmp(word, "deinitialize")) {
             void *driver = dlopen(getenv("ROTA_DRIVER"), RTLD_NOW);
             ((void (*)(void))dlsym(driver, "fake_deinitialize"))();

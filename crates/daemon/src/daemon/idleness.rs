@@ -1,0 +1,286 @@
+//! Which tenants have work, and how much of their time.
+//!
+//! Tenants say it in their pages (`wire::Page`), which are looked at here: those of tenants who want turns, every
+//! [`IDLE_AFTER`] while somebody else waits, rarely otherwise. Whoever had no work for so long is idle, to the core, until
+//! it says that it has some: it is watched from before the look that found it so, so that this cannot be missed. A tenant
+//! whose page says nothing has work all the time.
+//!
+//! How busy a tenant is, is measured over stretches of time in which it was thawed from beginning to end; what it could not
+//! do while it was frozen says nothing.
+
+use super::Daemon;
+use sched::{Event, Ratio, Span, TenantId, Time};
+use serde_json::json;
+use wire::{Page, monotonic_ns};
+
+/// How long a tenant may be without work before it is idle: a program that waits for its results and goes on at once is
+/// not.
+const IDLE_AFTER: Span = Span(2_000_000);
+
+/// How often to look while nobody waits.
+const LOOK_EVERY: Span = Span(100_000_000);
+
+/// Stretches shorter than this say nothing.
+const STRETCH_MIN_NS: u64 = 1_000_000;
+
+/// So much time counts, at least once and at most twice.
+const WINDOW_NS: u64 = 500_000_000;
+
+/// Before so much of it was seen, nothing is said.
+const SEEN_MIN_NS: u64 = 50_000_000;
+
+/// What the core believes may be so far from what is measured, in millionths.
+const TELL_BEYOND: u32 = 50_000;
+
+const WHOLE: f64 = 1_000_000.0;
+
+/// What is known of one tenant's work.
+#[derive(Debug, Default)]
+pub(super) struct Idleness {
+    /// It has work, as the core was told last.
+    wants: bool,
+    /// Where the stretch that is measured began.
+    mark: Option<Mark>,
+    window: Window,
+    /// How busy the core believes it to be.
+    believed: Option<Ratio>,
+}
+
+/// A page at an instant.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at_ns: u64,
+    idle_ns: u64,
+    freezes: u64,
+}
+
+impl Mark {
+    fn of(page: &Page, at_ns: u64) -> Self {
+        let freezes = page.freeze_generation();
+        Self { at_ns, idle_ns: page.idle_total_ns(at_ns), freezes }
+    }
+
+    /// How long a tenant was thawed since `before`, and which share of it it had work; None if that cannot be said.
+    fn since(&self, before: &Mark) -> Option<(u64, f64)> {
+        let span = self.at_ns.saturating_sub(before.at_ns);
+        let thawed = self.freezes == before.freezes && self.freezes.is_multiple_of(2);
+        if !thawed || span < STRETCH_MIN_NS {
+            return None;
+        }
+        let idle = self.idle_ns.saturating_sub(before.idle_ns).min(span);
+        Some((span, 1.0 - idle as f64 / span as f64))
+    }
+}
+
+/// How busy a tenant that had work for a share of a stretch would have been alone, beside others that had work for `beside`
+/// of it: its work took longer by what the others took.
+fn alone(share: f64, beside: f64) -> f64 {
+    let slower = 1.0 + beside;
+    share / (share + (1.0 - share) * slower)
+}
+
+/// Busy time of the last stretches.
+#[derive(Debug, Default)]
+struct Window {
+    now: Seen,
+    before: Seen,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    span_ns: u64,
+    busy_ns: f64,
+}
+
+impl Window {
+    fn add(&mut self, span_ns: u64, busy: f64) {
+        self.now.span_ns += span_ns;
+        self.now.busy_ns += span_ns as f64 * busy;
+        if self.now.span_ns >= WINDOW_NS {
+            self.before = std::mem::take(&mut self.now);
+        }
+    }
+
+    fn busy(&self) -> Option<Ratio> {
+        let span = self.now.span_ns + self.before.span_ns;
+        let busy = (self.now.busy_ns + self.before.busy_ns) / span as f64;
+        (span >= SEEN_MIN_NS).then_some(Ratio((busy * WHOLE) as u32))
+    }
+}
+
+impl Idleness {
+    /// What the core is to be told, if it believes something else.
+    fn news(&mut self) -> Option<Ratio> {
+        let busy = self.window.busy()?;
+        let believed = self.believed.unwrap_or(Ratio::ONE);
+        if believed.0.abs_diff(busy.0) <= TELL_BEYOND {
+            return None;
+        }
+        // As the core does: half of what it was and half of what it is, but for the first time.
+        self.believed = Some(self.believed.map_or(busy, |believed| Ratio(believed.0.midpoint(busy.0))));
+        Some(busy)
+    }
+}
+
+impl Daemon {
+    /// A tenant has channels from now on: has it work for them?
+    pub(super) fn find_demand(&mut self, tenant: TenantId) {
+        let Some(known) = self.known.get(&tenant) else { return };
+        if !known.link.grip.page().is_idle_when_watched() {
+            self.has_work(tenant);
+        }
+    }
+
+    /// A tenant has no channels any more.
+    pub(super) fn without_demand(&mut self, tenant: TenantId) {
+        let Some(known) = self.known.get_mut(&tenant) else { return };
+        known.link.grip.page().stop_watching();
+        known.idleness.mark = None;
+        if std::mem::take(&mut known.idleness.wants) {
+            self.step(Event::Idle(tenant));
+        }
+    }
+
+    /// A tenant that was watched says that it has work. Without channels, that is found out when it has some.
+    pub(super) fn wants(&mut self, tenant: TenantId) {
+        if self.known.get(&tenant).is_some_and(|known| known.context) {
+            self.has_work(tenant);
+        }
+    }
+
+    fn has_work(&mut self, tenant: TenantId) {
+        let Some(known) = self.known.get_mut(&tenant) else { return };
+        if std::mem::replace(&mut known.idleness.wants, true) {
+            return;
+        }
+        known.idleness.mark = None;
+        self.note("wants", tenant, json!({}));
+        self.step(Event::Wants(tenant));
+        // Whoever has the turn may have been without work for long.
+        self.look_at = Some(self.now());
+    }
+
+    /// Looks who has no work, and how busy the others are.
+    pub(super) fn look(&mut self) {
+        let (now, now_ns) = (self.now(), monotonic_ns());
+        let wanting = self.known.values().filter(|known| known.idleness.wants).count();
+        let someone_waits = wanting > 1
+            || !self.arriving.is_empty()
+            || self.known.values().any(|known| !known.idleness.wants && known.demands.asks());
+        let mut next = None::<Time>;
+        let mut idle = Vec::new();
+        for (&tenant, known) in self.known.iter().filter(|(_, known)| known.idleness.wants) {
+            let page = known.link.grip.page();
+            let spent = page.idle_since_ns().map(|since| Span(now_ns.saturating_sub(since)));
+            let due = match spent {
+                Some(spent) if someone_waits && spent >= IDLE_AFTER => {
+                    if page.is_idle_when_watched() {
+                        idle.push((tenant, spent));
+                        continue;
+                    }
+                    now + IDLE_AFTER
+                }
+                _ if !someone_waits => now + LOOK_EVERY,
+                Some(spent) => now + Span(IDLE_AFTER.0 - spent.0),
+                None => now + IDLE_AFTER,
+            };
+            next = Some(next.map_or(due, |next| next.min(due)));
+        }
+        self.look_at = next;
+        self.measure();
+        for (tenant, spent) in idle {
+            if let Some(known) = self.known.get_mut(&tenant) {
+                known.idleness.wants = false;
+                known.idleness.mark = None;
+            }
+            self.note("idle", tenant, json!({ "for_ns": spent.0 }));
+            self.step(Event::Idle(tenant));
+        }
+    }
+
+    /// Measures how busy tenants were since the last time, and tells the core what it does not know.
+    pub(super) fn measure(&mut self) {
+        let now_ns = monotonic_ns();
+        let mut stretches = Vec::new();
+        for (&tenant, known) in self.known.iter_mut().filter(|(_, known)| known.idleness.wants) {
+            let mark = Mark::of(known.link.grip.page(), now_ns);
+            let Some(before) = known.idleness.mark else {
+                known.idleness.mark = Some(mark);
+                continue;
+            };
+            let seen = mark.since(&before);
+            if seen.is_some() || mark.freezes != before.freezes {
+                known.idleness.mark = Some(mark);
+            }
+            stretches.extend(seen.map(|(span, share)| (tenant, span, share)));
+        }
+        let together: f64 = stretches.iter().map(|&(_, _, share)| share).sum();
+        for (tenant, span, share) in stretches {
+            let Some(known) = self.known.get_mut(&tenant) else { continue };
+            known.idleness.window.add(span, alone(share, together - share));
+            if let Some(busy) = known.idleness.news() {
+                self.note("measured", tenant, json!({ "busy": f64::from(busy.0) / WHOLE }));
+                self.step(Event::Measured { tenant, busy });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn mark(at_ms: u64, idle_ms: u64, freezes: u64) -> Mark {
+        Mark { at_ns: at_ms * MS, idle_ns: idle_ms * MS, freezes }
+    }
+
+    #[test]
+    fn only_time_in_which_it_was_thawed_says_how_busy_a_tenant_is() {
+        assert_eq!(mark(20, 5, 2).since(&mark(10, 0, 2)), Some((10 * MS, 0.5)));
+        assert_eq!(mark(20, 5, 4).since(&mark(10, 0, 2)), None, "frozen and thawed in between");
+        assert_eq!(mark(20, 5, 3).since(&mark(10, 0, 3)), None, "frozen all the time");
+        assert_eq!(mark(10, 0, 2).since(&mark(10, 0, 2)), None, "no time at all");
+    }
+
+    #[test]
+    fn work_beside_others_counts_as_if_it_were_alone() {
+        assert_eq!(alone(0.5, 0.0), 0.5);
+        assert_eq!(alone(1.0, 1.0), 1.0, "it never paused");
+        assert_eq!(alone(0.0, 1.0), 0.0);
+        // 6 of work and 4 of pause, at half the speed: 12 and 4.
+        assert!((alone(0.75, 1.0) - 0.6).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_core_is_told_until_it_believes_it() {
+        let mut idleness = Idleness::default();
+        idleness.window.add(40 * MS, 0.5);
+        assert_eq!(idleness.news(), None, "too little was seen");
+        idleness.window.add(10 * MS, 0.5);
+        assert_eq!(idleness.news(), Some(Ratio(500_000)));
+        assert_eq!(idleness.news(), None);
+        // Twice the window: nothing of what was before counts.
+        for _ in 0..100 {
+            idleness.window.add(10 * MS, 1.0);
+        }
+        let told = std::iter::from_fn(|| idleness.news()).count();
+        assert!((2..10).contains(&told), "{told}");
+        assert!(idleness.believed.unwrap().0 > 940_000);
+    }
+
+    #[test]
+    fn a_change_shows_within_two_windows_and_a_single_odd_stretch_hardly() {
+        let mut window = Window::default();
+        for _ in 0..30 {
+            window.add(20 * MS, 0.6);
+        }
+        window.add(20 * MS, 1.0);
+        assert!(window.busy().unwrap() < Ratio(650_000));
+        for _ in 0..50 {
+            window.add(20 * MS, 1.0);
+        }
+        assert!(window.busy().unwrap() > Ratio(990_000));
+    }
+}

@@ -1,0 +1,171 @@
+//! A program that does what it is told, a line at a time: for tests of what a program's calls lead to.
+//!
+//! | line | what it does |
+//! |---|---|
+//! | `launch N MS` | launches N kernels that run for so many milliseconds each, in the default stream |
+//! | `launch-beside N MS` | the same in a second stream that does not wait for the first |
+//! | `synchronize`, `stream`, `beside` | waits for the context, the default stream, the second stream |
+//! | `event` | records an event in the default stream and waits for it |
+//! | `join` | makes the default stream wait for the second one |
+//! | `read` | copies a word from the device |
+//! | `graph N MS` | captures so many kernels, launches them as a graph, in the second stream |
+//! | `allocate`, `free` | device memory of one mebibyte |
+//! | `keep MIB`, `check` | fills so much more memory, in pieces; looks whether all of that is as it was |
+//! | `host MS` | sleeps |
+//!
+//! After each line it prints the line and how many microseconds it took.
+
+use std::io::{BufRead, Write};
+use std::time::{Duration, Instant};
+
+use cuda::CUresult;
+use cuda::types::{CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUstream, CUstreamCaptureMode};
+
+use crate::api::ApiError;
+use crate::bench::Bench;
+use crate::kernels::SPIN;
+
+/// Flag of a stream that does not wait for the default one.
+const NON_BLOCKING: u32 = 1;
+
+/// Why a puppet ends early.
+#[derive(Debug, thiserror::Error)]
+pub enum PuppetError {
+    /// There is no driver.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// Nothing can be read or written.
+    #[error("the lines cannot be read or answered: {0}")]
+    Lines(#[from] std::io::Error),
+    /// A line that it does not know.
+    #[error("\"{0}\" is not something this program does")]
+    Unknown(String),
+    /// A call failed.
+    #[error("\"{0}\" failed: {1}")]
+    Call(String, CUresult),
+    /// The first calls failed.
+    #[error("the GPU cannot be used: {0}")]
+    Beginning(String),
+}
+
+struct Puppet {
+    bench: Bench,
+    beside: CUstream,
+    event: CUevent,
+    word: CUdeviceptr,
+    extra: Vec<CUdeviceptr>,
+    kept: Vec<CUdeviceptr>,
+}
+
+/// Memory that is kept lies in pieces of this size.
+const PIECE_MIB: u64 = 4;
+const PIECE_BYTES: usize = (PIECE_MIB << 20) as usize;
+
+/// Does what the lines say until they end.
+pub fn run(lines: impl BufRead, mut answers: impl Write) -> Result<(), PuppetError> {
+    let bench = Bench::with_context()?;
+    let (beside, event, word) = (bench.stream(NON_BLOCKING), bench.event(0), bench.alloc(8));
+    bench.function(SPIN);
+    let trouble = bench.take_record();
+    if !trouble.is_empty() {
+        return Err(PuppetError::Beginning(trouble));
+    }
+    let mut puppet = Puppet { bench, beside, event, word, extra: Vec::new(), kept: Vec::new() };
+    writeln!(answers, "ready")?;
+    answers.flush()?;
+    for line in lines.lines() {
+        let line = line?;
+        let began = Instant::now();
+        match puppet.does(&line)? {
+            CUresult::SUCCESS => writeln!(answers, "{line} {}", began.elapsed().as_micros())?,
+            code => return Err(PuppetError::Call(line, code)),
+        }
+        answers.flush()?;
+    }
+    Ok(())
+}
+
+impl Puppet {
+    fn does(&mut self, line: &str) -> Result<CUresult, PuppetError> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |word: &str| word.parse().map_err(|_| PuppetError::Unknown(line.to_owned()));
+        let cu = self.bench.cu;
+        Ok(match words[..] {
+            ["launch", count, ms] => self.launch(CUstream::NULL, number(count)?, number(ms)?),
+            ["launch-beside", count, ms] => self.launch(self.beside, number(count)?, number(ms)?),
+            ["synchronize"] => cu.cuCtxSynchronize(),
+            ["stream"] => cu.cuStreamSynchronize(CUstream::NULL),
+            ["beside"] => cu.cuStreamSynchronize(self.beside),
+            ["event"] => {
+                first_error([cu.cuEventRecord(self.event, CUstream::NULL), cu.cuEventSynchronize(self.event)])
+            }
+            ["join"] => first_error([
+                cu.cuEventRecord(self.event, self.beside),
+                cu.cuStreamWaitEvent(CUstream::NULL, self.event, 0),
+            ]),
+            ["read"] => {
+                self.bench.read(self.word, 8);
+                CUresult::SUCCESS
+            }
+            ["graph", count, ms] => self.graph(number(count)?, number(ms)?),
+            ["allocate"] => {
+                self.extra.push(self.bench.alloc(1 << 20));
+                CUresult::SUCCESS
+            }
+            ["free"] => self.extra.pop().map_or(CUresult::INVALID_VALUE, |address| cu.cuMemFree_v2(address)),
+            ["keep", mib] => self.keep(number(mib)?),
+            ["check"] => self.check(),
+            ["host", ms] => {
+                std::thread::sleep(Duration::from_millis(number(ms)?));
+                CUresult::SUCCESS
+            }
+            _ => return Err(PuppetError::Unknown(line.to_owned())),
+        })
+    }
+
+    fn launch(&self, stream: CUstream, count: u64, ms: u64) -> CUresult {
+        let function = self.bench.function(SPIN);
+        let launch = |_| self.bench.launch_function(function, (1, 32), stream, &[u64::MAX, ms * 1_000_000]);
+        first_error((0..count).map(launch))
+    }
+
+    fn keep(&mut self, mib: u64) -> CUresult {
+        let cu = self.bench.cu;
+        for _ in 0..mib / PIECE_MIB {
+            let mut piece = CUdeviceptr(0);
+            let number = self.kept.len() as u8;
+            let code = first_error([
+                cu.cuMemAlloc_v2(&mut piece, PIECE_BYTES),
+                cu.cuMemsetD8_v2(piece, number, PIECE_BYTES),
+            ]);
+            if code != CUresult::SUCCESS {
+                return code;
+            }
+            self.kept.push(piece);
+        }
+        CUresult::SUCCESS
+    }
+
+    fn check(&self) -> CUresult {
+        let right = |(number, piece): (usize, &CUdeviceptr)| {
+            self.bench.read(*piece, PIECE_BYTES).iter().all(|byte| *byte == number as u8)
+        };
+        if self.kept.iter().enumerate().all(right) { CUresult::SUCCESS } else { CUresult::UNKNOWN }
+    }
+
+    fn graph(&self, count: u64, ms: u64) -> CUresult {
+        let cu = self.bench.cu;
+        let (mut graph, mut exec) = (CUgraph::NULL, CUgraphExec::NULL);
+        first_error([
+            cu.cuStreamBeginCapture_v2(self.beside, CUstreamCaptureMode::RELAXED),
+            self.launch(self.beside, count, ms),
+            cu.cuStreamEndCapture(self.beside, &mut graph),
+            cu.cuGraphInstantiateWithFlags(&mut exec, graph, 0),
+            cu.cuGraphLaunch(exec, self.beside),
+        ])
+    }
+}
+
+fn first_error(codes: impl IntoIterator<Item = CUresult>) -> CUresult {
+    codes.into_iter().find(|code| *code != CUresult::SUCCESS).unwrap_or(CUresult::SUCCESS)
+}

@@ -1,0 +1,36 @@
+//! The conformance suite under rota: programs get the answers of the real driver, but for a list of differences, each with
+//! its reason.
+
+use std::collections::BTreeSet;
+
+use crate::stage::{Setup, Stage};
+
+/// What is answered otherwise under rota: `family/name: why`, one a line.
+const ACCEPTED: &str = include_str!("differences.txt");
+
+#[test]
+fn under_rota_the_answers_are_the_drivers_but_for_a_list() {
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 4096, arena_mib: 512, rotad: &[] });
+    let mut command = stage.under_rota(0, "conformance");
+    let output = command.arg(env!("CARGO_BIN_EXE_conformance")).args(["--jobs", "2"]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let answers: Vec<&str> =
+        said.lines().filter(|line| line.starts_with("PASS ") || line.starts_with("FAIL ")).collect();
+    assert!(
+        answers.len() > 300,
+        "the suite did not run:\n{said}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let failed: BTreeSet<&str> = answers
+        .iter()
+        .filter_map(|line| line.strip_prefix("FAIL "))
+        .map(|line| line.split_once(": ").map_or(line, |(name, _)| name))
+        .collect();
+    let lines = ACCEPTED.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let accepted: BTreeSet<&str> =
+        lines.map(|line| line.split_once(": ").expect("a name and a reason").0).collect();
+    let new: Vec<&&str> = failed.difference(&accepted).collect();
+    assert!(new.is_empty(), "answered otherwise, without a reason in the list: {new:?}\n{said}");
+    let mended: Vec<&&str> = accepted.difference(&failed).collect();
+    assert!(mended.is_empty(), "answered as natively: take them off the list: {mended:?}");
+}

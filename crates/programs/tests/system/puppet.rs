@@ -1,0 +1,78 @@
+//! A program that does what a test tells it, line by line, under `rota run`.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use crate::parts::PUPPET;
+use crate::stage::Stage;
+
+/// See the module. Killed when dropped.
+pub(crate) struct Puppet {
+    child: Child,
+    log: PathBuf,
+    /// None when there are no more.
+    lines: Option<ChildStdin>,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Puppet {
+    /// Starts one, by these words before its own name, and waits until it has its context.
+    pub(crate) fn start(stage: &Stage, name: &str, before: &[&str]) -> Self {
+        let mut command = stage.under_rota(0, name);
+        command.args(before).arg(PUPPET).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let log = stage.path(&format!("puppet.log-{name}"));
+        command.stderr(File::create(&log).unwrap());
+        let mut child = command.spawn().unwrap();
+        let lines = child.stdin.take();
+        let answers = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut puppet = Self { child, log, lines, answers };
+        assert_eq!(puppet.hears(), "ready");
+        puppet
+    }
+
+    fn hears(&mut self) -> String {
+        self.answers.next().expect("the program is there").unwrap()
+    }
+
+    /// Has it begin something.
+    pub(crate) fn begin(&mut self, line: &str) {
+        writeln!(self.lines.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Waits until it has done what was begun first.
+    pub(crate) fn has_done(&mut self, line: &str) {
+        let answer = self.hears();
+        assert!(answer.starts_with(line), "{answer} instead of {line}");
+    }
+
+    /// Has it do something, and waits for that.
+    pub(crate) fn does(&mut self, line: &str) {
+        self.begin(line);
+        self.has_done(line);
+    }
+
+    /// Has it ended by itself?
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// What it said on its standard error.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// There is no more to do: it ends in peace.
+    pub(crate) fn end(mut self) {
+        self.lines = None;
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Puppet {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,272 @@
+//! Demand: has this program work for the GPU?
+//!
+//! The page says since when it has none, and the daemon gives its turns to others then. What it must not say is "none"
+//! while there is some: whoever is taken for idle stays frozen until it asks. So a program has work from the moment
+//! before it hands some to the driver until somebody has waited for it, or seen that it is done; what is not understood
+//! counts as work.
+//!
+//! | a driver function | counts as |
+//! |---|---|
+//! | in `launched.txt`, and the copies and memsets of `gated.txt` | work in a stream, until that stream, an event behind the work, or the context was waited for |
+//! | waits, queries, events (`streams`, `events`) | what ends work |
+//! | in `quiet.txt`, and those of `memory` that never wait for the GPU | nothing: it does not use the GPU |
+//! | any other | work until it returns |
+//! | one that the table does not have | work for ever, once the program was given its address |
+//!
+//! Not seen are functions behind `cuGetExportTable`, which runtimes take for other things than launches.
+//!
+//! - [`slots`]: how much was begun and is done, by stream. [`recorded`]: what events say about that.
+//! - [`launch`]: the code of a launch, a few instructions. [`streams`], [`events`]: waits and queries.
+//! - [`contexts`]: with more than one, the default stream and "the context" could be any of several.
+//!
+//! **Two threads.** One hands over work while another finds everything done. The first counts, then looks at the page;
+//! the other says in the page that nothing is left, then counts again, and takes it back if there is more. All of it is
+//! sequentially consistent, so one of them sees the other. The page has the same between this process and the daemon.
+//!
+//! Nothing here waits, and nothing but the events takes a lock.
+
+mod contexts;
+mod events;
+pub(crate) mod launch;
+mod recorded;
+mod slots;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
+
+use cuda::CUresult;
+use wire::{Page, ToDaemon, monotonic_ns};
+
+use crate::forward;
+use crate::gate::Widest;
+use crate::guard::guarded;
+use crate::session;
+use slots::{Slot, Slots};
+
+pub(crate) use contexts::ended as context_ended;
+pub(crate) use slots::StreamKey;
+
+pub(crate) static WORK: Slots = Slots::new();
+
+static NOBODY: Page = Page::of_nobody();
+/// The session's page, or one that nobody reads.
+pub(crate) static PAGE: AtomicPtr<Page> = AtomicPtr::new((&raw const NOBODY).cast_mut());
+
+/// See [`blind`].
+static BLIND: AtomicBool = AtomicBool::new(false);
+
+fn page() -> &'static Page {
+    // SAFETY: what is stored here is never freed.
+    unsafe { &*PAGE.load(SeqCst) }
+}
+
+/// There is a session, with this page: says in it whether there is work.
+pub(crate) fn begin(page: &'static Page) {
+    PAGE.store((&raw const *page).cast_mut(), SeqCst);
+    settle();
+}
+
+/// In a forked child: there is no session and no work.
+pub(crate) fn forget() {
+    PAGE.store((&raw const NOBODY).cast_mut(), SeqCst);
+    WORK.forget();
+    if BLIND.load(SeqCst) {
+        // The child has the function too.
+        WORK.enter();
+    }
+    events::forget();
+    contexts::forget();
+}
+
+/// The program was given a function of the driver's that is not known here: from now on it may have work at any time.
+pub(crate) fn blind() {
+    if !BLIND.swap(true, SeqCst) {
+        // It never leaves.
+        WORK.enter();
+        stir();
+    }
+}
+
+/// There is work, or may be: the page says so, and the daemon is told if it waits for that.
+fn stir() {
+    if page().idle_since_ns().is_some()
+        && page().wake(monotonic_ns())
+        && let Some(session) = session::current()
+    {
+        session.say(ToDaemon::Wants);
+        session.wake_agent();
+    }
+}
+
+/// Some work is done. If nothing is left, the page says so.
+fn settle() {
+    let page = page();
+    if page.idle_since_ns().is_some() {
+        return;
+    }
+    let Some(begun) = WORK.at_rest() else { return };
+    if page.rest(monotonic_ns()) && WORK.at_rest() != Some(begun) {
+        // Something was begun meanwhile, and it may have looked at the page before.
+        stir();
+    }
+}
+
+/// Work in a stream that is being handed to the driver, until it is dropped.
+pub(crate) struct Handover(&'static Slot);
+
+impl Handover {
+    pub(crate) fn begin(key: StreamKey) -> Self {
+        let known = key != StreamKey::of_this_thread() || streams::minds_this_thread();
+        let slot = WORK.claim(if known { key } else { StreamKey::UNKNOWN });
+        slot.begin();
+        stir();
+        Self(slot)
+    }
+
+    fn slot(&self) -> &'static Slot {
+        self.0
+    }
+}
+
+impl Drop for Handover {
+    fn drop(&mut self) {
+        self.0.take();
+    }
+}
+
+/// A call that may use the GPU, until it is dropped.
+pub(crate) struct Inside(());
+
+impl Inside {
+    pub(crate) fn enter() -> Self {
+        WORK.enter();
+        stir();
+        Self(())
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        WORK.leave();
+        settle();
+    }
+}
+
+/// What a function does with the GPU, by the lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Perhaps something, until it returns.
+    UntilItReturns,
+    /// Work in the stream that is this argument.
+    Stream { argument: usize, per_thread: bool },
+    /// Work in the default stream.
+    Default { per_thread: bool },
+    /// Work in the default stream, done when it returns with success.
+    DefaultAndWaits { per_thread: bool },
+}
+
+/// Makes a call that uses the GPU in this way, with these arguments.
+pub(crate) fn using(use_: Use, arguments: &[usize], call: impl FnOnce() -> CUresult) -> CUresult {
+    let (stream, per_thread) = match use_ {
+        Use::UntilItReturns => {
+            let _inside = Inside::enter();
+            return call();
+        }
+        Use::Stream { argument, per_thread } => (arguments[argument], per_thread),
+        Use::Default { per_thread } | Use::DefaultAndWaits { per_thread } => (0, per_thread),
+    };
+    let handover = Handover::begin(StreamKey::of(stream, per_thread));
+    // Copies of nothing need not wait.
+    let waits = matches!(use_, Use::DefaultAndWaits { .. }) && arguments[BYTES_AT] != 0;
+    let before = if waits { streams::point(stream, per_thread) } else { None };
+    let result = call();
+    drop(handover);
+    if result == CUresult::SUCCESS
+        && let Some(before) = before
+    {
+        events::finish(streams::with_own(before));
+    }
+    result
+}
+
+/// The argument that says how much is copied, in functions that wait.
+const BYTES_AT: usize = 2;
+
+/// One function that may use the GPU until it returns: `build.rs` writes these.
+///
+/// About the arguments see [`gated!`](crate::gated).
+#[macro_export]
+macro_rules! brief {
+    ($symbol:ident, $index:literal) => {
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $symbol(
+            a: usize,
+            b: usize,
+            c: usize,
+            d: usize,
+            e: usize,
+            f: usize,
+            g: usize,
+            h: usize,
+            i: usize,
+            j: usize,
+        ) -> cuda::CUresult {
+            // SAFETY: the caller's arguments, as they came.
+            $crate::demand::briefly($index, |real| unsafe { real(a, b, c, d, e, f, g, h, i, j) })
+        }
+    };
+}
+
+/// Makes a call that may use the GPU until it returns, by its index in the table.
+pub(crate) fn briefly(index: usize, call: impl FnOnce(Widest) -> CUresult) -> CUresult {
+    let real = forward::target_of(index);
+    // A panic in the driver's own code is none of ours: only the counting is guarded.
+    let inside = guarded("counting a call", || None, || Some(Inside::enter()));
+    let result = call(real);
+    guarded("counting a call", || (), || drop(inside));
+    result
+}
+
+/// A function that ends an object: what is known of it is forgotten before it is gone, because its handle may be another's
+/// at once.
+#[macro_export]
+macro_rules! forgetting {
+    ($($(#[$doc:meta])* $symbol:ident: $forget:expr;)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            /// As for the driver's function.
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $symbol(object: usize) -> CUresult {
+                let forget: fn(usize) = $forget;
+                guarded(stringify!($symbol), || (), || forget(object));
+                $crate::demand::briefly(index::$symbol, |real| {
+                    // SAFETY: the caller's argument, as it came.
+                    unsafe { real(object, 0, 0, 0, 0, 0, 0, 0, 0, 0) }
+                })
+            }
+        )*
+    };
+}
+
+/// What is there, made if it is not.
+pub(super) fn made_once<T>(place: &'static AtomicPtr<T>, make: impl FnOnce() -> T) -> &'static T {
+    let mut current = place.load(SeqCst);
+    if current.is_null() {
+        let fresh = Box::into_raw(Box::new(make()));
+        current = match place.compare_exchange(ptr::null_mut(), fresh, SeqCst, SeqCst) {
+            Ok(_) => fresh,
+            Err(theirs) => {
+                // SAFETY: made above, and nobody else has seen it.
+                drop(unsafe { Box::from_raw(fresh) });
+                theirs
+            }
+        };
+    }
+    // SAFETY: what is stored is never freed.
+    unsafe { &*current }
+}

@@ -1,0 +1,214 @@
+//! What an address is, as the program knows it. Of rota's memory the table says so, also while it is away; of any other
+//! address the driver.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use cuda::CUresult;
+use cuda::types::{CU_MEMORYTYPE_DEVICE, CUcontext, CUdevice, CUdeviceptr, CUpointer_attribute as Attribute};
+
+use super::query::write_unless_null;
+use super::second_reference::is_refused;
+use super::table::Allocation;
+use super::{native, while_mapped};
+use crate::guard::guarded;
+use crate::session;
+
+/// An address that is nobody's, for what the driver says about such.
+const NOBODYS: CUdeviceptr = CUdeviceptr(0x1000);
+/// The context may read and write it.
+const READ_WRITE: u32 = 3;
+
+/// The allocation around an address.
+///
+/// # Safety
+/// As for the driver's function.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemGetAddressRange_v2(
+    base: *mut CUdeviceptr,
+    bytes: *mut usize,
+    address: CUdeviceptr,
+) -> CUresult {
+    match guarded("cuMemGetAddressRange", || Place::Elsewhere, || place(address)) {
+        // SAFETY: the caller's arguments, as they came.
+        Place::Elsewhere => unsafe { native::cuMemGetAddressRange_v2(base, bytes, address) },
+        Place::Free => CUresult::NOT_FOUND,
+        Place::In(known) => {
+            // SAFETY: null or a place for the answer, by the caller's word.
+            unsafe {
+                write_unless_null(base, CUdeviceptr(known.allocation.block.address));
+                write_unless_null(bytes, known.allocation.asked_bytes as usize);
+            }
+            CUresult::SUCCESS
+        }
+    }
+}
+
+/// One property of an address.
+///
+/// # Safety
+/// As for the driver's function.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuPointerGetAttribute(
+    data: *mut c_void,
+    attribute: Attribute,
+    address: CUdeviceptr,
+) -> CUresult {
+    if is_refused(attribute, address) {
+        return CUresult::NOT_SUPPORTED;
+    }
+    let found = guarded("cuPointerGetAttribute", || Place::Elsewhere, || place(address));
+    match found {
+        Place::Free => CUresult::INVALID_VALUE,
+        Place::In(known) if !data.is_null() && is_known(attribute) => match known.value(attribute, address) {
+            Some(value) => {
+                // SAFETY: not null, and by the caller's word a place for this attribute.
+                unsafe { value.put(data) };
+                CUresult::SUCCESS
+            }
+            None => CUresult::INVALID_VALUE,
+        },
+        // SAFETY: the caller's arguments, as they came.
+        _ => while_mapped(|| unsafe { native::cuPointerGetAttribute(data, attribute, address) }),
+    }
+}
+
+/// Several properties of an address.
+///
+/// # Safety
+/// As for the driver's function.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuPointerGetAttributes(
+    count: c_uint,
+    attributes: *mut Attribute,
+    data: *mut *mut c_void,
+    address: CUdeviceptr,
+) -> CUresult {
+    // SAFETY: the caller promises `count` attributes, if any place at all.
+    let asked = |index| unsafe { attributes.add(index).read() };
+    let all = 0..if attributes.is_null() { 0 } else { count as usize };
+    if all.clone().any(|index| is_refused(asked(index), address)) {
+        return CUresult::NOT_SUPPORTED;
+    }
+    let found = guarded("cuPointerGetAttributes", || Place::Elsewhere, || place(address));
+    // SAFETY: the caller's arguments, but for the address.
+    let native = |address| unsafe { native::cuPointerGetAttributes(count, attributes, data, address) };
+    let known = match found {
+        Place::Elsewhere => return while_mapped(|| native(address)),
+        Place::Free => return native(NOBODYS),
+        Place::In(known) => known,
+    };
+    // The driver says what is wrong with the question, and what it knows of properties that are new.
+    let is_all_known = all.clone().all(|index| is_known(asked(index)));
+    let result = if is_all_known { native(NOBODYS) } else { while_mapped(|| native(address)) };
+    if result == CUresult::SUCCESS {
+        for index in all {
+            if let Some(value) = known.value(asked(index), address) {
+                // SAFETY: the driver has just written each attribute to its place.
+                unsafe { value.put(data.add(index).read()) };
+            }
+        }
+    }
+    result
+}
+
+/// Whose an address is.
+enum Place {
+    /// Not rota's.
+    Elsewhere,
+    /// Rota's, but the program has nothing there.
+    Free,
+    In(Known),
+}
+
+/// An allocation as the program knows it.
+#[derive(Clone, Copy)]
+struct Known {
+    allocation: Allocation,
+    context: CUcontext,
+    device: CUdevice,
+}
+
+fn place(address: CUdeviceptr) -> Place {
+    let Some(session) = session::current() else { return Place::Elsewhere };
+    let table = session.table();
+    match table.around(address.0) {
+        Some(allocation) => {
+            let (context, device) = table.owner(allocation.heap).unwrap_or_default();
+            Place::In(Known { allocation: *allocation, context, device })
+        }
+        None if table.overlaps(address.0, 1) => Place::Free,
+        None => Place::Elsewhere,
+    }
+}
+
+/// A value, with the size that programs expect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Value {
+    Short(u32),
+    Long(u64),
+}
+
+impl Value {
+    /// # Safety
+    /// A value of this size can be written there, or it is null.
+    unsafe fn put(self, place: *mut c_void) {
+        if place.is_null() {
+            return;
+        }
+        match self {
+            // SAFETY: as this function's own contract.
+            Self::Short(value) => unsafe { place.cast::<u32>().write_unaligned(value) },
+            // SAFETY: as this function's own contract.
+            Self::Long(value) => unsafe { place.cast::<u64>().write_unaligned(value) },
+        }
+    }
+}
+
+/// Whether rota knows what this property means.
+fn is_known(attribute: Attribute) -> bool {
+    (Attribute::CONTEXT.0..=Attribute::IS_HW_DECOMPRESS_CAPABLE.0).contains(&attribute.0)
+}
+
+impl Known {
+    /// A property as the native driver would tell it; None where there is none.
+    fn value(&self, attribute: Attribute, address: CUdeviceptr) -> Option<Value> {
+        use Value::{Long, Short};
+        let Self { allocation, context, device } = self;
+        let is_plain = allocation.pool.is_null();
+        Some(match attribute {
+            Attribute::CONTEXT => Long(context.0.addr() as u64),
+            Attribute::MEMORY_TYPE => Short(CU_MEMORYTYPE_DEVICE),
+            Attribute::DEVICE_POINTER => Long(address.0),
+            Attribute::SYNC_MEMOPS => Short(allocation.sync_memops.into()),
+            Attribute::BUFFER_ID | Attribute::MEMORY_BLOCK_ID => Long(allocation.buffer),
+            Attribute::DEVICE_ORDINAL => Short(device.0 as u32),
+            Attribute::IS_LEGACY_CUDA_IPC_CAPABLE => Short(is_plain.into()),
+            Attribute::RANGE_START_ADDR | Attribute::MAPPING_BASE_ADDR => Long(allocation.block.address),
+            Attribute::RANGE_SIZE => Long(allocation.asked_bytes),
+            Attribute::MAPPING_SIZE => Long(allocation.block.bytes),
+            Attribute::MAPPED => Short(1),
+            Attribute::ALLOWED_HANDLE_TYPES => Long(0),
+            Attribute::ACCESS_FLAGS => Short(READ_WRITE),
+            Attribute::MEMPOOL_HANDLE => Long(allocation.pool.0.addr() as u64),
+            // It could be registered natively, but not while rota moves it.
+            Attribute::IS_GPU_DIRECT_RDMA_CAPABLE
+            | Attribute::IS_HW_DECOMPRESS_CAPABLE
+            | Attribute::IS_MANAGED => Short(0),
+            _ => return None,
+        })
+    }
+}
+
+/// Notes whether copies of an allocation synchronise; false if it is not rota's. It is no reference: it orders copies with
+/// a third party's, of which this memory has none. So it is enough that the program reads what it wrote.
+///
+/// # Safety
+/// `value` is null or can be read as a number.
+pub(super) unsafe fn note_sync_memops(value: *const c_void, address: CUdeviceptr) -> bool {
+    if value.is_null() {
+        return false;
+    }
+    // SAFETY: not null, and the caller promises a number.
+    let is_on = unsafe { value.cast::<c_int>().read_unaligned() } != 0;
+    session::current().is_some_and(|session| session.table().set_sync_memops(address.0, is_on))
+}
