@@ -50,6 +50,8 @@ fn who_has_no_work_takes_no_turns_and_gets_one_when_it_has() {
         quiet.does("stream");
         until("it has work and a turn", || count(&stage, "quiet", "turn_begin") >= before.0 + round);
         becomes_idle(&stage, "quiet", idle);
+        // Its turn ends, and it is frozen: what it does next needs another.
+        std::thread::sleep(A_WHILE);
     }
     quiet.end();
     drop(busy);
