@@ -159,9 +159,15 @@ int main(void)
     char done;
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) return perror("socketpair"), 1;
     pid_t child = fork();
-    if (child == 0) opener(pair[1]);
+    if (child == 0) {
+        close(pair[0]);
+        end_with_parent();
+        opener(pair[1]);
+    }
+    close(pair[1]);
     begin();
     struct package given;
+    memset(&given, 0, sizeof given);
     CUdeviceptr opened = 0, pooled, managed;
     CUipcMemHandle unused;
     NEED(cuMemAlloc(&given.at, 64 * MIB));
@@ -171,9 +177,9 @@ int main(void)
     NEED(cuMemsetD32(given.small_a_at, 0xaaaa, 128));
     NEED(cuMemsetD32(given.small_b_at, 0xbbbb, 128));
     NEED(cuIpcGetMemHandle(&given.whole, given.at));
-    NEED(cuIpcGetMemHandle(&given.middle, given.at + MIB));
-    NEED(cuIpcGetMemHandle(&given.small_a, given.small_a_at));
-    NEED(cuIpcGetMemHandle(&given.small_b, given.small_b_at));
+    fact("owner: cuIpcGetMemHandle of an address inside: %s", name(cuIpcGetMemHandle(&given.middle, given.at + MIB)));
+    fact("owner: cuIpcGetMemHandle of 512 B: %s", name(cuIpcGetMemHandle(&given.small_a, given.small_a_at)));
+    fact("owner: cuIpcGetMemHandle of 512 B beside them: %s", name(cuIpcGetMemHandle(&given.small_b, given.small_b_at)));
     CUipcMemHandle once_more;
     NEED(cuIpcGetMemHandle(&once_more, given.at));
     fact("owner: the handle asked for twice: %s; of an address inside: %s", memcmp(&once_more, &given.whole, 64) ? "differs" : "the same bytes",

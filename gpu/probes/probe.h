@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -21,7 +23,7 @@ static const char *name(CUresult result)
     static char number[32];
     const char *text = 0;
     cuGetErrorName(result, &text);
-    if (text) return strncmp(text, "CUDA_", 5) ? text : text + 5;
+    if (text) return strncmp(text, "CUDA_ERROR_", 11) ? text : text + 11;
     snprintf(number, sizeof number, "code %d", (int)result);
     return number;
 }
@@ -47,6 +49,9 @@ static void fact(const char *format, ...)
     fflush(stdout);
     va_end(arguments);
 }
+
+// A child that a probe left waiting must not outlive it.
+static inline void end_with_parent(void) { prctl(PR_SET_PDEATHSIG, SIGKILL); }
 
 static CUdevice device;
 static CUcontext context;

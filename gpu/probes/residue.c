@@ -153,7 +153,11 @@ int main(void)
     for (int who = 0; who < 2; who++) {
         if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends[who])) return perror("socketpair"), 1;
         pids[who] = fork();
-        if (pids[who] == 0) obey(ends[who][1]);
+        if (pids[who] == 0) {
+            for (int other = 0; other <= who; other++) close(ends[other][0]);
+            end_with_parent();
+            obey(ends[who][1]);
+        }
         close(ends[who][1]);
     }
     if (nvml_begin()) return 1;
