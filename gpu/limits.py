@@ -119,17 +119,18 @@ def one_family(run, daemon, nvml, family):
         start = taker.stage("start")[0]
         full = taker.stage("full")[0]
         before = told(run, family, start, "start")
-        room = LIMIT - before
         right = full["last"] == "CUDA_ERROR_OUT_OF_MEMORY" and full["taken"] <= LIMIT
         run.check(f"{family}: ends with out of memory", right, f"{full['last']} after {mib(full['taken']):.0f} MiB")
-        run.check(
-            f"{family}: gets all of the limit, to {mib(GRANULE):g} MiB",
-            right and -MIB <= room - full["taken"] <= GRANULE,
-            f"{mib(full['taken']):.0f} of {mib(room):.1f} MiB beside {mib(before):.1f} that were in use",
-        )
         told(run, family, full, "full")
         pid = full["pid"]
         books, outside = compare(run, f"{family}, full", daemon, nvml, [pid])
+        contexts = books[1] if books else before
+        unused = LIMIT - contexts - full["taken"]
+        run.check(
+            f"{family}: gets all of the limit, to {mib(GRANULE):g} MiB",
+            right and -MIB <= unused <= GRANULE,
+            f"{mib(full['taken']):.0f} MiB beside {mib(contexts):.1f} of contexts: {mib(unused):.1f} of {given.memory_mib} unused",
+        )
         if outside is not None:
             run.check(f"{family}: never more than the limit", outside <= LIMIT + MIB, f"NVML {mib(outside):.1f} of {given.memory_mib} MiB")
         taker.let(1)
