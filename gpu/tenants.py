@@ -10,13 +10,12 @@ import hashlib
 import time
 
 import harness
-from harness import GIB, MIB, Failed, Nvml
+from harness import GIB, Failed, Nvml
 
 MEMORY = "8GiB"
 LIVE_MIN_BYTES = 2 * GIB
 PERIOD_MAX = 3
 """Rounds in a period, at most: see programs/tenants/rounds.py."""
-RESIDUE_BYTES = 544 * MIB
 
 ALLOCATORS = {
     "default": {},
@@ -65,6 +64,9 @@ names = given.cases.split(",")
 if unknown := [name for name in names if name not in CASES]:
     parser.error(f"no such case: {', '.join(unknown)}")
 
+LIMIT_S = 590.0
+PAIR_MIN_S = 50.0
+"""No pair is begun with less time left."""
 TOGETHER_S = 240.0
 """How long one program may take beside others."""
 
@@ -107,15 +109,16 @@ def all_of(run, way, under=None, sizes=None):
     return results
 
 
-def pair(run, daemon, two):
-    """Two programs that take turns until each was frozen and moved out often enough."""
-    stop, begin = run.work / f"stop-{two[0]}", run.work / f"begin-{two[0]}"
+def pair(run, daemon, two, moving):
+    """Two programs that take turns until each was frozen, and if `moving` moved out, often enough."""
+    both = "+".join(two)
+    stop, begin = run.work / f"stop-{both}", run.work / f"begin-{both}"
     since = daemon.events.mark()
     programs = {}
     for name in two:
-        ready = run.work / f"ready-{name}"
+        ready = run.work / f"ready-{name}-of-{both}"
         files = ("--ready-file", ready, "--start-file", begin, "--stop-file", stop)
-        programs[name] = (start(run, name, f"moved-{name}", *files, under=daemon), ready)
+        programs[name] = (start(run, name, f"moved-{name}-of-{both}", *files, under=daemon), ready)
     counted, results, began = {}, {}, time.monotonic()
     try:
         for program, ready in programs.values():
@@ -129,12 +132,12 @@ def pair(run, daemon, two):
                 program.must_live()
                 counted[name] = [len(daemon.events.of(kind, program.pid, since)) for kind in ("freeze", "moving_out")]
             if all(
-                frozen >= given.freezes and (moved >= given.freezes or CASES[name].pinned)
-                for name, (frozen, moved) in counted.items()
+                frozen >= given.freezes and (moved >= given.freezes or not moving)
+                for frozen, moved in counted.values()
             ):
                 break
     except Failed as reason:
-        run.say(f"   moved {'+'.join(two)}: {str(reason)[-700:]}")
+        run.say(f"   moved {both}: {str(reason)[-700:]}")
     took = time.monotonic() - began
     harness.touch(stop)
     for name, (program, _) in programs.items():
@@ -143,7 +146,7 @@ def pair(run, daemon, two):
         except Failed as reason:
             run.say(f"   moved {name}: {str(reason)[-700:]}")
             results[name] = None
-    run.say(f"   moved {'+'.join(two)}: {took:.1f} s of turns, " + ", ".join(f"{n} {c}" for n, c in counted.items()))
+    run.say(f"   moved {both}: {took:.1f} s of turns, " + ", ".join(f"{n} {c}" for n, c in counted.items()))
     return {name: (results.get(name), *counted.get(name, (0, 0))) for name in two}
 
 
@@ -156,56 +159,63 @@ def brief(result):
 
 
 def body(run):
+    began = time.monotonic()
     run.built = {
         case.script: run.build(case.script, "-arch=native", "-cudart", "static")
         for name, case in CASES.items()
         if name in names and case.script.endswith(".cu")
     }
-    began, sizes = time.monotonic(), {}
-    first = all_of(run, "native", sizes=sizes)
-    again = all_of(run, "again", sizes=sizes)
-    run.say(f"   native twice: {time.monotonic() - began:.0f} s")
+    sizes, first, again, together, moved = {}, {}, {}, {}, {}
+    try:
+        first.update(all_of(run, "native", sizes=sizes))
+        again.update(all_of(run, "again", sizes=sizes))
+        run.say(f"   native twice: {time.monotonic() - began:.0f} s")
+        daemon = run.daemon("together", capacity="96GiB", arena="1GiB", turn="100ms")
+        together.update(all_of(run, "rota", under=daemon))
+        daemon.check_no_errors()
+        run.end_daemons()
+        run.say(f"   and under rota: {time.monotonic() - began:.0f} s")
+        if not given.no_moves:
+            steady = [name for name in names if first[name] and again[name]]
+            move_all(run, steady, began, moved)
+    finally:  # what was found is said, also when time is up
+        report(run, first, again, together, moved, sizes)
 
-    began = time.monotonic()
-    daemon = run.daemon("together", capacity="96GiB", arena="1GiB", turn="100ms")
-    together = all_of(run, "rota", under=daemon)
-    run.say(f"   under rota: {time.monotonic() - began:.0f} s")
-    daemon.check_no_errors()
-    run.end_daemons()
 
-    moved = {}
-    steady = [name for name in names if first[name] and again[name]]
-    if not given.no_moves:
-        movable = [name for name in steady if not CASES[name].pinned]
-        # The last of an odd number takes its turns with the first, again.
-        pairs = [movable[i : i + 2] for i in range(0, len(movable), 2)]
-        for pinned, label, capacity in ((False, "moves", given.capacity), (True, "freezes", "24GiB")):
-            here = [p for p in pairs] if not pinned else [[name] for name in steady if CASES[name].pinned]
-            if not here:
-                continue
-            daemon = run.daemon(label, capacity=capacity, arena="24GiB", turn=given.turn, jitter=given.jitter)
-            daemon.wait_arena()
-            for two in here:
-                if len(two) == 1:
-                    others = [name for name in movable if name not in two] or [None]
-                    two = [*two, others[0]] if others[0] else two
-                    if len(two) == 1:
-                        run.check(f"{two[0]}: has another one to take turns with", False, "name a second case")
-                        continue
-                for name, found in pair(run, daemon, two).items():
+def move_all(run, steady, began, moved):
+    """Two and two, where there is room for one; then, where there is room for both, those that can only be frozen."""
+    movable = [name for name in steady if not CASES[name].pinned]
+    pinned = [name for name in steady if CASES[name].pinned]
+    pairs = [movable[i : i + 2] for i in range(0, len(movable), 2)]
+    for label, capacity, here in (("moves", given.capacity, pairs), ("freezes", "24GiB", [[name] for name in pinned])):
+        if not here:
+            continue
+        daemon = run.daemon(label, capacity=capacity, arena="12GiB", turn=given.turn, jitter=given.jitter)
+        daemon.wait_arena()
+        for two in here:
+            if len(two) == 1:  # one that is left takes its turns with one that was there already
+                two = two + [name for name in movable if name not in two][:1]
+            if len(two) == 1:
+                run.check(f"{two[0]}: has another one to take turns with", False, "name a second case")
+            elif time.monotonic() - began > LIMIT_S - PAIR_MIN_S:
+                run.say(f"   {'+'.join(two)}: not moved, there is no time left")
+            else:
+                for name, found in pair(run, daemon, two, label == "moves").items():
                     moved.setdefault(name, found)
-            daemon.check_no_errors()
-            run.end_daemons()
+        daemon.check_no_errors()
+        run.end_daemons()
 
+
+def report(run, first, again, together, moved, sizes):
     rows = []
     for name in names:
         frozen = moved.get(name, (None, None, None))
-        size = sizes.get(name, 0)
         rows.append(
             [
                 name,
-                size / GIB if size else None,
-                *(brief(found) for found in (first[name], again[name], together[name], frozen[0])),
+                sizes[name] / GIB if sizes.get(name) else None,
+                *(brief(found.get(name)) for found in (first, again, together)),
+                brief(frozen[0]),
                 frozen[0]["rounds"] if frozen[0] else None,
                 frozen[1],
                 frozen[2],
@@ -214,7 +224,7 @@ def body(run):
     header = ["program", "GiB by NVML", "native", "native again", "rota", "rota, moved", "rounds", "freezes", "moves"]
     print(harness.table(rows, header), flush=True)
     for name in names:
-        judge(run, name, first[name], again[name], together[name], moved.get(name), sizes.get(name, 0))
+        judge(run, name, first.get(name), again.get(name), together.get(name), moved.get(name), sizes.get(name, 0))
 
 
 def judge(run, name, first, again, together, moved, size):
@@ -248,4 +258,4 @@ def judge(run, name, first, again, together, moved, size):
 
 
 if __name__ == "__main__":
-    harness.main("tenants", 590, body)
+    harness.main("tenants", LIMIT_S, body)

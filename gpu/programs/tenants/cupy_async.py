@@ -62,10 +62,9 @@ def main():
 
     one_round(0)
     cupy.cuda.Device().synchronize()
-    used = cupy.cuda.runtime.memPoolGetAttribute(
-        cupy.cuda.runtime.deviceGetDefaultMemPool(0), cupy.cuda.runtime.cudaMemPoolAttrUsedMemCurrent
-    )
-    rounds.play(given, PERIOD, one_round, PARTS * WORDS * 8, pool_used_bytes=int(used), peak_bytes=0)
+    used = pool.used_bytes()
+    assert used >= PARTS * WORDS * 8, f"the pool has only {used} bytes in use"
+    rounds.play(given, PERIOD, one_round, PARTS * WORDS * 8, pool_used_bytes=int(used), peak_bytes=int(pool.total_bytes()))
 
 
 main()

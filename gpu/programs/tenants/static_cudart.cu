@@ -96,7 +96,8 @@ struct Program {
             NEED(cudaMemset2D(pitched, pitch, 0x5a, WIDTH, ROWS));
             NEED(cudaDeviceSynchronize());
         }
-        NEED(cudaMemsetAsync(sums, 0, 64, streams[0]));
+        NEED(cudaMemset(sums, 0, 64));
+        NEED(cudaDeviceSynchronize()); // all streams add to the sums
         NEED(cudaMemcpyAsync(scratch, host_up, COPIED * 8, cudaMemcpyHostToDevice, streams[0]));
         for (int i = 0; i < 3; i++) NEED(cudaGraphLaunch(exec, streams[0]));
         NEED(cudaMemcpyAsync(host_down, scratch, COPIED * 8, cudaMemcpyDeviceToHost, streams[0]));
