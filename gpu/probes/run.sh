@@ -29,16 +29,22 @@ bounded() {
     [ "$status" -eq 0 ] || fail "$what ended with $status (124: not done after $seconds s)"
 }
 
-real_library() { ldconfig -p 2>/dev/null | awk -v name="$1" '$1 == name { print $NF; exit }'; }
+# Where the loader finds a library: asked of a process that has it loaded.
+real_library() {
+    "$python" -c 'import ctypes, sys
+ctypes.CDLL(sys.argv[1])
+stem = sys.argv[1].split(".so")[0] + ".so"
+print(next(line.split()[-1] for line in open("/proc/self/maps") if "/" + stem in line))' "$1"
+}
 
 probe_nvml() {
     local real
     real="$(real_library libnvidia-ml.so.1)"
-    [ -n "$real" ] || real="$(find / -xdev -name libnvidia-ml.so.1 2>/dev/null | head -1)"
-    echo "FACT  NVML is $real -> $(readlink -f "$real")"
+    [ -n "$real" ] || { fail "NVML is not there"; return; }
+    echo "FACT  NVML is $real"
     nm -D --defined-only "$real" | awk '{ print $NF }' | sort >"$out/nvml-symbols.txt" && echo "FACT  NVML exports $(wc -l <"$out/nvml-symbols.txt") symbols (nvml-symbols.txt)"
     real="$(real_library libcuda.so.1)"
-    [ -n "$real" ] || real="$(find / -xdev -name libcuda.so.1 2>/dev/null | head -1)"
+    [ -n "$real" ] || { fail "libcuda is not there"; return; }
     nm -D --defined-only "$real" | awk '{ print $NF }' | sort >"$out/cuda-symbols.txt" && echo "FACT  libcuda exports $(wc -l <"$out/cuda-symbols.txt") symbols (cuda-symbols.txt), at $real"
     build nvml nvml.c -lcuda && bounded 20 nvml "$work/nvml"
 
@@ -47,8 +53,8 @@ probe_nvml() {
     mkdir -p "$fake"
     gcc -shared -fPIC -O2 -Wl,-soname,libnvidia-ml.so.1 -o "$fake/libnvidia-ml.so.1" fake_nvml.c || fail "build of fake_nvml.c"
     echo "FACT  nvidia-smi is $(readlink -f "$smi"), needs: $(objdump -p "$smi" 2>/dev/null | awk '/NEEDED/ { printf "%s ", $2 } /RUNPATH|RPATH/ { printf "[%s %s] ", $1, $2 }')"
-    LD_DEBUG=files,libs timeout 20 nvidia-smi -L >"$work/smi.txt" 2>"$out/nvidia-smi-loads.txt"
-    grep -E 'calling init|trying file' "$out/nvidia-smi-loads.txt" | grep -E 'nvidia-ml' | sed 's/^ *[0-9]*:[[:space:]]*/FACT  nvidia-smi, LD_DEBUG: /' | sort -u | head -8
+    LD_DEBUG=files,libs timeout 20 nvidia-smi -L >"$work/smi.txt" 2>"$work/nvidia-smi-loads.txt"
+    grep -E 'calling init|trying file' "$work/nvidia-smi-loads.txt" | grep -E 'nvidia-ml' | sed 's/^ *[0-9]*:[[:space:]]*/FACT  nvidia-smi, LD_DEBUG: /' | sort -u | head -8
     grep -aoE '[^[:cntrl:]]*libnvidia-ml[^[:cntrl:]]*' "$smi" 2>/dev/null | sort -u | head -5 | sed 's/^/FACT  string in nvidia-smi: /'
     local way
     for way in "LD_PRELOAD=$fake/libnvidia-ml.so.1" "LD_LIBRARY_PATH=$fake"; do
