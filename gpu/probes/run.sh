@@ -42,10 +42,10 @@ probe_nvml() {
     real="$(real_library libnvidia-ml.so.1)"
     [ -n "$real" ] || { fail "NVML is not there"; return; }
     echo "FACT  NVML is $real"
-    nm -D --defined-only "$real" | awk '{ print $NF }' | sort >"$out/nvml-symbols.txt" && echo "FACT  NVML exports $(wc -l <"$out/nvml-symbols.txt") symbols (nvml-symbols.txt)"
+    nm -D --defined-only "$real" | awk '{ sub(/@.*/, "", $NF); print $NF }' | sort >"$out/nvml-symbols.txt" && echo "FACT  NVML exports $(wc -l <"$out/nvml-symbols.txt") symbols (nvml-symbols.txt)"
     real="$(real_library libcuda.so.1)"
     [ -n "$real" ] || { fail "libcuda is not there"; return; }
-    nm -D --defined-only "$real" | awk '{ print $NF }' | sort >"$out/cuda-symbols.txt" && echo "FACT  libcuda exports $(wc -l <"$out/cuda-symbols.txt") symbols (cuda-symbols.txt), at $real"
+    nm -D --defined-only "$real" | awk '{ sub(/@.*/, "", $NF); print $NF }' | sort >"$out/cuda-symbols.txt" && echo "FACT  libcuda exports $(wc -l <"$out/cuda-symbols.txt") symbols (cuda-symbols.txt), at $real"
     build nvml nvml.c -lcuda && bounded 20 nvml "$work/nvml"
 
     local smi fake="$work/fake"
