@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 
@@ -71,6 +72,14 @@ class Daemon:
         """What `rota ps` says."""
         argv = ["env", f"ROTA_SOCKET={self.socket}", str(self.run.bundled("rota")), "ps", "-o", "json"]
         return output_of(argv) or "rota ps does not answer"
+
+    def describe(self, what) -> dict | None:
+        """What `rota describe` says of a job or a process; None where it says nothing."""
+        argv = ["env", f"ROTA_SOCKET={self.socket}", str(self.run.bundled("rota")), "describe", str(what), "-o", "json"]
+        try:
+            return json.loads(output_of(argv) or "null")
+        except ValueError:
+            return None
 
     def wait_arena(self, timeout_s: float = 90.0):
         """Waits until the arena is pinned."""

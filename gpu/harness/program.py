@@ -13,9 +13,9 @@ from .waiting import Failed, until
 
 
 class Program:
-    """A program that ends by printing one line of JSON."""
+    """A program that ends by printing one line of JSON. `terms` are flags of `rota run`, unused natively."""
 
-    def __init__(self, run, label: str, argv, under: Daemon | None, env):
+    def __init__(self, run, label: str, argv, under: Daemon | None, env, terms=(), stdin=None, stdout=None):
         self.run = run
         self.label = label
         self.under = under
@@ -34,9 +34,16 @@ class Program:
         environment.pop("LD_PRELOAD", None)
         if under:
             environment["ROTA_SOCKET"] = str(under.socket)
-            argv = [run.bundled("rota"), "run", "-q", "--name", label, "--", *argv]
+            argv = [run.bundled("rota"), "run", "-q", "--name", label, *terms, "--", *argv]
         environment.update(env or {})
-        self.child = spawn(argv, stdout=open(self.out, "wb"), stderr=open(self.err, "wb"), env=environment)
+        keywords = {"stdin": stdin} if stdin is not None else {}
+        self.child = spawn(
+            argv,
+            stdout=open(self.out, "wb") if stdout is None else stdout,
+            stderr=open(self.err, "wb"),
+            env=environment,
+            **keywords,
+        )
         self.pid = self.child.pid
 
     def alive(self) -> bool:

@@ -41,6 +41,7 @@ class Run:
         self.cache = Path(os.environ.get("ROTA_CACHE", Path(tempfile.gettempdir()) / "rota-gpu-cache"))
         self.cache.mkdir(parents=True, exist_ok=True)
         self._daemons: list[Daemon] = []
+        self._unknown_terms: set[tuple[str, str]] = set()
         self.xids_before = xids()
 
     def header(self):
@@ -107,9 +108,27 @@ class Run:
         self._daemons.append(daemon)
         return daemon
 
-    def program(self, label: str, script: str, *arguments, under: "Daemon | None" = None, env=None) -> "Program":
+    def program(
+        self, label: str, script: str, *arguments, under: "Daemon | None" = None, env=None, terms=()
+    ) -> "Program":
         """Starts a Python program of `programs/`, natively or under a daemon."""
-        return Program(self, label, [self.python, "-u", PROGRAMS / script, *arguments], under, env)
+        return self.command(label, [self.python, "-u", PROGRAMS / script, *arguments], under, env, terms)
+
+    def command(self, label: str, argv, under: "Daemon | None" = None, env=None, terms=(), **pipes) -> "Program":
+        """Starts any program, natively or under a daemon, there on `terms`: flags of `rota run`."""
+        return Program(self, label, argv, under, env, terms, **pipes)
+
+    def terms(self, *wanted: str) -> list[str]:
+        """Flags of `rota run` with their values, as in `--memory 8GiB`; a FAIL where this rota does not know one of them."""
+        known = output_of([str(self.bundled("rota")), "run", "--help"]) or ""
+        found = []
+        for flag, value in zip(wanted[::2], wanted[1::2]):
+            if flag in known:
+                found += [flag, value]
+            elif (flag, value) not in self._unknown_terms:
+                self._unknown_terms.add((flag, value))
+                self.check(f"rota run knows {flag}", False, f"this rota does not: measured without {flag} {value}")
+        return found
 
     def end_daemons(self):
         """Stops the daemons that still run."""

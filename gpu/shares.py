@@ -1,0 +1,242 @@
+"""Shares: how much two programs do together, and whether weights and caps hold, by work done over what each does alone.
+
+First two of a kind, alone, as the stock driver shares them, and under rota, all in one run: the sum of both over one alone. Then
+weights 3:1 and 10:1 and a cap of 30% for pairs of kinds. The GPU itself counts its work, also in the middle of a kernel, and the
+counts are read from outside every few milliseconds. A share over 10 s is the mean over all spans of 10 s in a little more time,
+so that it does not hang on whose turn it was at the ends.
+"""
+
+import argparse
+import mmap
+import os
+import struct
+import time
+from pathlib import Path
+
+import harness
+from harness import Failed
+
+TOGETHER = {"large": 0.985, "small4": 0.97, "gaps": 1.40}
+STOCK_KNOWN = {"large": 0.87, "small4": 0.57, "gaps": 1.20}
+PAIRS = (("50us", "50ms"), ("compute", "memory"), ("graphs", "graphs"), ("small4", "small4"))
+SAMPLE_S = 0.004
+SLIDE = 0.15
+"""How much longer than its span a measurement takes, as a share of it."""
+
+parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+parser.add_argument("--parts", default="together,3:1,10:1,cap", help="some of them, with commas")
+parser.add_argument("--pairs", default=",".join("+".join(p) for p in PAIRS), help="kinds for weights and caps, as in 50us+50ms")
+parser.add_argument("--alone-s", type=float, default=3.0)
+parser.add_argument("--together-s", type=float, default=5.0)
+parser.add_argument("--settle-s", type=float, default=1.5, help="after both run, before anything counts")
+given = parser.parse_args()
+pairs = [tuple(pair.split("+")) for pair in given.pairs.split(",")]
+shm = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
+
+
+class Busy:
+    """One program, and its counts."""
+
+    def __init__(self, run, label, kind, under=None, terms=()):
+        self.kind, self.label = kind, label
+        folder = shm or run.work
+        self.path = folder / f"rota-{os.getpid()}-{label}"
+        for path in (self.path, self.stop_path):
+            path.unlink(missing_ok=True)
+        self.program = run.command(label, [run.binary, kind, self.path], under, terms=terms)
+        self._map = None
+
+    @property
+    def stop_path(self):
+        return Path(f"{self.path}.stop")
+
+    def count(self):
+        """What it has done."""
+        if self._map is None:
+            try:
+                with open(self.path, "rb") as file:
+                    self._map = mmap.mmap(file.fileno(), 32, prot=mmap.PROT_READ)
+            except (OSError, ValueError):
+                return 0
+        return sum(struct.unpack("<4Q", self._map[:32]))
+
+    def wait(self, timeout_s=40.0):
+        """Until it has done something."""
+        deadline = time.monotonic() + timeout_s
+        while not self.count():
+            self.program.must_live()
+            if time.monotonic() > deadline:
+                raise Failed(f"{self.label} has done nothing for {timeout_s:g} s")
+            time.sleep(0.005)
+
+    def end(self):
+        """Lets it end by itself and looks at its end."""
+        harness.touch(self.stop_path)
+        try:
+            return self.program.result(30)
+        finally:
+            for path in (self.path, self.stop_path):
+                path.unlink(missing_ok=True)
+
+
+def sample(programs, seconds):
+    """Counts of all, every few milliseconds: (time, count, count ...)."""
+    rows, began = [], time.monotonic()
+    while not rows or rows[-1][0] - began < seconds:
+        before = time.monotonic()
+        counts = [program.count() for program in programs]
+        rows.append(((before + time.monotonic()) / 2, *counts))
+        time.sleep(SAMPLE_S)
+    for program in programs:
+        program.program.must_live()
+    return rows
+
+
+def rates(rows, which, span_s):
+    """Counts a second in every span of that length that fits."""
+    found, end = [], 0
+    for begin, row in enumerate(rows):
+        while end < len(rows) and rows[end][0] - row[0] < span_s:
+            end += 1
+        if end == len(rows):
+            break
+        found.append((rows[end][which] - row[which]) / (rows[end][0] - row[0]))
+    if not found:
+        raise Failed(f"no span of {span_s:g} s in {rows[-1][0] - rows[0][0]:.1f} s of samples")
+    return found
+
+
+def together(run, label, kinds, seconds, under=None, terms=((), ()), settle_s=None):
+    """Runs programs of these kinds at once; answers for each its rates over all spans of `seconds`."""
+    programs = [
+        Busy(run, f"{label}-{'AB'[n]}", kind, under, terms[n] if under else ()) for n, kind in enumerate(kinds)
+    ]
+    try:
+        for program in programs:
+            program.wait()
+        if under:
+            for program in programs:
+                if not under.events.of("joined", program.program.pid):
+                    raise Failed(f"the daemon never saw {program.label}")
+        time.sleep(given.settle_s if settle_s is None else settle_s)
+        rows = sample(programs, seconds * (1 + SLIDE))
+    finally:
+        ended = []
+        for program in programs:
+            try:
+                program.end()
+            except Failed as reason:
+                ended.append(str(reason))
+    if ended:
+        raise Failed("; ".join(ended)[-700:])
+    return [rates(rows, n + 1, seconds) for n in range(len(programs))]
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
+def alone(run, kind):
+    """What one does alone, natively; measured once."""
+    if kind not in run.alone:
+        run.alone[kind] = mean(together(run, f"alone-{kind}", [kind], given.alone_s, settle_s=0.7)[0])
+    return run.alone[kind]
+
+
+def two_of_a_kind(run):
+    rows = []
+    first, stock, later = {}, {}, {}
+    for kind in TOGETHER:
+        first[kind] = alone(run, kind)
+        stock[kind] = [mean(r) for r in together(run, f"stock-{kind}", [kind, kind], given.together_s)]
+    daemon = run.daemon("together", capacity="32GiB", arena="1GiB")
+    daemon.wait_arena()
+    shared = {kind: [mean(r) for r in together(run, f"rota-{kind}", [kind, kind], given.together_s, daemon, settle_s=2.5)] for kind in TOGETHER}
+    daemon.check_no_errors()
+    run.end_daemons()
+    for kind in TOGETHER:  # again, so that a GPU that grew slower or faster meanwhile is seen
+        later[kind] = mean(together(run, f"later-{kind}", [kind], given.alone_s, settle_s=0.7)[0])
+    for kind, target in TOGETHER.items():
+        base = (first[kind] + later[kind]) / 2
+        drift = later[kind] / first[kind] - 1
+        got = sum(shared[kind]) / base
+        rows.append([kind, base, f"{sum(stock[kind]) / base:.4f}", STOCK_KNOWN[kind], *shared[kind], f"{got:.4f}", f"{100 * drift:+.2f}%"])
+        run.check(f"{kind}: both together at least {target} of one alone", got >= target, f"{got:.4f}, stock driver {sum(stock[kind]) / base:.4f}")
+        run.check(f"{kind}: alone before and after within 1%", abs(drift) <= 0.01, f"{100 * drift:+.2f}%")
+    header = ["two of a kind", "alone /s", "stock sum", "known", "rota A /s", "rota B /s", "rota sum", "drift"]
+    return harness.table(rows, header)
+
+
+def weighted(run, daemon, weight, span_s, tolerance, swap):
+    rows = []
+    for pair in pairs:
+        kinds = pair[::-1] if swap else pair
+        label = f"w{weight}-{kinds[0]}-{kinds[1]}"
+        try:
+            base = [alone(run, kind) for kind in kinds]
+            terms = (run.terms("--weight", str(weight)), run.terms("--weight", "1"))
+            found = together(run, label, kinds, span_s, daemon, terms, settle_s=2.5)
+        except Failed as reason:
+            run.check(f"{label}: measured", False, str(reason)[-500:])
+            continue
+        shares = [[value / base[n] for value in values] for n, values in enumerate(found)]
+        ratios = [a / b if b else float("inf") for a, b in zip(*shares)]
+        ratio = mean(shares[0]) / mean(shares[1]) if mean(shares[1]) else float("inf")
+        off = ratio / weight - 1
+        rows.append([f"{weight}:1 {kinds[0]} to {kinds[1]}", *(f"{value:.4f}" for value in (mean(shares[0]), mean(shares[1]), sum(map(mean, shares)), ratio, min(ratios), max(ratios))), f"{100 * off:+.2f}%"])
+        run.check(
+            f"{weight}:1, {kinds[0]} to {kinds[1]}, within {100 * tolerance:g}% over {span_s:g} s",
+            abs(off) <= tolerance,
+            f"{ratio:.3f} ({100 * off:+.2f}%), single spans {min(ratios):.3f} to {max(ratios):.3f}",
+        )
+    return harness.table(rows, ["weights", "share A", "share B", "sum", "ratio", "least", "most", "off"])
+
+
+def capped(run, daemon, cap=0.30, tolerance=0.03, span_s=10.0):
+    """The first of each pair is capped; beside it the second, which is not. And one alone on the GPU."""
+    rows = []
+    for kinds in [*pairs, (pairs[0][0],)]:
+        label = f"cap-{'-'.join(kinds)}"
+        try:
+            base = [alone(run, kind) for kind in kinds]
+            terms = (run.terms("--cores", f"{100 * cap:g}%"), ())
+            found = together(run, label, kinds, span_s, daemon, terms, settle_s=2.5)
+        except Failed as reason:
+            run.check(f"{label}: measured", False, str(reason)[-500:])
+            continue
+        shares = [mean(values) / base[n] for n, values in enumerate(found)]
+        least, most = min(found[0]) / base[0], max(found[0]) / base[0]
+        off = shares[0] / cap - 1
+        beside = f"beside {kinds[1]}" if len(kinds) > 1 else "alone on the GPU"
+        rows.append([f"{kinds[0]}, {beside}", *(f"{value:.4f}" for value in shares), *([] if len(kinds) > 1 else [None]), f"{least:.4f}", f"{most:.4f}", f"{100 * off:+.2f}%"])
+        run.check(f"cap of 30%, {kinds[0]} {beside}, within 3%", abs(off) <= tolerance, f"{shares[0]:.4f} of alone, single spans {least:.4f} to {most:.4f}")
+    return harness.table(rows, ["capped at 30%", "share", "the other", "least", "most", "off"])
+
+
+def body(run):
+    run.binary = run.build("shares.cu", "-arch=native")
+    run.alone = {}
+    parts, tables = given.parts.split(","), []
+    try:
+        if "together" in parts:
+            tables.append(two_of_a_kind(run))
+        if set(parts) & {"3:1", "10:1", "cap"}:
+            for kind in dict.fromkeys(kind for pair in pairs for kind in pair):
+                alone(run, kind)  # before a daemon is there
+            daemon = run.daemon("shares", capacity="32GiB", arena="1GiB")
+            daemon.wait_arena()
+            if "3:1" in parts:
+                tables.append(weighted(run, daemon, 3, 10.0, 0.03, False))
+            if "10:1" in parts:
+                tables.append(weighted(run, daemon, 10, 30.0, 0.05, True))
+            if "cap" in parts:
+                tables.append(capped(run, daemon))
+            daemon.check_no_errors()
+    finally:
+        print("\n".join(tables), flush=True)
+        print(harness.table([[kind, rate] for kind, rate in run.alone.items()], ["alone, natively", "counts /s"]), flush=True)
+        run.write("shares.txt", "\n".join(tables) + "\n")
+
+
+if __name__ == "__main__":
+    harness.main("shares", 590, body)
