@@ -5,9 +5,9 @@ use proptest::prelude::*;
 use rota_wire::quantity::Memory;
 use rota_wire::{
     Answer, Change, ChannelGroup, Class, Command, Connection, Description, FILES_MAX, FileId, FromDaemon,
-    Gpu, GpuView, GrantId, HANDLES_MAX, HandleId, IDLE_SINCE_OFFSET, JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, Opened,
-    Priority, SCHEMA_VERSION, SelfTest, Setting, SharedPage, SizedHandle, Status, Tenant, TenantId,
-    TenantState, TenantView, Terms, ToDaemon, VERSION, WireError,
+    Gpu, GpuView, GrantId, HANDLES_MAX, HandleId, IDLE_SINCE_OFFSET, JobRequest, JobView, Listing,
+    MESSAGE_BYTES_MAX, Opened, Priority, SCHEMA_VERSION, SelfTest, Setting, SharedPage, SizedHandle, Status,
+    Tenant, TenantId, TenantState, TenantView, Terms, ToDaemon, VERSION, WireError,
 };
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Serialize, de::DeserializeOwned};

@@ -250,6 +250,15 @@ impl Stage {
     }
 }
 
+/// Waits until something was counted so often, for as long as the count goes on.
+pub(crate) fn until_counted(what: &str, wanted: usize, count: impl Fn() -> usize) {
+    let mut before = 0;
+    while before < wanted {
+        until(what, || count() > before);
+        before = count();
+    }
+}
+
 /// Waits for something to come true.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;

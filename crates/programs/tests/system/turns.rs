@@ -1,6 +1,6 @@
 //! Programs that do not fit together take turns, and find every byte of theirs as they left it.
 
-use crate::stage::{Setup, Stage, until};
+use crate::stage::{Setup, Stage, until, until_counted};
 
 /// Two programs of 40 MiB on 64 MiB.
 const LARGE: [&str; 4] = ["--mib", "40", "--piece-mib", "4"];
@@ -33,7 +33,7 @@ fn two_hundred_freezes_at_random_leave_every_byte_right() {
         let more = ["--seed", seed, "--steps", "1000000", "--copies", "--kernel-ms", "30"];
         stage.worker(0, seed, &[&LARGE[..], &more].concat())
     });
-    until("there were so many turns", || stage.count("turn_begin") >= TURNS);
+    until_counted("there were so many turns", TURNS, || stage.count("turn_begin"));
     // What was frozen last is looked at too.
     for program in &mut programs {
         program.goes_on(2);
