@@ -35,7 +35,12 @@ const COLUMNS: [(&str, Side); 8] = [
 
 fn table(listing: &Listing) -> String {
     let mut text = String::new();
-    for gpu in &listing.gpus {
+    // One GPU needs no number.
+    let several = listing.gpus.len() > 1;
+    for (number, gpu) in listing.gpus.iter().enumerate() {
+        if several {
+            text += &format!("{number}  ");
+        }
         text += &gpu_line(gpu);
         text.push('\n');
     }
@@ -45,14 +50,27 @@ fn table(listing: &Listing) -> String {
     text.push('\n');
     if listing.tenants.is_empty() {
         let flag = if listing.gpus.iter().any(|gpu| gpu.vgpu.is_some()) { "--vgpu " } else { "" };
-        text += &format!("No program shares it now. Start one with: rota run {flag}-- COMMAND\n");
+        text += &format!("No program is here now. Start one with: rota run {flag}-- COMMAND\n");
         return text;
     }
-    let header = COLUMNS.map(|(name, _)| name.to_owned());
-    let rows: Vec<_> = std::iter::once(header).chain(listing.tenants.iter().map(cells)).collect();
-    text += &columns(&COLUMNS.map(|(_, side)| side), &rows);
+    let (mut names, mut sides): (Vec<String>, Vec<Side>) =
+        COLUMNS.iter().map(|(name, side)| (String::from(*name), *side)).unzip();
+    let mut rows: Vec<Vec<String>> = listing.tenants.iter().map(|tenant| cells(tenant).into()).collect();
+    if several {
+        names.insert(GPU_AT, "GPU".into());
+        sides.insert(GPU_AT, Side::Right);
+        for (row, tenant) in rows.iter_mut().zip(&listing.tenants) {
+            let number = listing.gpus.iter().position(|gpu| gpu.uuid == tenant.gpu);
+            row.insert(GPU_AT, number.map_or("-".into(), |number| number.to_string()));
+        }
+    }
+    rows.insert(0, names);
+    text += &columns(&sides, &rows);
     text
 }
+
+/// Where the number of its GPU stands in a tenant's line.
+const GPU_AT: usize = 1;
 
 fn gpu_line(gpu: &Gpu) -> String {
     let machine =

@@ -18,11 +18,29 @@ GPU-5e1f0b2a-0000-4000-8000-000000000001  NVIDIA H200  12.5 of 16.0 GiB in use  
 }
 
 #[test]
+fn of_several_gpus_each_has_a_number_and_tenants_say_which_is_theirs() {
+    let FromDaemon::Listing(mut both) = listing(two_tenants()) else { panic!("a listing is a listing") };
+    let other = wire::Gpu { uuid: "GPU-0".into(), ..both.gpus[0].clone() };
+    both.gpus.push(other);
+    both.tenants[0].gpu = both.gpus[0].uuid.clone();
+    let daemon = FakeDaemon::start(FromDaemon::Listing(both));
+    let expected = "\
+0  GPU-5e1f0b2a-0000-4000-8000-000000000001  NVIDIA H200  12.5 of 16.0 GiB in use  arena 24.0 of 32.0 GiB
+1  GPU-0  NVIDIA H200  12.5 of 16.0 GiB in use  arena 24.0 of 32.0 GiB
+
+ PID  GPU  JOB         PROGRAM  STATE    RESIDENT      AWAY  TURNS     WAITING
+4242    0  train-4242  python3  running  12.0 GiB   0.0 GiB     17           -
+ 512    1  nightly     sim?[2J  away      0.0 GiB  24.0 GiB      9  1 min 23 s
+";
+    assert_eq!(stdout(daemon.rota().arg("ps")), expected);
+}
+
+#[test]
 fn nobody_there_is_said_in_words() {
     let daemon = FakeDaemon::start(listing(vec![]));
     let text = stdout(daemon.rota().args(["ps", "-o", "table"]));
     assert!(text.starts_with("GPU-5e1f0b2a"), "{text}");
-    assert!(text.ends_with("\nNo program shares it now. Start one with: rota run -- COMMAND\n"), "{text}");
+    assert!(text.ends_with("\nNo program is here now. Start one with: rota run -- COMMAND\n"), "{text}");
 }
 
 #[test]

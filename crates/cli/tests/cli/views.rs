@@ -50,6 +50,7 @@ Job nightly
   state       away
   user        root (0)
   begun       12 min 34 s ago, by process 512
+  placed      GPU 0: the only one
   class       be, best-effort
   weight      1
   priority    normal
@@ -85,6 +86,7 @@ Job nightly
   state       paused
   user        root (0)
   begun       12 min 34 s ago
+  placed      GPU 0: the only one
   class       lc, latency-critical
   weight      3
   priority    high
