@@ -609,3 +609,17 @@ fn whoever_does_not_answer_is_asked_for_no_room() {
         later.len() > 1 && later[1..].iter().all(|(_, out)| out.iter().all(|owned| owned.tenant != stopped))
     );
 }
+
+#[test]
+fn the_copy_of_what_could_not_go_keeps_its_place_in_the_arena() {
+    let mut rig = Rig::new(settings());
+    let a = rig.busy(1, 1, 0, 12);
+    for owned in rig.sizes.keys().copied().filter(|owned| owned.tenant == a).collect::<Vec<_>>() {
+        rig.tell(Event::Copied { owned, clean: true });
+    }
+    rig.until(0.01);
+    rig.fail = |action| matches!(action, Action::Move { .. });
+    rig.busy(2, 2, 0, 8);
+    rig.wait_for(|rig| !rig.moves(0.0).is_empty() && rig.core.gpu_of(GpuId(0)).moving.is_none());
+    assert_eq!(rig.core.arena().0, Bytes::from_gib(12));
+}
