@@ -187,6 +187,16 @@ fn unmanaged_memory_comes_and_goes() {
 }
 
 #[test]
+fn an_idle_tenant_makes_room_for_others_also_while_nobody_has_the_turn() {
+    let mut rig = Rig::new(settings());
+    let a = rig.tenant(1, 1, 0, 12);
+    rig.until(1.0);
+    rig.tell(Event::Unmanaged { gpu: GpuId(0), bytes: Bytes::from_gib(10) });
+    rig.until(10.0);
+    assert_eq!(rig.core.describe(a, rig.now).unwrap().resident, Bytes::from_gib(6));
+}
+
+#[test]
 fn when_others_take_so_much_that_one_cannot_run_at_all_it_waits_until_they_go() {
     let mut rig = Rig::new(settings());
     let a = rig.busy(1, 1, 0, 12);
@@ -622,4 +632,19 @@ fn the_copy_of_what_could_not_go_keeps_its_place_in_the_arena() {
     rig.busy(2, 2, 0, 8);
     rig.wait_for(|rig| !rig.moves(0.0).is_empty() && rig.core.gpu_of(GpuId(0)).moving.is_none());
     assert_eq!(rig.core.arena().0, Bytes::from_gib(12));
+}
+
+#[test]
+fn once_memory_is_away_nobody_grows_before_its_turn() {
+    let mut rig = Rig::new(Settings { turn_min: Span::from_secs(1), ..settings() });
+    let c = rig.tenant(3, 3, 0, 0);
+    rig.busy(1, 1, 0, 12);
+    rig.until(0.5);
+    rig.busy(2, 2, 0, 12);
+    rig.wait_for(|rig| rig.runs() == [2] && rig.core.gpu_of(GpuId(0)).away > Bytes::ZERO);
+    let handle = rig.handle_of(TenantId(2));
+    rig.tell(Event::Freed { tenant: TenantId(2), handles: vec![handle] });
+    rig.ask(c, 0, GIB);
+    assert_eq!(granted(&rig, c), Bytes::ZERO, "there is room, but it would have to go again");
+    rig.wait_for(|rig| granted(rig, c) == Bytes::from_gib(1));
 }
