@@ -648,3 +648,17 @@ fn once_memory_is_away_nobody_grows_before_its_turn() {
     assert_eq!(granted(&rig, c), Bytes::ZERO, "there is room, but it would have to go again");
     rig.wait_for(|rig| granted(rig, c) == Bytes::from_gib(1));
 }
+
+#[test]
+fn while_the_arena_is_too_full_to_bring_one_in_another_has_its_turns() {
+    let mut rig = Rig::new(Settings { moving_share: Ratio::from_percent(50), ..settings() });
+    rig.busy(1, 1, 0, 12);
+    rig.until(0.5);
+    let b = rig.busy(2, 2, 0, 12);
+    rig.wait_for(|rig| rig.runs() == [2] && rig.core.gpu_of(GpuId(0)).away == Bytes::from_gib(8));
+    rig.tell(Event::Arena(Bytes::from_gib(8)));
+    rig.tell(Event::Unmanaged { gpu: GpuId(0), bytes: Bytes::from_gib(2) });
+    let (now, before) = (rig.now.0 as f64 / 1e9, rig.ran(b));
+    rig.until(now + 9.0);
+    assert!(rig.ran(b) - before > 6.0, "{} of 9 s", rig.ran(b) - before);
+}
