@@ -10,6 +10,7 @@ mod forecasts;
 mod gangs;
 mod hardship;
 mod memory;
+mod rebase;
 mod shares;
 mod standstill;
 mod turns;

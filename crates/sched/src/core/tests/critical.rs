@@ -208,6 +208,17 @@ fn a_service_that_fills_the_gpu_leaves_best_effort_a_longer_slice() {
     assert_eq!(rig.thawed[&TenantId(1)].1, Slice::Shortest);
 }
 
+#[test]
+fn a_service_that_leaves_best_effort_just_its_share_has_it_on_the_shortest_slice() {
+    let mut rig = Rig::new(Settings { be_guarantee: Ratio::from_percent(10), ..settings() });
+    let service = service(&mut rig);
+    best_effort(&mut rig, 1);
+    rig.tell(Event::Wants(service));
+    rig.tell(Event::Measured { tenant: service, busy: Ratio::from_percent(90) });
+    rig.until(1.0);
+    assert_eq!(rig.thawed[&TenantId(1)].1, Slice::Shortest);
+}
+
 fn missed(rig: &Rig, since: f64) -> Vec<Missed> {
     rig.said(since, |action| match action {
         Action::HintMissed { why, .. } => Some(*why),
@@ -341,4 +352,42 @@ fn hints_that_are_far_ahead_take_nobody_elses_place() {
     rig.tell(Event::Hint { tenant: *honest, within: Span::from_millis(5) });
     rig.until(begin + 0.005);
     assert!(!rig.thawed.contains_key(&other), "it is off when the request comes");
+}
+
+#[test]
+fn the_hint_of_a_later_request_outlives_the_one_before() {
+    let mut rig = Rig::new(Settings { hint_lead: Span::from_millis(2), ..settings() });
+    let service = service(&mut rig);
+    let others = best_effort(&mut rig, 1);
+    rig.until(1.0);
+    for within in [5, 50].map(Span::from_millis) {
+        rig.tell(Event::Hint { tenant: service, within });
+    }
+    rig.until(1.005);
+    request(&mut rig, service, 0.02);
+    assert!(rig.thawed.contains_key(&others[0]), "back after the first");
+    rig.until(1.05);
+    assert!(!rig.thawed.contains_key(&others[0]), "off when the second comes");
+    request(&mut rig, service, 0.02);
+    let counts = rig.core.describe(service, rig.now).unwrap().hints;
+    assert_eq!(counts, HintCounts { good: 2, ..HintCounts::default() });
+    assert_eq!(missed(&rig, 0.0), []);
+}
+
+/// Nobody saw when it came, only that there is no work left after both.
+#[test]
+fn the_hint_of_a_request_that_came_while_another_was_served_is_not_false() {
+    let mut rig = Rig::new(Settings { hint_lead: Span::from_millis(2), ..settings() });
+    let service = service(&mut rig);
+    rig.until(1.0);
+    for within in [5, 8].map(Span::from_millis) {
+        rig.tell(Event::Hint { tenant: service, within });
+    }
+    rig.until(1.005);
+    rig.tell(Event::Wants(service));
+    rig.until(1.0085);
+    rig.tell(Event::Idle(service));
+    rig.until(1.1);
+    let counts = rig.core.describe(service, rig.now).unwrap().hints;
+    assert_eq!(counts, HintCounts { good: 2, ..HintCounts::default() });
 }

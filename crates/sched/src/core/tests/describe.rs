@@ -44,6 +44,15 @@ fn waiting_counts_from_the_end_of_the_last_turn_and_not_while_one_runs() {
 }
 
 #[test]
+fn whoever_says_once_more_that_it_has_work_has_waited_as_long_as_before() {
+    let mut rig = Rig::new(Settings { turn_min: Span::from_secs(1), ..settings() });
+    let (_, b) = (rig.busy(1, 1, 0, 4), rig.busy(2, 2, 0, 4));
+    rig.until(0.5);
+    rig.tell(Event::Wants(b));
+    assert_eq!(rig.core.describe(b, rig.now).unwrap().waiting, Span::from_millis(500));
+}
+
+#[test]
 fn turns_are_counted() {
     let mut rig = Rig::new(settings());
     let (a, b) = (rig.busy(1, 1, 0, 4), rig.busy(2, 2, 0, 4));

@@ -109,3 +109,39 @@ fn a_filler_that_cannot_be_thawed_leaves_its_place_to_another() {
     rig.until(0.5);
     assert_eq!(rig.runs(), [1, 3]);
 }
+
+#[test]
+fn a_filler_pays_for_all_its_time_whoever_leaves_meanwhile() {
+    let mut rig = Rig::new(long_turns());
+    let a = owner(&mut rig);
+    let (filler, idle) = (rig.busy(2, 2, 0, 2), rig.tenant(3, 3, 0, 2));
+    rig.until(5.0);
+    assert_eq!(rig.runs(), [1, 2]);
+    let before = rig.core.tenants.get(filler).unwrap().virtual_time;
+    rig.tell(Event::Left(idle));
+    // No gaps any more: it goes, and pays.
+    for _ in 0..10 {
+        rig.tell(Event::Measured { tenant: a, busy: Ratio::ONE });
+    }
+    let paid = rig.core.tenants.get(filler).unwrap().virtual_time - before;
+    assert!(paid > 2_000_000_000, "{paid} ns of almost 5 s beside one that was busy for two fifths of them");
+}
+
+#[test]
+fn a_filler_pays_also_for_the_time_in_which_the_next_owner_is_put_on() {
+    let mut rig = Rig::new(long_turns());
+    let [first, filler, next] = [1, 2, 3].map(|id| rig.busy(id, id, 0, 2));
+    [first, filler, next].into_iter().for_each(|tenant| with_gaps(&mut rig, tenant));
+    rig.until(1.0);
+    assert_eq!(rig.runs(), [1, 2]);
+    rig.thaw = Span::from_secs(1);
+    rig.tell(Event::Left(first));
+    let paid = |rig: &Rig| rig.core.tenants.get(filler).unwrap().virtual_time;
+    let before = paid(&rig);
+    rig.until(2.01);
+    assert_eq!((rig.turns(1.0), rig.runs()), (vec![3], vec![2, 3]));
+    for _ in 0..10 {
+        rig.tell(Event::Measured { tenant: next, busy: Ratio::ONE });
+    }
+    assert!(paid(&rig) - before > 200_000_000, "{} ns of a second", paid(&rig) - before);
+}

@@ -203,3 +203,14 @@ fn where_all_are_full_a_newcomer_is_sent_to_a_door_and_told_its_place_there() {
     });
     assert_eq!(admitted, [second, third]);
 }
+
+#[test]
+fn what_another_gets_and_has_to_move_off_again_is_part_of_a_forecast() {
+    let mut rig = Rig::new(settings());
+    let (a, b) = (rig.busy(1, 1, 0, 12), rig.busy(2, 2, 0, 0));
+    rig.until(1.0);
+    rig.ask(b, 0, 12 * GIB);
+    rig.wait_for(|rig| rig.core.gpu_of(GpuId(0)).moving.is_some());
+    let forecast = rig.core.forecast(a, rig.now);
+    assert!(forecast.is_some(), "it runs again once the other has made room");
+}

@@ -325,6 +325,21 @@ fn an_end_that_nobody_heard_is_said_again() {
     assert!((2..=7).contains(&ends.len()), "{}", ends.len());
 }
 
+/// The same, when nothing else happens that the core would look up for.
+#[test]
+fn an_end_that_nobody_heard_is_said_again_also_when_all_are_idle() {
+    let mut rig = Rig::new(settings());
+    let all = [rig.busy(1, 1, 0, 12), rig.busy(2, 2, 0, 12)];
+    rig.until(5.0);
+    all.into_iter().for_each(|tenant| rig.tell(Event::Idle(tenant)));
+    rig.until(30.0);
+    rig.lose = |action| matches!(action, Action::End { .. });
+    rig.tell(Event::Arena(Bytes(GIB)));
+    rig.until(65.0);
+    let ends = rig.said(30.0, |action| matches!(action, Action::End { .. }).then_some(()));
+    assert!((2..=4).contains(&ends.len()), "{}", ends.len());
+}
+
 /// 16. Compute cap of a gang.
 #[test]
 fn a_capped_gang_keeps_its_cap() {

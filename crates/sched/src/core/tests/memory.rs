@@ -187,6 +187,16 @@ fn unmanaged_memory_comes_and_goes() {
 }
 
 #[test]
+fn an_idle_tenant_makes_room_for_others_also_while_nobody_has_the_turn() {
+    let mut rig = Rig::new(settings());
+    let a = rig.tenant(1, 1, 0, 12);
+    rig.until(1.0);
+    rig.tell(Event::Unmanaged { gpu: GpuId(0), bytes: Bytes::from_gib(10) });
+    rig.until(10.0);
+    assert_eq!(rig.core.describe(a, rig.now).unwrap().resident, Bytes::from_gib(6));
+}
+
+#[test]
 fn when_others_take_so_much_that_one_cannot_run_at_all_it_waits_until_they_go() {
     let mut rig = Rig::new(settings());
     let a = rig.busy(1, 1, 0, 12);
@@ -608,4 +618,47 @@ fn whoever_does_not_answer_is_asked_for_no_room() {
     assert!(
         later.len() > 1 && later[1..].iter().all(|(_, out)| out.iter().all(|owned| owned.tenant != stopped))
     );
+}
+
+#[test]
+fn the_copy_of_what_could_not_go_keeps_its_place_in_the_arena() {
+    let mut rig = Rig::new(settings());
+    let a = rig.busy(1, 1, 0, 12);
+    for owned in rig.sizes.keys().copied().filter(|owned| owned.tenant == a).collect::<Vec<_>>() {
+        rig.tell(Event::Copied { owned, clean: true });
+    }
+    rig.until(0.01);
+    rig.fail = |action| matches!(action, Action::Move { .. });
+    rig.busy(2, 2, 0, 8);
+    rig.wait_for(|rig| !rig.moves(0.0).is_empty() && rig.core.gpu_of(GpuId(0)).moving.is_none());
+    assert_eq!(rig.core.arena().0, Bytes::from_gib(12));
+}
+
+#[test]
+fn once_memory_is_away_nobody_grows_before_its_turn() {
+    let mut rig = Rig::new(Settings { turn_min: Span::from_secs(1), ..settings() });
+    let c = rig.tenant(3, 3, 0, 0);
+    rig.busy(1, 1, 0, 12);
+    rig.until(0.5);
+    rig.busy(2, 2, 0, 12);
+    rig.wait_for(|rig| rig.runs() == [2] && rig.core.gpu_of(GpuId(0)).away > Bytes::ZERO);
+    let handle = rig.handle_of(TenantId(2));
+    rig.tell(Event::Freed { tenant: TenantId(2), handles: vec![handle] });
+    rig.ask(c, 0, GIB);
+    assert_eq!(granted(&rig, c), Bytes::ZERO, "there is room, but it would have to go again");
+    rig.wait_for(|rig| granted(rig, c) == Bytes::from_gib(1));
+}
+
+#[test]
+fn while_the_arena_is_too_full_to_bring_one_in_another_has_its_turns() {
+    let mut rig = Rig::new(Settings { moving_share: Ratio::from_percent(50), ..settings() });
+    rig.busy(1, 1, 0, 12);
+    rig.until(0.5);
+    let b = rig.busy(2, 2, 0, 12);
+    rig.wait_for(|rig| rig.runs() == [2] && rig.core.gpu_of(GpuId(0)).away == Bytes::from_gib(8));
+    rig.tell(Event::Arena(Bytes::from_gib(8)));
+    rig.tell(Event::Unmanaged { gpu: GpuId(0), bytes: Bytes::from_gib(2) });
+    let (now, before) = (rig.now.0 as f64 / 1e9, rig.ran(b));
+    rig.until(now + 9.0);
+    assert!(rig.ran(b) - before > 6.0, "{} of 9 s", rig.ran(b) - before);
 }

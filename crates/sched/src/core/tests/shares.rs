@@ -23,6 +23,19 @@ fn weights_are_shares() {
 }
 
 #[test]
+fn terms_that_are_told_once_more_cost_nobody_its_share() {
+    let mut rig = Rig::new(settings());
+    rig.job(1, terms(1, 3));
+    rig.job(2, terms(1, 1));
+    let (a, b) = (rig.busy(1, 1, 0, 1), rig.busy(2, 2, 0, 1));
+    for step in 1..=200 {
+        rig.until(f64::from(step) * 0.05);
+        rig.job(1, terms(1, 3));
+    }
+    close(rig.ran(a) / rig.ran(b), 3.0, 0.06);
+}
+
+#[test]
 fn users_come_before_jobs() {
     let mut rig = Rig::new(settings());
     rig.job(1, terms(1, 1));

@@ -63,10 +63,7 @@ fn an_idle_member_whose_freeze_was_lost_keeps_nobody_waiting_on_another_gpu() {
         Action::Freeze { tenant: TenantId(2), .. } => Some(()),
         _ => None,
     };
-    while rig.said(30.0, frozen).is_empty() {
-        let now = rig.now.0 as f64 / 1e9;
-        rig.until(now + 0.01);
-    }
+    rig.wait_for(|rig| !rig.said(30.0, frozen).is_empty());
     rig.lose = |_| false;
     let (now, before) = (rig.now.0 as f64 / 1e9, rig.ran(other));
     rig.until(now + 60.0);
