@@ -19,8 +19,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use wire::{FromDaemon, SizedHandle, ToDaemon, WireError};
 
+use crate::demand;
 use crate::grants::Answer;
-use crate::groups::{Again, Reported};
+use crate::groups::{self, Again, Reported};
 use crate::guard::guarded;
 use crate::memory::{cache, physical};
 use crate::notice::OnceNotice;
@@ -155,6 +156,7 @@ fn wait(session: &Session, next: Next, sending: bool) -> Result<PollFlags, WireE
 /// Reports the channel groups if they have changed.
 fn report_groups(session: &Session, reported: &mut Reported) -> Next {
     while session.groups_changed.swap(false, SeqCst) {
+        groups::seen(demand::mind_groups);
         let (report, again) = reported.next(session);
         if let Some((message, files)) = report {
             session.outbox.put(message, files);

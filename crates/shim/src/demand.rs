@@ -13,7 +13,9 @@
 //! | any other | work until it returns |
 //! | one that the table does not have | work for ever, once the program was given its address |
 //!
-//! Not seen are functions behind `cuGetExportTable`, which runtimes take for other things than launches.
+//! Not seen are functions behind `cuGetExportTable`, which runtimes take for other things than launches, and libraries for
+//! video, ray tracing and graphics for their work: where one of those is loaded, or a video engine is in use, the program
+//! counts as one that has work.
 //!
 //! - [`slots`]: how much was begun and is done, by stream. [`recorded`]: what events say about that.
 //! - [`launch`]: the code of a launch, a few instructions. [`streams`], [`events`]: waits and queries.
@@ -33,6 +35,7 @@ mod slots;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod unseen;
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
@@ -88,6 +91,24 @@ pub(crate) fn blind() {
         WORK.enter();
         stir();
     }
+}
+
+/// A program with these channel groups may have work that is not seen: then it has work from now on.
+pub(crate) fn mind_groups(groups: &[channels::Group]) {
+    if !BLIND.load(SeqCst) && unseen::is_likely(groups) {
+        blind();
+    }
+}
+
+/// At the end of the program the driver library waits for the GPU without a call that is seen.
+pub(crate) fn mind_the_end() {
+    extern "C" fn end() {
+        guarded("the end of the program", || (), blind);
+    }
+    // Registered after the driver library's own, so it is called before that. Where it cannot be registered, the program
+    // gets its turn for its end when nobody else wants one.
+    // SAFETY: the function is there for as long as the process is: this library is never unloaded.
+    let _ = unsafe { libc::atexit(end) };
 }
 
 /// There is work, or may be: the page says so, and the daemon is told if it waits for that.

@@ -50,6 +50,12 @@ pub(crate) fn forget() {
     TRACKER.store(ptr::null_mut(), SeqCst);
 }
 
+/// Shows the groups as they are now.
+pub(crate) fn seen(show: impl FnOnce(&[Group])) {
+    let groups: Vec<Group> = lock(tracker()).groups().cloned().collect();
+    show(&groups);
+}
+
 /// Takes in one RM call.
 pub(crate) fn observe(call: &Call) {
     static OVERLOOKED: OnceNotice = OnceNotice::new();

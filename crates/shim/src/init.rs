@@ -18,7 +18,7 @@ use wire::{Connection, FromDaemon, PageError, SharedPage, ToDaemon, VERSION, Wir
 use crate::guard::{guarded, silence_panics};
 use crate::notice::notice;
 use crate::session::{self, Session};
-use crate::{agent, fork, forward, settings};
+use crate::{agent, demand, fork, forward, settings};
 
 /// How long the daemon may be silent. Once it has said that the program has to wait, that may take any time.
 const WELCOME_SECONDS_MAX: i64 = 5;
@@ -70,20 +70,17 @@ fn join_once() {
             STAGE.store(self.0, SeqCst);
         }
     }
-    let mut asked = Asked(ASKED);
+    let mut asked = Asked(if settings::required() { TURNED_AWAY } else { ASKED });
     silence_panics();
     fork::watch();
     // A driver that lacks functions has been complained about where it was loaded.
     let Some(driver) = forward::driver() else { return };
-    if let Err(error) = join(driver, &socket) {
-        if settings::required() {
-            asked.0 = TURNED_AWAY;
-            notice(format_args!(
-                "{error}; CUDA is not available to this program, as it was started by `rota run` (ROTA_REQUIRED)"
-            ));
-        } else {
-            notice(format_args!("{error}; running without rota"));
-        }
+    match join(driver, &socket) {
+        Ok(()) => asked.0 = ASKED,
+        Err(error) if settings::required() => notice(format_args!(
+            "{error}; CUDA is not available to this program, as it was started by `rota run` (ROTA_REQUIRED)"
+        )),
+        Err(error) => notice(format_args!("{error}; running without rota")),
     }
 }
 
@@ -135,6 +132,7 @@ fn join(driver: &'static Driver, socket: &Path) -> Result<(), JoinError> {
     let page = SharedPage::open(file)?;
     let session = Session::new(driver, connection, page, gpu, capacity_bytes).map_err(JoinError::Bell)?;
     let session = session::publish(session);
+    demand::mind_the_end();
     agent::start(session).inspect_err(|_| {
         // Without an agent nobody would ever answer.
         session.end();

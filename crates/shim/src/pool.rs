@@ -20,6 +20,6 @@ mod reuse;
 mod waits;
 
 pub(crate) use accounts::Accounts;
-pub(crate) use ordered::begins_capture;
+pub(crate) use ordered::{begins_capture, wait_for_frees};
 pub(crate) use reuse::{Reuse, Stream};
 pub(crate) use waits::{for_context, for_stream, stream_ends};

@@ -8,8 +8,11 @@ const LARGE: [&str; 4] = ["--mib", "40", "--piece-mib", "4"];
 #[test]
 fn two_that_do_not_fit_together_end_with_every_byte_right() {
     let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "100ms"] });
-    let programs = ["1", "2"]
-        .map(|seed| stage.worker(0, seed, &[&LARGE[..], &["--seed", seed, "--steps", "12"]].concat()));
+    // Kernels of 30 ms, so that each needs many turns however fast the machine is.
+    let programs = ["1", "2"].map(|seed| {
+        let more = ["--seed", seed, "--steps", "25", "--kernel-ms", "30"];
+        stage.worker(0, seed, &[&LARGE[..], &more].concat())
+    });
     for program in programs {
         program.ends_well();
     }

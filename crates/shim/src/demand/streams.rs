@@ -97,27 +97,32 @@ pub(super) fn await_point(
     look: Option<&dyn Fn() -> CUresult>,
     wait: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let before = guarded(
+    let (inside, before) = guarded(
         name,
-        || None,
+        || (None, None),
         || {
-            if page().idle_since_ns().is_some() && look.is_some_and(|look| look() == CUresult::NOT_READY) {
-                stir();
-            }
-            point()
+            // Whoever waits may wait for work that nobody saw, so it is in a call that uses the GPU; unless there is nothing
+            // to wait for.
+            let waits = |look: &dyn Fn() -> CUresult| {
+                page().idle_since_ns().is_none() || look() == CUresult::NOT_READY
+            };
+            (look.is_some_and(waits).then(Inside::enter), point())
         },
     );
     let result = wait();
     guarded(
         name,
         || (),
-        || match (result, before) {
-            (CUresult::NOT_READY, _) => stir(),
-            // With another point by now, nobody knows which of them this was about.
-            (CUresult::SUCCESS, Some((at, number))) if point().is_some_and(|(_, now)| now == number) => {
-                finish(at);
+        || {
+            match (result, before) {
+                (CUresult::NOT_READY, _) => stir(),
+                // With another point by now, nobody knows which of them this was about.
+                (CUresult::SUCCESS, Some((at, number))) if point().is_some_and(|(_, now)| now == number) => {
+                    finish(at);
+                }
+                _ => {}
             }
-            _ => {}
+            drop(inside);
         },
     );
     result

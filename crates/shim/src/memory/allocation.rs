@@ -13,6 +13,7 @@ use super::growth::{self, Short};
 use super::table::{Allocation, Wanted};
 use super::{cache, native, probe};
 use crate::guard::guarded;
+use crate::pool;
 use crate::session::{self, Session};
 
 /// Allocates device memory.
@@ -122,7 +123,15 @@ fn plain(asked_bytes: u64) -> Option<Result<u64, CUresult>> {
         CUresult::SUCCESS => {}
         refused => return Some(Err(refused)),
     }
-    match take(session, Wanted { context, asked_bytes, pool: CUmemoryPool::NULL }) {
+    let wanted = Wanted { context, asked_bytes, pool: CUmemoryPool::NULL };
+    let found = take(session, wanted).or_else(|short| match short {
+        // What was freed in streams may do.
+        Short::Refused(CUresult::OUT_OF_MEMORY) if pool::wait_for_frees(session, context) => {
+            take(session, wanted)
+        }
+        _ => Err(short),
+    });
+    match found {
         Ok(allocation) => Some(Ok(allocation.block.address)),
         Err(Short::Refused(code)) => Some(Err(code)),
         Err(Short::NotHere) => None,

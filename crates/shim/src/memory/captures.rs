@@ -46,7 +46,7 @@ pub(crate) fn any() -> bool {
 
 /// Makes a call that a capture forbids, if there is none; None if there is one. A capture that begins meanwhile waits a moment
 /// for the call to get past the driver's own look.
-pub(super) fn unless_any<T>(call: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn unless_any<T>(call: impl FnOnce() -> T) -> Option<T> {
     INSIDE.fetch_add(1, SeqCst);
     // Either the capture sees this call inside, or this call sees the capture.
     let result = (!any()).then(call);

@@ -173,12 +173,22 @@ fn allocate(
 
 /// The pool that an allocation in the current context is from; None if its memory is the driver's.
 fn pool(session: &Session, asked: Option<CUmemoryPool>) -> Option<CUmemoryPool> {
+    let device = || {
+        let mut device = CUdevice(0);
+        // SAFETY: the driver writes one number.
+        unsafe { (session.driver.cuCtxGetDevice)(&mut device) }.ok().ok().map(|()| device)
+    };
     let pool = match asked {
-        Some(pool) => pool,
+        Some(pool) => {
+            let known = session.table().pools.get(pool).is_some();
+            if !known {
+                // Perhaps the default one, which is made by nobody.
+                current(session, device()?)?;
+            }
+            pool
+        }
         None => {
-            let mut device = CUdevice(0);
-            // SAFETY: the driver writes one number.
-            unsafe { (session.driver.cuCtxGetDevice)(&mut device) }.ok().ok()?;
+            let device = device()?;
             let known = session.table().pools.current(device);
             match known {
                 Some(pool) => pool,
@@ -265,36 +275,33 @@ pub(crate) fn finished(session: &Session, point: Point) {
 
 /// Looks which events of a context have passed.
 fn look_at_events(session: &Session, context: CUcontext) {
-    // A capture forbids such a look in its mode.
-    if captures::any() {
-        return;
-    }
     let marks = session.table().reuse.marks(context);
     for mark in marks.into_iter().take(LOOKS_MAX) {
+        // A capture forbids such a look in its mode.
         // SAFETY: the event is rota's; one of a context that ended meanwhile is an error, and passed over.
-        if unsafe { (session.driver.cuEventQuery)(mark.event) } == CUresult::SUCCESS {
+        let looked = captures::unless_any(|| unsafe { (session.driver.cuEventQuery)(mark.event) });
+        if looked == Some(CUresult::SUCCESS) {
             finished(session, mark.point);
         }
     }
 }
 
 /// The last resort: waits until all that was freed in streams of the current context is free. False if nothing was, or a
-/// capture forbids it.
-fn wait_for_frees(session: &Session, context: CUcontext) -> bool {
-    let unmarked = session.table().reuse.unmarked(context);
-    unmarked.into_iter().for_each(|point| mark(session, point));
-    if captures::any() {
+/// capture forbids it. The calling thread must hold no lock.
+pub(crate) fn wait_for_frees(session: &Session, context: CUcontext) -> bool {
+    let points = session.table().reuse.points(context);
+    if points.is_empty() {
         return false;
     }
     let _inside = Inside::enter();
-    let marks = session.table().reuse.marks(context);
-    for mark in &marks {
-        // SAFETY: as in `look_at_events`.
-        if unsafe { (session.driver.cuEventSynchronize)(mark.event) } == CUresult::SUCCESS {
-            finished(session, mark.point);
-        }
+    // Not by events: streams that are gone, and those of other threads, have none.
+    // SAFETY: no conditions.
+    let waited = captures::unless_any(|| unsafe { (session.driver.cuCtxSynchronize)() });
+    if waited != Some(CUresult::SUCCESS) {
+        return false;
     }
-    !marks.is_empty()
+    points.into_iter().for_each(|point| finished(session, point));
+    true
 }
 
 /// A stream is about to be captured: after that no event can be recorded behind what was freed in it.

@@ -95,7 +95,7 @@ impl Reuse {
     pub(crate) fn take(&mut self, stream: Stream, heap: HeapId, asked: u64) -> Option<Allocation> {
         let bytes = rounded(asked)?;
         let list = self.lists.get_mut(&stream)?;
-        let sizes = (heap, bytes, 0)..=(heap, bytes + bytes / LARGER_BY, u64::MAX);
+        let sizes = (heap, bytes, 0)..=(heap, bytes.saturating_add(bytes / LARGER_BY), u64::MAX);
         let mut found = list.blocks.range(sizes);
         // Blocks of different kinds of memory may be of one size.
         let (&key, _) = found.find(|(_, (_, freed))| are_alike(freed.asked_bytes, asked))?;
@@ -133,13 +133,6 @@ impl Reuse {
         }
     }
 
-    /// The points of a context's streams that no event is behind yet.
-    pub(crate) fn unmarked(&self, context: CUcontext) -> Vec<Point> {
-        let streams = self.lists.iter().filter(|(stream, _)| stream.context == context);
-        let unmarked = streams.filter(|(_, list)| list.unmarked > 0);
-        unmarked.filter_map(|(stream, _)| self.point(*stream)).collect()
-    }
-
     /// Whether something freed in this stream has no event behind it.
     pub(crate) fn is_unmarked(&self, stream: Stream) -> bool {
         self.lists.get(&stream).is_some_and(|list| list.unmarked > 0)
@@ -175,13 +168,15 @@ impl Reuse {
 
     /// A stream is destroyed: its handle may be another's next. What was freed there waits for the events behind it.
     pub(crate) fn destroyed(&mut self, stream: Stream) {
-        let Some(list) = self.lists.remove(&stream).filter(|list| !list.blocks.is_empty()) else { return };
         self.dead += 1;
         let dead = Stream { handle: GONE + self.dead, ..stream };
+        // Also where nothing waits for them any more: they must not say anything about the next stream of that name.
         for mark in self.marks.iter_mut().filter(|mark| mark.point.stream == stream) {
             mark.point.stream = dead;
         }
-        self.lists.insert(dead, list);
+        if let Some(list) = self.lists.remove(&stream).filter(|list| !list.blocks.is_empty()) {
+            self.lists.insert(dead, list);
+        }
     }
 
     /// Contexts are gone, and with them these heaps, their streams and events.

@@ -19,7 +19,8 @@ pub(super) struct Whole {
 
 impl Whole {
     pub(super) fn take(&mut self, bytes: u64) -> Option<Block> {
-        let &(found, address) = self.idle.range((bytes, 0)..=(bytes + bytes / LARGER_BY, u64::MAX)).next()?;
+        let &(found, address) =
+            self.idle.range((bytes, 0)..=(bytes.saturating_add(bytes / LARGER_BY), u64::MAX)).next()?;
         self.idle.remove(&(found, address));
         self.idle_bytes -= found;
         self.ranges.insert(address, (found, None));

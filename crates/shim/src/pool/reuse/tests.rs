@@ -74,6 +74,23 @@ fn a_block_that_was_taken_and_freed_again_is_behind_its_second_free() {
 }
 
 #[test]
+fn an_event_of_a_stream_that_is_gone_says_nothing_about_the_next_one_of_its_name() {
+    let mut reuse = Reuse::default();
+    reuse.free(stream(1), freed(0x1000, 512));
+    let old = Mark { point: reuse.point(stream(1)).unwrap(), event: event(7) };
+    reuse.recorded(old);
+    assert_eq!(take(&mut reuse, 1, 512), Some(0x1000), "its list is empty then");
+    reuse.destroyed(stream(1));
+    reuse.free(stream(1), freed(0x2000, 512));
+    let marks = reuse.marks(context());
+    assert_eq!(marks.iter().map(|mark| mark.event).collect::<Vec<_>>(), [event(7)]);
+    for mark in marks {
+        assert!(reuse.finished(mark.point).0.is_empty(), "the new stream has not got there");
+    }
+    assert_eq!(reuse.points(context()).len(), 1);
+}
+
+#[test]
 fn many_frees_want_an_event() {
     let mut reuse = Reuse::default();
     let wants: Vec<bool> = (0..300).map(|number| reuse.free(stream(1), freed(number << 20, 512))).collect();
