@@ -13,7 +13,7 @@ use thiserror::Error;
 pub enum ArbiterError {
     /// Somebody does already.
     #[error(
-        "{gpu} is shared by {} already\nhint: stop that rotad first, or choose another GPU with --gpu",
+        "{gpu} is shared by {} already\nhint: stop that rotad first, or choose other GPUs with --gpus",
         pid.map_or("another process".into(), |pid| format!("process {pid}"))
     )]
     Taken {

@@ -57,7 +57,6 @@ pub(crate) fn start(socket: &Path) -> anyhow::Result<()> {
     let arguments = std::env::args_os().skip(1).map(|word| if word == FLAG { DETACHED.into() } else { word });
     let mut daemon = Command::new(&executable)
         .args(arguments)
-        .current_dir("/")
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log.try_clone()?)
@@ -85,6 +84,14 @@ pub(crate) fn start(socket: &Path) -> anyhow::Result<()> {
 pub(crate) fn detach() {
     // It fails in a process that leads its session already, which is what is wanted.
     let _ = rustix::process::setsid();
+}
+
+/// In the daemon itself, when all files that it was told of are open: names in its flags and in the environment may be
+/// relative to where it was started. It leaves that folder, which could not be unmounted otherwise.
+pub(crate) fn leave_folder() {
+    if let Err(cause) = std::env::set_current_dir("/") {
+        tracing::warn!("cannot leave the folder that the daemon was started in: {cause}");
+    }
 }
 
 /// Where the log is: `rota/rotad.log` in `$XDG_STATE_HOME`, else in `~/.local/state`.

@@ -198,8 +198,8 @@ pub struct Daemon {
     stopping: bool,
     /// Since when nobody is there.
     deserted: Option<Instant>,
-    /// Where the core places whoever asks just now, and why.
-    placed: Option<(GpuId, String)>,
+    /// Where the core places whoever asks just now, if anywhere, and why.
+    placed: Option<(Option<GpuId>, String)>,
     lost: Option<Lost>,
 }
 

@@ -100,7 +100,7 @@ fn main() -> ExitCode {
     }
     let done = match arguments.command {
         None if arguments.background => start(arguments.settings, arguments.config.as_deref()),
-        None => run(arguments.settings, arguments.config.as_deref()),
+        None => run(arguments.settings, arguments.config.as_deref(), arguments.detached),
         Some(Verb::SelfTest { gpus, vgpu }) => test(&gpus, vgpu.as_deref()),
         Some(Verb::CheckConfig { config }) => check(config.as_deref()),
         Some(Verb::SelfTestTenant) => self_test::tenant(),
@@ -129,15 +129,23 @@ fn check(file: Option<&Path>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The configuration, with the socket's full path: it is removed at the end, from wherever the daemon is then.
+fn load(flags: Settings, file: Option<&Path>) -> anyhow::Result<Config> {
+    let mut config = Config::load(flags, file)?;
+    config.socket = std::path::absolute(&config.socket)
+        .with_context(|| format!("cannot tell the full path of {}", config.socket.display()))?;
+    Ok(config)
+}
+
 fn start(flags: Settings, file: Option<&Path>) -> anyhow::Result<()> {
     // What is wrong with the configuration is better said here than in a log.
-    let config = Config::load(flags, file)?;
+    let config = load(flags, file)?;
     make_folder_of(&config.socket, config.everybody)?;
     background::start(&config.socket)
 }
 
-fn run(flags: Settings, file: Option<&Path>) -> anyhow::Result<()> {
-    let config = Config::load(flags, file)?;
+fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<()> {
+    let config = load(flags, file)?;
     // Before anything else: this may begin anew.
     let machine = config.vgpu.as_deref().map(VirtualMachine::enter).transpose()?;
     let events = Events::begin(config.events.as_deref()).with_context(|| {
@@ -226,6 +234,9 @@ fn run(flags: Settings, file: Option<&Path>) -> anyhow::Result<()> {
         turns
     );
     let life = machine.as_ref().map(VirtualMachine::life).transpose()?;
+    if detached {
+        background::leave_folder();
+    }
     let movers = devices.into_iter().map(|device| Mover::new(device, arena.clone())).collect();
     drop(arena);
     let served = serve(setup, movers, listener, events, |inputs| {

@@ -122,6 +122,23 @@ fn in_the_background_the_reason_of_a_failure_comes_from_its_log() {
 }
 
 #[test]
+fn in_the_background_names_mean_the_same_files() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("rotad.toml"), "events = './events.jsonl'\n").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_rotad"))
+        .args(["--background", "--socket", "./rotad.sock", "--config", "rotad.toml"])
+        .current_dir(folder.path())
+        .env("ROTA_DRIVER", "/nowhere/libcuda.so.1")
+        .env("XDG_STATE_HOME", folder.path())
+        .env_remove("ROTA_VGPU")
+        .output()
+        .unwrap();
+    let said = complaint(&output);
+    assert!(said.contains("/nowhere/libcuda.so.1"), "it read its configuration: {said}");
+    assert!(folder.path().join("events.jsonl").exists());
+}
+
+#[test]
 fn the_systemd_unit_is_sound() {
     let unit = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/rotad.service");
     let text = std::fs::read_to_string(unit).unwrap();

@@ -136,6 +136,11 @@ impl Arena {
         self.books().growing
     }
 
+    /// Whether others have it too, and may give space back at any time.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.books) > 1
+    }
+
     /// Why it stopped to grow before all was ready, if it did.
     pub fn stopped(&self) -> Option<String> {
         self.books().stopped.clone()
@@ -249,7 +254,9 @@ mod tests {
     fn clones_share_the_space_and_the_last_one_ends_it() {
         let device = FakeDevice::new(1 << 30);
         let arena = Arena::prepare_in_segments(4 * BLOCK_BYTES, SEGMENT, device.registrar()).expect("small");
+        assert!(!arena.is_shared());
         let other = arena.clone();
+        assert!(arena.is_shared() && other.is_shared());
         arena.wait_until_prepared();
         let taken = arena.take(3 * BLOCK_BYTES).expect("it is free");
         assert_eq!(other.free_bytes(), BLOCK_BYTES);
@@ -257,6 +264,7 @@ mod tests {
         other.give_back(taken);
         assert_eq!(arena.free_bytes(), 4 * BLOCK_BYTES);
         drop(arena);
+        assert!(!other.is_shared());
         assert_eq!(device.registered_bytes(), 4 * BLOCK_BYTES);
         drop(other);
         assert_eq!(device.registered_bytes(), 0);

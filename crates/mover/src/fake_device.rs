@@ -98,6 +98,7 @@ struct Track {
 
 /// The device. See the module.
 pub struct FakeDevice {
+    uuid: String,
     total_bytes: u64,
     shared: Arc<Mutex<Shared>>,
     imports: Imports,
@@ -118,6 +119,7 @@ impl FakeDevice {
     /// A device with this much memory.
     pub fn new(total_bytes: u64) -> FakeDevice {
         FakeDevice {
+            uuid: uuid(0),
             total_bytes,
             shared: Arc::default(),
             imports: Arc::default(),
@@ -128,6 +130,13 @@ impl FakeDevice {
             at_poll: None,
             polls_per_copy: 1,
         }
+    }
+
+    /// Another device beside this one, with a number that is its own. Host memory that is registered is so for both, and
+    /// mistakes that are asked for happen on either.
+    pub fn beside(&self, number: u8, total_bytes: u64) -> FakeDevice {
+        let shared = Arc::clone(&self.shared);
+        FakeDevice { uuid: uuid(number), shared, ..FakeDevice::new(total_bytes) }
     }
 
     /// Makes the n-th call (from 1) of an operation from now on fail, once.
@@ -226,6 +235,10 @@ impl FakeDevice {
             track.work.pop_front();
         }
     }
+}
+
+fn uuid(number: u8) -> String {
+    format!("GPU-{number:08x}-0000-0000-0000-000000000000")
 }
 
 fn is_registered(shared: &Mutex<Shared>, start: usize, bytes: u64) -> bool {
@@ -334,7 +347,7 @@ impl Device for FakeDevice {
     }
 
     fn uuid(&self) -> &str {
-        "GPU-00000000-0000-0000-0000-000000000000"
+        &self.uuid
     }
 
     fn name(&self) -> &str {

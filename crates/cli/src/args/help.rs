@@ -41,7 +41,7 @@ Environment, set for the program:
   ROTA_SOCKET           the daemon's socket
   ROTA_JOB              the job's name
   ROTA_REQUIRED=1       without the daemon the program gets an error from CUDA, and does not run past everybody
-  CUDA_VISIBLE_DEVICES  the shared GPU, unless it is set already
+  CUDA_VISIBLE_DEVICES  the GPU that the daemon chose, unless it is set already
   with --vgpu           its library in LD_PRELOAD and ROTA_DRIVER, its folder in ROTA_VGPU";
 
 pub(super) const DEMO_EXAMPLES: &str = "\

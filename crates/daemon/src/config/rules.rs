@@ -104,9 +104,9 @@ impl Rules {
         Ok(rules)
     }
 
-    /// Do groups matter at all?
-    pub fn has_groups(&self) -> bool {
-        !self.groups.is_empty()
+    /// Does it matter which groups this user is in?
+    pub fn needs_groups_of(&self, uid: u32) -> bool {
+        !self.groups.is_empty() && !self.users.contains_key(&uid)
     }
 
     /// What a user in these groups may ask for, on a GPU of this size.

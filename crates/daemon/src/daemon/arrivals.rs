@@ -101,20 +101,23 @@ impl Daemon {
             let (seen, shared) = (newcomer.gpus.join(", "), shared.join(", "));
             return turn_away(&newcomer, &format!("it sees {seen}, and shared here is {shared}"));
         };
-        let tenant = TenantId(self.next_tenant);
-        self.next_tenant += 1;
         let Newcomer { uid, pid, job: name, .. } = &newcomer;
         let job = match self.jobs.named(*uid, name) {
             Some(job) => job,
             None => {
                 // Not started by `rota run`: it gets what is usual.
-                let terms = self.usual_terms(*uid, *pid);
+                let terms = match self.usual_terms(*uid, *pid) {
+                    Ok(terms) => terms,
+                    Err(refusal) => return turn_away(&newcomer, &refusal.reason),
+                };
                 let core_terms = in_core(*uid, &terms);
                 let job = self.jobs.begin(*uid, name, terms, self.now());
                 self.step(Event::Job { job, terms: core_terms });
                 job
             }
         };
+        let tenant = TenantId(self.next_tenant);
+        self.next_tenant += 1;
         self.jobs.join(job, tenant);
         self.arriving.insert(tenant, Arriving { newcomer, gpu, told: None });
         let residue = Bytes(self.gpu(gpu).residue_bytes);
@@ -160,10 +163,12 @@ impl Daemon {
         let Some(Arriving { newcomer, gpu, .. }) = self.arriving.remove(&tenant) else { return };
         let Newcomer { pid, job, program, connection, answer, .. } = newcomer;
         let shared = self.gpu(gpu);
+        // A program that may have less sees a GPU of that size.
+        let limit = self.jobs.of(tenant).and_then(|job| self.jobs.get(job)?.terms.memory_max_bytes);
         let welcome = FromDaemon::Welcome {
             tenant: on_wire(tenant),
             gpu: shared.uuid.clone(),
-            capacity_bytes: shared.capacity_bytes,
+            capacity_bytes: limit.map_or(shared.capacity_bytes, |most| most.min(shared.capacity_bytes)),
         };
         let begin = || -> anyhow::Result<_> {
             let page = SharedPage::create(self.epoch)?;

@@ -1,6 +1,7 @@
 //! What people ask for: jobs are begun, changed, paused and resumed. `views` says how things are.
 
 use super::Daemon;
+use super::arrivals::Arriving;
 use super::limits::{Refusal, in_core};
 use sched::{Bytes, Event, GpuId, JobId, TicketId};
 use serde_json::json;
@@ -82,17 +83,31 @@ impl Daemon {
         Ok((job, Answer::Opened(Opened { gpu: self.listed_gpu(gpu), others, terms })))
     }
 
-    /// The GPU for a program of a job. Where none can take it now it waits at the door of the first.
+    /// The GPU for a program of a job. Where none can take it now it waits at the door of one with few others.
     fn place(&mut self, job: JobId) -> GpuId {
         let memory = self.jobs.get(job).and_then(|job| job.terms.memory_max_bytes).unwrap_or(0);
         self.placed = None;
         let (ticket, bytes) = (TicketId(0), Bytes(memory));
         self.step(Event::Place { ticket, job, count: 1, among: Vec::new(), bytes });
-        let (gpu, why) = self.placed.take().unwrap_or_default();
+        let (gpu, why) = match self.placed.take() {
+            Some((Some(gpu), why)) => (gpu, why),
+            Some((None, why)) => (self.least_sought(), why),
+            None => (self.least_sought(), String::new()),
+        };
         if let Some(job) = self.jobs.get_mut(job) {
             job.placed = Some(why);
+            job.sent_to = Some(gpu);
         }
         gpu
+    }
+
+    /// The GPU with the fewest programs on it, at its door, and on the way to it.
+    fn least_sought(&self) -> GpuId {
+        let known = self.known.values().map(|known| known.gpu);
+        let arriving = self.arriving.values().map(Arriving::gpu);
+        let sent =
+            self.jobs.iter().filter(|(_, job)| job.members.is_empty()).filter_map(|(_, job)| job.sent_to);
+        fewest(self.setup.gpus.len(), known.chain(arriving).chain(sent))
     }
 
     /// A job that is there has the terms that it has.
@@ -188,5 +203,29 @@ impl Daemon {
             ),
         };
         Refusal::new(format!("nothing here is called `{name}`: no job, no process, no GPU"), hint)
+    }
+}
+
+/// The first of so many GPUs that the fewest of these programs are on.
+fn fewest(gpus: usize, programs: impl Iterator<Item = GpuId>) -> GpuId {
+    let mut counts = vec![0_usize; gpus];
+    for GpuId(number) in programs {
+        counts[usize::from(number)] += 1;
+    }
+    let least = (0..gpus).min_by_key(|&number| counts[number]);
+    GpuId(least.and_then(|number| u16::try_from(number).ok()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_nobody_can_be_taken_they_spread() {
+        let on = |programs: &[u16]| fewest(3, programs.iter().map(|&number| GpuId(number))).0;
+        assert_eq!(on(&[]), 0);
+        assert_eq!(on(&[0]), 1);
+        assert_eq!(on(&[1, 0, 1]), 2);
+        assert_eq!(on(&[0, 1, 2, 2, 0]), 1);
     }
 }

@@ -9,8 +9,10 @@
 //! do while it was frozen says nothing.
 
 use super::Daemon;
-use sched::{Event, Ratio, Span, TenantId, Time};
+use super::arrivals::Arriving;
+use sched::{Event, GpuId, Ratio, Span, TenantId, Time};
 use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{Page, monotonic_ns};
 
 /// How long a tenant may be without work before it is idle: a program that waits for its results and goes on at once is
@@ -122,6 +124,18 @@ impl Idleness {
     }
 }
 
+/// Where more than one wants turns, or any of the others is.
+fn sought(wanting: impl Iterator<Item = GpuId>, others: impl Iterator<Item = GpuId>) -> BTreeSet<GpuId> {
+    let mut wanted = BTreeSet::new();
+    let mut sought: BTreeSet<GpuId> = others.collect();
+    for gpu in wanting {
+        if !wanted.insert(gpu) {
+            sought.insert(gpu);
+        }
+    }
+    sought
+}
+
 impl Daemon {
     /// A tenant has channels from now on: has it work for them?
     pub(super) fn find_demand(&mut self, tenant: TenantId) {
@@ -163,13 +177,11 @@ impl Daemon {
     /// Looks who has no work, and how busy the others are.
     pub(super) fn look(&mut self) {
         let (now, now_ns) = (self.now(), monotonic_ns());
-        let wanting = self.known.values().filter(|known| known.idleness.wants).count();
-        let someone_waits = wanting > 1
-            || !self.arriving.is_empty()
-            || self.known.values().any(|known| !known.idleness.wants && known.demands.asks());
+        let sought = self.sought();
         let mut next = None::<Time>;
         let mut idle = Vec::new();
         for (&tenant, known) in self.known.iter().filter(|(_, known)| known.idleness.wants) {
+            let someone_waits = sought.contains(&known.gpu);
             let page = known.link.grip.page();
             let spent = page.idle_since_ns().map(|since| Span(now_ns.saturating_sub(since)));
             let due = match spent {
@@ -198,10 +210,19 @@ impl Daemon {
         }
     }
 
+    /// The GPUs that somebody waits for: a second one that wants turns, one at the door, or one that asks for memory only.
+    fn sought(&self) -> BTreeSet<GpuId> {
+        let wanting = self.known.values().filter(|known| known.idleness.wants).map(|known| known.gpu);
+        let asking = self.known.values().filter(|known| !known.idleness.wants && known.demands.asks());
+        let others = asking.map(|known| known.gpu).chain(self.arriving.values().map(Arriving::gpu));
+        sought(wanting, others)
+    }
+
     /// Measures how busy tenants were since the last time, and tells the core what it does not know.
     pub(super) fn measure(&mut self) {
         let now_ns = monotonic_ns();
         let mut stretches = Vec::new();
+        let mut together = BTreeMap::<GpuId, f64>::new();
         for (&tenant, known) in self.known.iter_mut().filter(|(_, known)| known.idleness.wants) {
             let mark = Mark::of(known.link.grip.page(), now_ns);
             let Some(before) = known.idleness.mark else {
@@ -212,12 +233,15 @@ impl Daemon {
             if seen.is_some() || mark.freezes != before.freezes {
                 known.idleness.mark = Some(mark);
             }
-            stretches.extend(seen.map(|(span, share)| (tenant, span, share)));
+            if let Some((span, share)) = seen {
+                *together.entry(known.gpu).or_default() += share;
+                stretches.push((tenant, span, share));
+            }
         }
-        let together: f64 = stretches.iter().map(|&(_, _, share)| share).sum();
         for (tenant, span, share) in stretches {
             let Some(known) = self.known.get_mut(&tenant) else { continue };
-            known.idleness.window.add(span, alone(share, together - share));
+            let beside = together.get(&known.gpu).map_or(0.0, |together| together - share);
+            known.idleness.window.add(span, alone(share, beside));
             if let Some(busy) = known.idleness.news() {
                 self.note("measured", tenant, json!({ "busy": f64::from(busy.0) / WHOLE }));
                 self.step(Event::Measured { tenant, busy });
@@ -242,6 +266,17 @@ mod tests {
         assert_eq!(mark(20, 5, 4).since(&mark(10, 0, 2)), None, "frozen and thawed in between");
         assert_eq!(mark(20, 5, 3).since(&mark(10, 0, 3)), None, "frozen all the time");
         assert_eq!(mark(10, 0, 2).since(&mark(10, 0, 2)), None, "no time at all");
+    }
+
+    #[test]
+    fn who_waits_for_one_gpu_does_not_wait_for_another() {
+        let found = |wanting: &[u16], others: &[u16]| {
+            let [wanting, others] = [wanting, others].map(|gpus| gpus.iter().copied().map(GpuId));
+            sought(wanting, others).into_iter().map(|gpu| gpu.0).collect::<Vec<_>>()
+        };
+        assert!(found(&[0, 1], &[]).is_empty(), "each has a GPU of its own");
+        assert_eq!(found(&[0, 1, 1], &[]), [1]);
+        assert_eq!(found(&[0], &[2]), [2]);
     }
 
     #[test]

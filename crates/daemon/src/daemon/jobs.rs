@@ -3,7 +3,7 @@
 //! A job begins with `rota run`, or with its first tenant where there was none. It is there as long as a process that began
 //! it lives, or a tenant of it.
 
-use sched::{JobId, Span, TenantId, Time};
+use sched::{GpuId, JobId, Span, TenantId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::Terms;
 
@@ -17,6 +17,8 @@ pub(super) struct Job {
     pub(super) paused: bool,
     /// Why its last program was sent to the GPU that it is on.
     pub(super) placed: Option<String>,
+    /// That GPU.
+    pub(super) sent_to: Option<GpuId>,
     /// Since when it is there.
     pub(super) began: Time,
     /// The processes that began or joined it by `rota run` and are alive, in the order they came.
@@ -81,6 +83,7 @@ impl Jobs {
             terms,
             paused: false,
             placed: None,
+            sent_to: None,
             began,
             roots: Vec::new(),
             members: BTreeSet::new(),

@@ -40,13 +40,13 @@ impl Refusal {
 
 impl Daemon {
     /// What this process may ask for.
-    pub(super) fn limits_of(&self, uid: u32, pid: u32) -> Limits {
+    pub(super) fn limits_of(&self, uid: u32, pid: u32) -> Result<Limits, Refusal> {
         let rules = &self.setup.about.rules;
-        let groups = if rules.has_groups() { groups_of(pid) } else { Vec::new() };
+        let groups = if rules.needs_groups_of(uid) { groups_of(pid)? } else { Vec::new() };
         let limits = rules.limits_of(uid, &groups, self.capacity_bytes());
         // Whoever runs the daemon could have all of it anyway.
         let trusted = [0, rustix::process::geteuid().as_raw()].contains(&uid);
-        Limits { lc: limits.lc.or(Some(trusted)), ..limits }
+        Ok(Limits { lc: limits.lc.or(Some(trusted)), ..limits })
     }
 
     /// What a share of a GPU's memory is a share of: the largest one.
@@ -55,9 +55,9 @@ impl Daemon {
     }
 
     /// The terms of a job of which nothing is said.
-    pub(super) fn usual_terms(&self, uid: u32, pid: u32) -> Terms {
-        let limits = self.limits_of(uid, pid);
-        within(&limits, &USUAL, &Change::default(), self.capacity_bytes()).unwrap_or(USUAL)
+    pub(super) fn usual_terms(&self, uid: u32, pid: u32) -> Result<Terms, Refusal> {
+        let limits = self.limits_of(uid, pid)?;
+        within(&limits, &USUAL, &Change::default(), self.capacity_bytes())
     }
 
     /// The terms of a job with these changes, if it may have them.
@@ -68,7 +68,7 @@ impl Daemon {
         before: Option<&Terms>,
         change: &Change,
     ) -> Result<Terms, Refusal> {
-        let limits = self.limits_of(uid, pid);
+        let limits = self.limits_of(uid, pid)?;
         let terms = within(&limits, before.unwrap_or(&USUAL), change, self.capacity_bytes())?;
         let context = self.setup.gpus.iter().map(|gpu| gpu.residue_bytes).max().unwrap_or(0);
         match terms.memory_max_bytes.filter(|&most| change.memory.is_some() && most <= context) {
@@ -145,12 +145,19 @@ pub(super) fn in_core(uid: u32, terms: &Terms) -> sched::Terms {
     }
 }
 
-/// The groups of a process, by the kernel's word. It waits for our answer, so its number is still its own.
-fn groups_of(pid: u32) -> Vec<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+/// The groups of a process, by the kernel's word. It waits for our answer, so its number is still its own. Somebody whose
+/// groups cannot be told is not let past their rules.
+fn groups_of(pid: u32) -> Result<Vec<u32>, Refusal> {
+    let path = format!("/proc/{pid}/status");
+    let status = std::fs::read_to_string(&path).map_err(|cause| {
+        let reason =
+            format!("there are rules for groups, and those of process {pid} cannot be told: {path}: {cause}");
+        Refusal::new(reason, "let the daemon see all of /proc, or give the user a [[user]] rule of its own")
+    })?;
     let lines = status.lines().filter_map(|line| line.split_once(':'));
     let lines = lines.filter(|(key, _)| ["Gid", "Groups"].contains(key));
-    lines.flat_map(|(_, values)| values.split_whitespace()).filter_map(|group| group.parse().ok()).collect()
+    let groups = lines.flat_map(|(_, values)| values.split_whitespace());
+    Ok(groups.filter_map(|group| group.parse().ok()).collect())
 }
 
 #[cfg(test)]
@@ -209,7 +216,14 @@ mod tests {
         let mut mine: Vec<u32> =
             rustix::process::getgroups().unwrap().iter().map(|gid| gid.as_raw()).collect();
         mine.push(rustix::process::getegid().as_raw());
-        let found = groups_of(std::process::id());
+        let found = groups_of(std::process::id()).unwrap();
         assert!(mine.iter().all(|group| found.contains(group)), "{mine:?} {found:?}");
+    }
+
+    #[test]
+    fn a_process_whose_groups_cannot_be_told_is_refused() {
+        // No process has this number.
+        let refusal = groups_of(u32::MAX).unwrap_err();
+        assert!(refusal.reason.contains("/proc/4294967295/status"), "{refusal:?}");
     }
 }

@@ -1,13 +1,14 @@
 //! Jobs and their terms: opened, changed while they run, paused, limited by rules, and gone.
 
 use crate::tenant::{Tenant, Verdict};
-use crate::world::{SMALL_BYTES, World, await_that, rules};
+use crate::world::{CAPACITY_BYTES, SMALL_BYTES, World, await_that, hello, rules};
 use rota_daemon::config::rules::{Rule, Rules as UserRules};
 use rota_daemon::daemon::About;
 use std::time::Duration;
 use wire::quantity::Memory;
 use wire::{
-    Answer, BLOCK_BYTES, Change, Class, Command, Description, JobRequest, JobView, TenantState, Terms,
+    Answer, BLOCK_BYTES, Change, Class, Command, Connection, Description, FromDaemon, JobRequest, JobView,
+    TenantState, Terms,
 };
 
 /// What fake tenants say their job is.
@@ -61,6 +62,27 @@ fn a_limit_on_memory_holds_and_can_be_lifted_while_it_runs() {
     let seen = job(world.command(Command::Describe { what: JOB.into() }));
     assert_eq!(seen.used_bytes, 5 * BLOCK_BYTES, "memory and a context");
     assert_eq!(seen.root_pid, Some(std::process::id()));
+}
+
+/// The size of the GPU that a program of the job is told.
+fn told_bytes(world: &World) -> u64 {
+    let connection = Connection::connect(&world.socket()).unwrap();
+    connection.send(&hello("program"), &[]).unwrap();
+    loop {
+        match connection.receive::<FromDaemon>().unwrap().0 {
+            FromDaemon::Waiting { .. } => {}
+            FromDaemon::Welcome { capacity_bytes, .. } => return capacity_bytes,
+            other => panic!("said hello, got {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_program_sees_a_gpu_of_the_size_that_it_may_have() {
+    let world = World::begin(rules());
+    assert_eq!(told_bytes(&world), CAPACITY_BYTES);
+    terms(open(&world, blocks(4)));
+    assert_eq!(told_bytes(&world), 4 * BLOCK_BYTES);
 }
 
 #[test]

@@ -135,7 +135,9 @@ impl<'a, D: Device> Run<'a, D> {
             if !progress && !self.is_under_way() {
                 // Out of order is better than not at all.
                 progress = self.start_any_out() || self.ask_any_create();
-                let may_get_space = !self.waiting_out.is_empty() && self.mover.arena().is_growing();
+                let arena = self.mover.arena();
+                // Other movers may be about to give space back.
+                let may_get_space = !self.waiting_out.is_empty() && (arena.is_growing() || arena.is_shared());
                 if !progress && !may_get_space {
                     return self.give_up(None);
                 }

@@ -3,6 +3,7 @@
 
 mod must_end;
 mod order;
+mod shared_arena;
 mod world;
 
 use super::{MoveError, Outcome, Plan, Reply, Step, Stuck, Tenants};
