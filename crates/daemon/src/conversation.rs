@@ -337,6 +337,7 @@ fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> R
             tell(ears, Input::Pin(tenant, RequestId(request.0), in_core(&handles)))
         }
         ToDaemon::Unpin { handles } => tell(ears, Input::Unpin(tenant, in_core(&handles))),
+        ToDaemon::Keep { grant, bytes } => tell(ears, Input::Keep(tenant, RequestId(grant.0), Bytes(bytes))),
         ToDaemon::Kept { grant, handle } => {
             if handle.bytes == 0 || !handle.bytes.is_multiple_of(BLOCK_BYTES) {
                 return Err(Ended::OutOfOrder("a handle's size is not a multiple of 2 MiB"));

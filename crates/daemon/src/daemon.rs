@@ -86,6 +86,8 @@ pub enum Input {
     Pin(TenantId, RequestId, Vec<HandleId>),
     /// Handles need not stay any more.
     Unpin(TenantId, Vec<HandleId>),
+    /// A tenant asks for bytes that will never move.
+    Keep(TenantId, RequestId, Bytes),
     /// A grant became memory of so many bytes that never moves.
     Kept(RequestId, Owned, Bytes),
     /// A tenant is gone, seen at this instant.
@@ -357,6 +359,7 @@ impl Daemon {
             Input::Freed(tenant, handles) => self.free(tenant, handles),
             Input::Pin(tenant, request, handles) => self.pin(tenant, request, handles),
             Input::Unpin(tenant, handles) => self.unpin(tenant, &handles),
+            Input::Keep(tenant, request, bytes) => self.ask_to_keep(tenant, request, bytes),
             Input::Kept(request, owned, bytes) => self.keep(request, owned, bytes),
             Input::Left(tenant, seen) => self.leave(tenant, seen),
             Input::Lingers(tenant) => {

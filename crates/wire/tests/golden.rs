@@ -145,6 +145,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             ToDaemon::Open { request: GrantId(7), token: Token(u128::MAX) },
         ),
         ("11 05", ToDaemon::Closed { token: Token(5) }),
+        ("12 07 80808001", ToDaemon::Keep { grant: GrantId(7), bytes: 2 << 20 }),
     ]
 }
 
@@ -327,6 +328,7 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::Publish { .. } => 15,
         ToDaemon::Open { .. } => 16,
         ToDaemon::Closed { .. } => 17,
+        ToDaemon::Keep { .. } => 18,
     }
 }
 
@@ -358,7 +360,7 @@ fn messages_to_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = to_daemon().iter().map(|(_, message)| kind_to_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=17), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=18), "a kind of message has no golden bytes");
 }
 
 #[test]

@@ -217,7 +217,7 @@ impl Tenant {
 
     /// Asks for bytes, waits, and makes memory of them that never moves.
     pub(crate) fn keep(&self, bytes: u64) -> HandleId {
-        let grant = self.grow(bytes);
+        let grant = self.request(|grant| ToDaemon::Keep { grant, bytes }, &[]);
         assert_eq!(self.verdict(grant), Verdict::Granted);
         let handle = HandleId(self.shared.next_number.fetch_add(1, SeqCst));
         self.shared.meter.take(bytes);
