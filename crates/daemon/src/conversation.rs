@@ -4,6 +4,7 @@
 //! is checked here; whatever is out of order ends this connection with a reason and touches nothing else.
 
 use crate::daemon::commands::{Asked, Peer};
+use crate::daemon::publications::Publish;
 use crate::daemon::{Input, Newcomer};
 use crate::grip::{Grip, GripError};
 use crate::names::{handles as in_core, owner};
@@ -290,6 +291,7 @@ fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> R
         ToDaemon::Channels { new_files, .. } => new_files.len(),
         ToDaemon::Allocated { .. } => 1,
         ToDaemon::Created { handles } => handles.len(),
+        ToDaemon::Publish { handles, .. } => handles.len(),
         _ => 0,
     };
     if files.len() != files_expected {
@@ -345,9 +347,15 @@ fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> R
             let owned = Owned { tenant, handle: HandleId(handle.handle.0) };
             tell(ears, Input::Kept(RequestId(grant.0), owned, Bytes(handle.bytes)))
         }
-        ToDaemon::Publish { .. } | ToDaemon::Open { .. } | ToDaemon::Closed { .. } => {
-            Err(Ended::OutOfOrder("not done yet"))
+        ToDaemon::Publish { handles, .. } if handles.is_empty() || handles.len() > HANDLES_MAX => {
+            Err(Ended::OutOfOrder("no handles, or too many, in one message"))
         }
+        ToDaemon::Publish { request, token, handles, complete } => {
+            let request = RequestId(request.0);
+            tell(ears, Input::Publish(tenant, Publish { request, token, handles, files, complete }))
+        }
+        ToDaemon::Open { request, token } => tell(ears, Input::Open(tenant, RequestId(request.0), token)),
+        ToDaemon::Closed { token } => tell(ears, Input::CloseOpened(tenant, token)),
         ToDaemon::Hello { .. } | ToDaemon::List { .. } | ToDaemon::Command { .. } => {
             Err(Ended::OutOfOrder("a greeting in the middle of a conversation"))
         }

@@ -4,7 +4,7 @@
 //! have threads of their own, and so has the executor.
 //!
 //! - `arrivals`: how tenants come, `departures`: how they go, `demands`: what they want meanwhile, `idleness`: when they
-//!   want nothing; `pins`: what of theirs must stay. `jobs`: which tenants belong together, and on which terms; `limits`: who may have which.
+//!   want nothing; `pins`: what of theirs must stay; `publications`: what others may open. `jobs`: which tenants belong together, and on which terms; `limits`: who may have which.
 //! - `actions`: what is done with what the core wants. `lengths`: turns that vary.
 //! - `commands`: what people ask for. `listing` and `views`: how things are, for them.
 
@@ -19,6 +19,7 @@ mod lengths;
 mod limits;
 mod listing;
 mod pins;
+pub mod publications;
 mod views;
 
 use crate::config::rules;
@@ -36,13 +37,14 @@ use jobs::Jobs;
 use lengths::Lengths;
 use mover::{Device, Mover};
 use pins::Pins;
+use publications::{Publications, Publish};
 use sched::{Bytes, Core, Event, GpuId, GpuSpec, HandleId, JobId, Owned, RequestId, TenantId, Time, UserId};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
-use wire::{Connection, FromDaemon, Listener, Listing, SelfTest, Setting};
+use wire::{Connection, FromDaemon, Listener, Listing, SelfTest, Setting, Token};
 
 /// Someone who said hello.
 #[derive(Debug)]
@@ -86,6 +88,12 @@ pub enum Input {
     Pin(TenantId, RequestId, Vec<HandleId>),
     /// Handles need not stay any more.
     Unpin(TenantId, Vec<HandleId>),
+    /// Others may open this.
+    Publish(TenantId, Publish),
+    /// A tenant wants what another one published.
+    Open(TenantId, RequestId, Token),
+    /// It does not use that any more.
+    CloseOpened(TenantId, Token),
     /// A tenant asks for bytes that will never move.
     Keep(TenantId, RequestId, Bytes),
     /// A grant became memory of so many bytes that never moves.
@@ -204,6 +212,7 @@ pub struct Daemon {
     look_at: Option<Time>,
     /// Does somebody wait until its handles are pinned?
     pins_wait: bool,
+    publications: Publications,
     /// One for each GPU.
     executors: Vec<Executor>,
     next_tenant: u64,
@@ -274,6 +283,7 @@ impl Daemon {
             dying: BTreeMap::new(),
             look_at: None,
             pins_wait: false,
+            publications: Publications::default(),
             executors,
             next_tenant: 1,
             epoch: nanos(since_epoch.unwrap_or_default()),
@@ -359,6 +369,9 @@ impl Daemon {
             Input::Freed(tenant, handles) => self.free(tenant, handles),
             Input::Pin(tenant, request, handles) => self.pin(tenant, request, handles),
             Input::Unpin(tenant, handles) => self.unpin(tenant, &handles),
+            Input::Publish(tenant, publish) => self.publish(tenant, publish),
+            Input::Open(tenant, request, token) => self.open_published(tenant, request, token),
+            Input::CloseOpened(tenant, token) => self.close_published(tenant, token),
             Input::Keep(tenant, request, bytes) => self.ask_to_keep(tenant, request, bytes),
             Input::Kept(request, owned, bytes) => self.keep(request, owned, bytes),
             Input::Left(tenant, seen) => self.leave(tenant, seen),

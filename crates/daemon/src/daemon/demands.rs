@@ -135,6 +135,7 @@ impl Daemon {
     /// Handles are gone, the mover's import too.
     pub(super) fn forgotten(&mut self, tenant: TenantId, handles: Vec<HandleId>) {
         self.forget_pins(tenant, &handles);
+        let handles = self.free_published(tenant, handles);
         self.step(Event::Freed { tenant, handles });
         let Some(known) = self.known.get_mut(&tenant) else { return };
         let demands = &mut known.demands;

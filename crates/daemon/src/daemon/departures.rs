@@ -20,6 +20,7 @@ impl Daemon {
         self.note("left", tenant, json!({}));
         let Some(known) = self.known.remove(&tenant) else { return };
         self.dying.entry(tenant).or_default();
+        self.withdraw_all(tenant);
         self.executor(known.gpu).order(Work::Reap(tenant, seen));
         self.step(Event::Left(tenant));
         self.end_job_of(tenant);
@@ -41,6 +42,7 @@ impl Daemon {
         if let Some(Dying { closed: true, reaped: Some(seen) }) = self.dying.get(&tenant) {
             self.events.note("reaped", json!({ "tenant": tenant.0, "took_ns": nanos(seen.elapsed()) }));
             self.dying.remove(&tenant);
+            self.settle_dead(tenant);
             self.step(Event::Buried(tenant));
         }
     }
