@@ -5,6 +5,8 @@
 //!
 //! - [`heap`]: which addresses of the ranges are free; [`table`]: what the program has there; both pure bookkeeping.
 //! - [`allocation`]: `cuMemAlloc`, `cuMemAllocPitch`, `cuMemFree`.
+//! - [`created`], [`mapped`]: memory that the program creates and maps itself; the driver's handle changes when it moves,
+//!   so the program has a number in its place.
 //! - [`growth`]: more memory; [`cache`]: memory that nobody has, for a while.
 //! - [`probe`]: what the native driver would say; [`captures`]: while streams are captured.
 //! - [`physical`]: the driver's calls that make, map, export and release memory.
@@ -19,8 +21,10 @@ pub(crate) mod allocation;
 pub(crate) mod cache;
 pub(crate) mod captures;
 mod context;
+mod created;
 mod growth;
 pub(crate) mod heap;
+mod mapped;
 pub(crate) mod native;
 pub(crate) mod physical;
 mod pointer;
