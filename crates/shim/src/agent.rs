@@ -212,13 +212,17 @@ fn obey(session: &Session, message: FromDaemon) -> Result<(), Ended> {
     match message {
         FromDaemon::Granted { grant } => session.settle(grant, Answer::Granted),
         FromDaemon::Denied { grant, reason } => session.settle(grant, Answer::Denied(reason)),
+        FromDaemon::Pinned { request } | FromDaemon::Published { request } => {
+            session.settle(request, Answer::Granted);
+        }
         FromDaemon::Unmap { handles } => return orders::unmap(session, &handles),
         FromDaemon::Create { handles } => return orders::create(session, &handles),
         FromDaemon::Welcome { .. }
         | FromDaemon::Waiting { .. }
         | FromDaemon::Refused { .. }
         | FromDaemon::Listing(_)
-        | FromDaemon::Answer(_) => {}
+        | FromDaemon::Answer(_)
+        | FromDaemon::Opened { .. } => {}
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard};
 use cuda::Driver;
 use cuda::types::{CUdevice, CUuuid};
 use rustix::event::EventfdFlags;
-use wire::{Connection, HandleId, SharedPage, ToDaemon};
+use wire::{Connection, HANDLES_MAX, HandleId, SharedPage, ToDaemon};
 
 use crate::demand;
 use crate::gate::Gate;
@@ -82,6 +82,15 @@ pub(crate) struct Session {
     files: [RawFd; 3],
 }
 
+/// Why handles do not stay where they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NotPinned {
+    /// The daemon refused, and why. Nothing has changed.
+    Denied(String),
+    /// The daemon is gone: nothing moves any more.
+    Ended,
+}
+
 impl Session {
     pub(crate) fn new(
         driver: &'static Driver,
@@ -134,6 +143,34 @@ impl Session {
         self.say(ToDaemon::Grow { grant, bytes });
         self.wake_agent();
         (grant, self.grants.wait(grant))
+    }
+
+    /// Has handles stay on the device, and waits until they are there for good. The daemon must know them. They stay until
+    /// they are freed, or [`Session::unpin`]. The calling thread must hold no lock.
+    pub(crate) fn pin(&self, handles: &[HandleId]) -> Result<(), NotPinned> {
+        // It may have to be brought back, and only who has work is.
+        let _inside = demand::Inside::enter();
+        for (number, batch) in handles.chunks(HANDLES_MAX).enumerate() {
+            let request = self.grants.open();
+            self.say(ToDaemon::Pin { request, handles: batch.to_vec() });
+            self.wake_agent();
+            let refused = match self.grants.wait(request) {
+                Answer::Granted => continue,
+                Answer::Denied(reason) => NotPinned::Denied(reason),
+                Answer::Ended => return Err(NotPinned::Ended),
+            };
+            self.unpin(&handles[..number * HANDLES_MAX]);
+            return Err(refused);
+        }
+        Ok(())
+    }
+
+    /// Takes back a [`Session::pin`].
+    pub(crate) fn unpin(&self, handles: &[HandleId]) {
+        for batch in handles.chunks(HANDLES_MAX) {
+            self.say(ToDaemon::Unpin { handles: batch.to_vec() });
+        }
+        self.wake_agent();
     }
 
     /// The daemon answered a request for bytes.
