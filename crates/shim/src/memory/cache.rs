@@ -27,6 +27,11 @@ pub(crate) fn give(session: &Session, table: &mut Table, allocation: &Allocation
 
 /// Some memory is idle now: keeps it for a while, within bounds.
 pub(crate) fn keep_some(session: &Session, table: &mut Table) {
+    let shared = table.drop_shared();
+    if !shared.is_empty() {
+        let_go(session, table, shared);
+        session.wake_agent();
+    }
     // Without the daemon there is no agent that would look after it.
     let kept_max = if session.has_ended() { 0 } else { session.capacity_bytes / KEPT_PART };
     let idle = table.idle_bytes();

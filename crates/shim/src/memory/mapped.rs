@@ -6,10 +6,10 @@
 use std::ffi::c_ulonglong;
 
 use cuda::CUresult;
-use cuda::types::{CUdeviceptr, CUmemAccessDesc, CUmemGenericAllocationHandle};
+use cuda::types::{CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemGenericAllocationHandle};
 
 use super::table::{Created, is_number};
-use super::{cache, native, now_ns, physical, while_mapped};
+use super::{cache, native, now_ns, physical, pinned, while_mapped};
 use crate::guard::guarded;
 use crate::session::{self, Session};
 
@@ -47,7 +47,7 @@ fn map(asked: &Asked, number: u64) -> Option<CUresult> {
     let mut table = session.table();
     let result = map_parts(session, table.created().named(number)?, asked);
     if result == CUresult::SUCCESS {
-        table.created_mut().map(number, asked.address.0);
+        table.map_created(number, asked.address.0);
     }
     Some(result)
 }
@@ -148,7 +148,50 @@ unsafe extern "C" fn cuMemSetAccess(
         }
         Some(result)
     };
-    while_mapped(|| guarded("cuMemSetAccess", || Some(CUresult::UNKNOWN), set).unwrap_or_else(native))
+    // SAFETY: by the caller's word so many can be read there.
+    let opened = || unsafe { pin_for_others(address, bytes, access, count) };
+    match guarded("cuMemSetAccess", || CUresult::UNKNOWN, opened) {
+        CUresult::SUCCESS => {
+            while_mapped(|| guarded("cuMemSetAccess", || Some(CUresult::UNKNOWN), set).unwrap_or_else(native))
+        }
+        refused => refused,
+    }
+}
+
+/// What other devices may use stays where it is: nobody freezes those.
+///
+/// # Safety
+/// So many descriptions can be read, unless there is no place.
+unsafe fn pin_for_others(
+    address: CUdeviceptr,
+    bytes: usize,
+    access: *const CUmemAccessDesc,
+    count: usize,
+) -> CUresult {
+    let Some(session) = session::current().filter(|_| !access.is_null()) else { return CUresult::SUCCESS };
+    // SAFETY: as this function's own contract.
+    let access = unsafe { std::slice::from_raw_parts(access, count) };
+    let table = session.table();
+    let is_anothers = |number: &u64| {
+        let Some(created) = table.created().get(*number) else { return false };
+        let own = created.kind.asked().location;
+        access.iter().any(|asked| {
+            asked.location.type_ == own.type_
+                && asked.location != own
+                && asked.flags != CUmemAccess_flags::NONE
+        })
+    };
+    let numbers = table.created().touched_by(address.0, bytes as u64);
+    let numbers: Vec<u64> = numbers.into_iter().filter(is_anothers).collect();
+    drop(table);
+    for number in numbers {
+        if !session.table().created().is_shared(number)
+            && let Err(refused) = pinned::pin(session, number)
+        {
+            return refused;
+        }
+    }
+    CUresult::SUCCESS
 }
 
 /// Gives reserved addresses back, with nothing mapped there.

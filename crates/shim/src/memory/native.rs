@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use cuda::CUresult;
 use cuda::types::{
-    CUcontext, CUdevice, CUdeviceptr, CUgraph, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp,
-    CUmemGenericAllocationHandle, CUmemLocation, CUmemPoolProps, CUmemoryPool, CUpointer_attribute, CUstream,
-    CUstreamCaptureMode,
+    CUcontext, CUdevice, CUdeviceptr, CUgraph, CUmemAccessDesc, CUmemAllocationHandleType,
+    CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation, CUmemPoolProps, CUmemoryPool,
+    CUpointer_attribute, CUstream, CUstreamCaptureMode,
 };
 
 use crate::demand::Inside;

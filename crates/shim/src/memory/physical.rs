@@ -62,9 +62,7 @@ pub(crate) fn map(
     physical: CUmemGenericAllocationHandle,
 ) -> Result<(), Refused> {
     // SAFETY: whoever asks has reserved the range; if not, or if something is mapped there, the driver refuses.
-    check("cuMemMap", unsafe {
-        (driver.cuMemMap)(CUdeviceptr(address), bytes as usize, 0, physical, 0)
-    })
+    check("cuMemMap", unsafe { (driver.cuMemMap)(CUdeviceptr(address), bytes as usize, 0, physical, 0) })
 }
 
 /// Takes away what is mapped in a range.
@@ -86,8 +84,7 @@ fn map_again(
     }
     let (address, access) = (CUdeviceptr(mapping.address), &mapping.access);
     // SAFETY: mapped above with this size; the driver reads so many descriptions.
-    let result =
-        unsafe { (driver.cuMemSetAccess)(address, bytes as usize, access.as_ptr(), access.len()) };
+    let result = unsafe { (driver.cuMemSetAccess)(address, bytes as usize, access.as_ptr(), access.len()) };
     check("cuMemSetAccess", result).inspect_err(|_| {
         let _ = unmap(driver, mapping.address, bytes);
     })

@@ -20,7 +20,7 @@ use wire::{GrantId, HandleId};
 
 use super::heap::{Block, Growth, Heap};
 use crate::pool::{Accounts, Reuse, Stream};
-pub(crate) use created::{Created, Creations, Mapped, is_number};
+pub(crate) use created::{Created, Creations, is_number};
 use parts::{Home, Parts};
 pub(crate) use parts::{Kind, Mapping, Part, part_sizes};
 
@@ -280,8 +280,7 @@ impl Table {
             starts.extend(owned.heap.drop_idle(since_ns, left));
             left = left.saturating_sub(before - owned.heap.idle_bytes());
         }
-        let created = self.created.drop_idle(since_ns, left);
-        let created: Vec<Dropped> = created.into_iter().map(|created| self.drop_created(created)).collect();
+        let created = self.drop_created(since_ns, left);
         let ranges = starts.into_iter().filter_map(|start| self.remove(start));
         ranges.chain(created).collect()
     }
@@ -292,9 +291,25 @@ impl Table {
         Some(Dropped { block: Some(block), grant, parts })
     }
 
-    fn drop_created(&mut self, created: Created) -> Dropped {
-        self.parts.remove(&created.parts);
-        Dropped { block: None, grant: created.grant, parts: created.parts }
+    /// The driver has mapped what has a number at an address.
+    pub(crate) fn map_created(&mut self, number: u64, address: u64) {
+        self.buffers += 1;
+        self.created.map(number, address, BUFFER_MIN + self.buffers);
+    }
+
+    fn drop_created(&mut self, since_ns: u64, bytes_max: u64) -> Vec<Dropped> {
+        let dropped = self.created.drop_idle(since_ns, bytes_max).into_iter().map(
+            |Created { grant, parts, .. }| {
+                self.parts.remove(&parts);
+                Dropped { block: None, grant, parts }
+            },
+        );
+        dropped.collect()
+    }
+
+    /// Takes memory out that the program let go and that others may have: it serves nobody else.
+    pub(crate) fn drop_shared(&mut self) -> Vec<Dropped> {
+        self.drop_created(0, u64::MAX)
     }
 
     /// What the program created itself.

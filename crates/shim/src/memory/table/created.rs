@@ -41,24 +41,15 @@ pub(crate) struct Created {
     mappings: usize,
     /// Since when nobody has it.
     idle_since: Option<u64>,
-    /// Somebody else may have it too: it is never given to the next one.
-    pub(crate) is_shared: bool,
+    /// Others may have it too: it stays where it is, and is not kept for the next one.
+    is_shared: bool,
 }
 
 impl Created {
     /// New memory, that nobody has yet.
     pub(crate) fn new(kind: Kind, grant: GrantId, parts: Vec<Part>) -> Self {
         let bytes = parts.iter().map(|part| part.bytes).sum();
-        Self {
-            kind,
-            bytes,
-            grant,
-            parts,
-            references: 0,
-            mappings: 0,
-            idle_since: None,
-            is_shared: false,
-        }
+        Self { kind, bytes, grant, parts, references: 0, mappings: 0, idle_since: None, is_shared: false }
     }
 
     fn is_unused(&self) -> bool {
@@ -75,6 +66,8 @@ pub(crate) struct Mapped {
     pub(crate) address: u64,
     /// Its size.
     pub(crate) bytes: u64,
+    /// Its number as a buffer: that of the driver changes when memory moves.
+    pub(crate) buffer: u64,
 }
 
 /// All of it.
@@ -100,7 +93,8 @@ impl Creations {
         number
     }
 
-    pub(super) fn get(&self, number: u64) -> Option<&Created> {
+    /// What has a number, also if the program only has it mapped.
+    pub(crate) fn get(&self, number: u64) -> Option<&Created> {
         self.all.get(&number)
     }
 
@@ -135,11 +129,6 @@ impl Creations {
         (address - start < mapped.bytes).then_some(mapped)
     }
 
-    /// What a mapping is of.
-    pub(crate) fn behind(&self, mapped: &Mapped) -> Option<&Created> {
-        self.all.get(&mapped.number)
-    }
-
     /// Gives the program the number of what is mapped at an address, once more.
     pub(crate) fn retain(&mut self, address: u64) -> Option<u64> {
         let number = self.around(address)?.number;
@@ -157,15 +146,20 @@ impl Creations {
         true
     }
 
-    /// Something else may refer to it from now on.
-    pub(crate) fn share(&mut self, number: u64) {
+    /// Others may have it from now on, or do not after all.
+    pub(crate) fn set_shared(&mut self, number: u64, is_shared: bool) {
         if let Some(created) = self.all.get_mut(&number) {
-            created.is_shared = true;
+            created.is_shared = is_shared;
         }
     }
 
+    /// Whether others may have it.
+    pub(crate) fn is_shared(&self, number: u64) -> bool {
+        self.all.get(&number).is_some_and(|created| created.is_shared)
+    }
+
     /// The driver has mapped it there.
-    pub(crate) fn map(&mut self, number: u64, address: u64) {
+    pub(super) fn map(&mut self, number: u64, address: u64, buffer: u64) {
         let Some(created) = self.all.get_mut(&number) else { return };
         created.mappings += 1;
         let mut next = address;
@@ -173,17 +167,30 @@ impl Creations {
             part.mappings.push(Mapping { address: next, access: Vec::new() });
             next += part.bytes;
         }
-        let before = self.mapped.insert(address, Mapped { number, address, bytes: created.bytes });
+        let bytes = created.bytes;
+        let before = self.mapped.insert(address, Mapped { number, address, bytes, buffer });
         debug_assert!(before.is_none(), "the driver mapped an address twice");
     }
 
     /// The mappings that lie in a range of addresses; none of them may reach out of it.
     pub(crate) fn whole_in(&self, address: u64, bytes: u64) -> Result<Vec<Mapped>, CUresult> {
         let end = address.saturating_add(bytes);
-        let first = self.around(address).map_or(address, |mapped| mapped.address);
-        let touched: Vec<Mapped> = self.mapped.range(first..end).map(|(_, mapped)| *mapped).collect();
+        let touched: Vec<Mapped> = self.touching(address, bytes).copied().collect();
         let is_inside = |mapped: &Mapped| mapped.address >= address && mapped.address + mapped.bytes <= end;
         if touched.iter().all(is_inside) { Ok(touched) } else { Err(CUresult::INVALID_VALUE) }
+    }
+
+    /// The numbers of what is mapped somewhere in a range of addresses.
+    pub(crate) fn touched_by(&self, address: u64, bytes: u64) -> Vec<u64> {
+        let mut numbers: Vec<u64> = self.touching(address, bytes).map(|mapped| mapped.number).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers
+    }
+
+    fn touching(&self, address: u64, bytes: u64) -> impl Iterator<Item = &Mapped> {
+        let first = self.around(address).map_or(address, |mapped| mapped.address);
+        self.mapped.range(first..address.saturating_add(bytes).max(first)).map(|(_, mapped)| mapped)
     }
 
     /// The driver has unmapped it.
@@ -252,7 +259,9 @@ impl Creations {
         let mut dropped = Vec::new();
         let mut left = bytes;
         while left > 0 && self.idle_since().is_some_and(|since| since <= since_ns) {
-            let Some(created) = self.idle.pop_front().and_then(|number| self.all.remove(&number)) else { break };
+            let Some(created) = self.idle.pop_front().and_then(|number| self.all.remove(&number)) else {
+                break;
+            };
             self.idle_bytes -= created.bytes;
             left = left.saturating_sub(created.bytes);
             dropped.push(created);
@@ -261,3 +270,5 @@ impl Creations {
     }
 }
 
+#[cfg(test)]
+mod tests;
