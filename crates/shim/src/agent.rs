@@ -11,7 +11,7 @@ mod farewell;
 mod orders;
 
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 
 use cuda::types::CUstreamCaptureMode;
@@ -99,9 +99,8 @@ fn serve(session: &Session) -> Result<Ended, WireError> {
             })?;
         }
         if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
-            // Files would be closed here; the daemon sends none after its welcome.
-            let (message, _files) = session.connection.receive::<FromDaemon>()?;
-            if let Err(ended) = obey(session, message) {
+            let (message, files) = session.connection.receive::<FromDaemon>()?;
+            if let Err(ended) = obey(session, message, files) {
                 return Ok(ended);
             }
         }
@@ -208,12 +207,15 @@ fn export_next(session: &Session) -> Next {
 }
 
 /// Does what a message says. One that makes no sense here is passed over.
-fn obey(session: &Session, message: FromDaemon) -> Result<(), Ended> {
+fn obey(session: &Session, message: FromDaemon, files: Vec<OwnedFd>) -> Result<(), Ended> {
     match message {
         FromDaemon::Granted { grant } => session.settle(grant, Answer::Granted),
         FromDaemon::Denied { grant, reason } => session.settle(grant, Answer::Denied(reason)),
         FromDaemon::Pinned { request } | FromDaemon::Published { request } => {
             session.settle(request, Answer::Granted);
+        }
+        FromDaemon::Opened { request, sizes, complete } => {
+            session.take_opened(request, sizes.into_iter().zip(files), complete);
         }
         FromDaemon::Unmap { handles } => return orders::unmap(session, &handles),
         FromDaemon::Create { handles } => return orders::create(session, &handles),
@@ -221,8 +223,7 @@ fn obey(session: &Session, message: FromDaemon) -> Result<(), Ended> {
         | FromDaemon::Waiting { .. }
         | FromDaemon::Refused { .. }
         | FromDaemon::Listing(_)
-        | FromDaemon::Answer(_)
-        | FromDaemon::Opened { .. } => {}
+        | FromDaemon::Answer(_) => {}
     }
     Ok(())
 }

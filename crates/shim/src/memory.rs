@@ -28,7 +28,7 @@ pub(crate) mod heap;
 mod mapped;
 pub(crate) mod native;
 pub(crate) mod physical;
-mod pinned;
+pub(crate) mod pinned;
 mod pointer;
 pub(crate) mod probe;
 mod query;

@@ -16,6 +16,7 @@ use super::table::HeapId;
 use super::{cache, captures, native, probe};
 use crate::demand;
 use crate::guard::guarded;
+use crate::ipc;
 use crate::session::{self, Session};
 
 macro_rules! ending {
@@ -129,6 +130,7 @@ fn settle(ended: &Ended, heir: Option<CUcontext>) {
             probe::forget(ended.context);
             captures::forget(ended.context);
             session.wake_agent();
+            ipc::context_ended(session, ended.context);
         }
     }
 }

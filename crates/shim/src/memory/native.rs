@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use cuda::CUresult;
 use cuda::types::{
-    CUcontext, CUdevice, CUdeviceptr, CUgraph, CUmemAccessDesc, CUmemAllocationHandleType,
+    CUcontext, CUdevice, CUdeviceptr, CUgraph, CUipcMemHandle, CUmemAccessDesc, CUmemAllocationHandleType,
     CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation, CUmemPoolProps, CUmemoryPool,
     CUpointer_attribute, CUstream, CUstreamCaptureMode,
 };
@@ -87,7 +87,10 @@ native! {
     cuMemGetHandleForAddressRange(
         handle: *mut c_void, address: CUdeviceptr, bytes: usize, kind: c_int, flags: c_ulonglong
     );
-    cuIpcGetMemHandle(handle: *mut c_void, address: CUdeviceptr);
+    cuIpcGetMemHandle(name: *mut CUipcMemHandle, address: CUdeviceptr);
+    cuIpcOpenMemHandle(address: *mut CUdeviceptr, name: CUipcMemHandle, flags: c_uint);
+    cuIpcOpenMemHandle_v2(address: *mut CUdeviceptr, name: CUipcMemHandle, flags: c_uint);
+    cuIpcCloseMemHandle(address: CUdeviceptr);
     cuMulticastBindAddr(
         multicast: CUmemGenericAllocationHandle, offset: usize, address: CUdeviceptr, bytes: usize, flags: c_ulonglong
     );

@@ -15,7 +15,7 @@ use super::second_reference::is_refused;
 use super::table::{Allocation, Table};
 use super::{native, while_mapped};
 use crate::guard::guarded;
-use crate::session;
+use crate::session::{self, Session};
 
 /// An address that is nobody's, for what the driver says about such.
 const NOBODYS: CUdeviceptr = CUdeviceptr(0x1000);
@@ -143,11 +143,12 @@ enum Place {
     /// Rota's, but the program has nothing there.
     Free,
     In(Known),
-    /// What the program created and mapped there: the driver knows it, but for what rota changed.
+    /// What the program created and mapped there, or opened of another process: the driver knows it, but for what rota
+    /// changed.
     Mapped(View),
 }
 
-/// What the program created, where it mapped it.
+/// What the program created, where it mapped it; or what it opened.
 #[derive(Clone, Copy)]
 struct View {
     start: u64,
@@ -156,6 +157,8 @@ struct View {
     handle_types: CUmemAllocationHandleType,
     /// The driver sees it as several.
     is_in_parts: bool,
+    /// Where it was opened, which the driver does not know.
+    opened_in: Option<CUcontext>,
 }
 
 impl View {
@@ -164,7 +167,8 @@ impl View {
         match attribute {
             Attribute::ALLOWED_HANDLE_TYPES => Some(Value::Long(self.handle_types.0.into())),
             // The driver's changes when memory moves.
-            Attribute::BUFFER_ID => Some(Value::Long(self.buffer)),
+            Attribute::BUFFER_ID if self.opened_in.is_none() => Some(Value::Long(self.buffer)),
+            Attribute::CONTEXT => self.opened_in.map(|context| Value::Long(context.0.addr() as u64)),
             Attribute::RANGE_START_ADDR | Attribute::MAPPING_BASE_ADDR if self.is_in_parts => {
                 Some(Value::Long(self.start))
             }
@@ -193,8 +197,25 @@ fn place(address: CUdeviceptr) -> Place {
             Place::In(Known { allocation: *allocation, context, device })
         }
         None if table.overlaps(address.0, 1) => Place::Free,
-        None => view(&table, address.0).map_or(Place::Elsewhere, Place::Mapped),
+        None => {
+            let view = view(&table, address.0);
+            drop(table);
+            view.or_else(|| opened(session, address.0)).map_or(Place::Elsewhere, Place::Mapped)
+        }
     }
+}
+
+/// What was opened of another process.
+fn opened(session: &Session, address: u64) -> Option<View> {
+    let (start, bytes, context) = session.names().around(address)?;
+    Some(View {
+        start,
+        bytes,
+        buffer: 0,
+        handle_types: CUmemAllocationHandleType::NONE,
+        is_in_parts: true,
+        opened_in: Some(context),
+    })
 }
 
 fn view(table: &Table, address: u64) -> Option<View> {
@@ -206,6 +227,7 @@ fn view(table: &Table, address: u64) -> Option<View> {
         buffer: mapped.buffer,
         handle_types: created.kind.handle_types,
         is_in_parts: created.parts.len() > 1,
+        opened_in: None,
     })
 }
 

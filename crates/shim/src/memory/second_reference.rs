@@ -1,7 +1,7 @@
 //! Second references to the program's memory, which are refused.
 //!
 //! The memory under an address changes when rota moves it. The program's pointers mean the new memory from then on, but
-//! a handle, a file, an IPC handle, a multicast binding or a third party's token would go on meaning the old. So calls
+//! a handle, a file, a multicast binding or a third party's token would go on meaning the old. So calls
 //! that hand one out answer that it is not supported, and programs fall back to copies as they do on older GPUs.
 //! Memory that rota does not move, and all memory once the daemon is gone, is the real driver's matter.
 
@@ -77,18 +77,6 @@ unsafe extern "C" fn cuMemGetHandleForAddressRange(
     unless_it_moves("cuMemGetHandleForAddressRange", address, bytes, || {
         // SAFETY: the caller's arguments, as they came.
         unsafe { native::cuMemGetHandleForAddressRange(handle, address, bytes, kind, flags) }
-    })
-}
-
-/// A name for an allocation by which other processes open it.
-///
-/// # Safety
-/// As for the driver's function.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuIpcGetMemHandle(handle: *mut c_void, address: CUdeviceptr) -> CUresult {
-    unless_moved("cuIpcGetMemHandle", address, 1, || {
-        // SAFETY: the caller's arguments, as they came.
-        unsafe { native::cuIpcGetMemHandle(handle, address) }
     })
 }
 

@@ -206,6 +206,12 @@ impl Table {
         (address - start < allocation.asked_bytes).then_some(allocation)
     }
 
+    /// The range that an address lies in.
+    pub(crate) fn range_around(&self, address: u64) -> Option<&Range> {
+        let (start, (_, range)) = self.ranges.range(..=address).next_back()?;
+        (address - start < range.block.bytes).then_some(range)
+    }
+
     /// Notes whether copies of the allocation around an address synchronise. False if there is none.
     pub(crate) fn set_sync_memops(&mut self, address: u64, is_on: bool) -> bool {
         let Some(start) = self.around(address).map(|found| found.block.address) else { return false };
