@@ -12,6 +12,15 @@
 //! | `allocate`, `free` | device memory of one mebibyte |
 //! | `keep MIB`, `check` | fills so much more memory, in pieces; looks whether all of that is as it was |
 //! | `host MS` | sleeps |
+//! | `share FILE BYTES BYTE` | allocates so much, filled with this byte, and writes a name for other processes to a file |
+//! | `open FILE`, `close` | opens what another process shared; closes what was opened last |
+//! | `not-open FILE CODE` | tries to open it, which must fail with this code |
+//! | `fill-shared BYTE`, `fill-opened BYTE` | fills what was shared, or opened, last |
+//! | `see-shared BYTE`, `see-opened BYTE` | looks whether all of it is this byte |
+//! | `free-shared` | frees what was shared last |
+//! | `managed BYTES`, `free-managed` | managed memory |
+//! | `no-managed BYTES` | managed memory, which must be out of memory |
+//! | `free-is BYTES` | looks whether so much is free by the driver's word |
 //!
 //! After each line it prints the line and how many microseconds it took.
 
@@ -21,9 +30,12 @@ use std::time::{Duration, Instant};
 use cuda::CUresult;
 use cuda::types::{CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUstream, CUstreamCaptureMode};
 
+mod sharing;
+
 use crate::api::ApiError;
 use crate::bench::Bench;
 use crate::kernels::SPIN;
+use sharing::Shared;
 
 /// Flag of a stream that does not wait for the default one.
 const NON_BLOCKING: u32 = 1;
@@ -55,6 +67,7 @@ struct Puppet {
     word: CUdeviceptr,
     extra: Vec<CUdeviceptr>,
     kept: Vec<CUdeviceptr>,
+    shared: Shared,
 }
 
 /// Memory that is kept lies in pieces of this size.
@@ -70,7 +83,8 @@ pub fn run(lines: impl BufRead, mut answers: impl Write) -> Result<(), PuppetErr
     if !trouble.is_empty() {
         return Err(PuppetError::Beginning(trouble));
     }
-    let mut puppet = Puppet { bench, beside, event, word, extra: Vec::new(), kept: Vec::new() };
+    let mut puppet =
+        Puppet { bench, beside, event, word, extra: Vec::new(), kept: Vec::new(), shared: Shared::default() };
     writeln!(answers, "ready")?;
     answers.flush()?;
     for line in lines.lines() {
@@ -119,7 +133,10 @@ impl Puppet {
                 std::thread::sleep(Duration::from_millis(number(ms)?));
                 CUresult::SUCCESS
             }
-            _ => return Err(PuppetError::Unknown(line.to_owned())),
+            _ => match self.shared.does(&self.bench, &words) {
+                Some(code) => code,
+                None => return Err(PuppetError::Unknown(line.to_owned())),
+            },
         })
     }
 

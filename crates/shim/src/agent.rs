@@ -34,10 +34,15 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 /// Starts the agent of a session.
 pub(crate) fn start(session: &'static Session) -> Result<(), std::io::Error> {
-    // A thread inherits the mask of its maker: with all signals blocked, the program's handlers never run in the agent.
-    let before = exchange_signal_mask(None);
     let work = move || guarded("the agent", || farewell::say(session), || run(session));
-    let started = std::thread::Builder::new().name("rota-agent".to_owned()).spawn(work);
+    start_thread("rota-agent", work)
+}
+
+/// Starts a thread of rota's own.
+pub(crate) fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), std::io::Error> {
+    // A thread inherits the mask of its maker: with all signals blocked, the program's handlers never run in it.
+    let before = exchange_signal_mask(None);
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
     exchange_signal_mask(Some(before));
     started.map(drop)
 }

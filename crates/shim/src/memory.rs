@@ -10,6 +10,7 @@
 //! - [`pinned`]: what of that is handed on, and so stays where it is.
 //! - [`growth`]: more memory; [`cache`]: memory that nobody has, for a while.
 //! - [`probe`]: what the native driver would say; [`captures`]: while streams are captured.
+//! - [`kept`]: memory that the driver makes and nobody can move, which is counted.
 //! - [`physical`]: the driver's calls that make, map, export and release memory.
 //! - [`query`]: how much memory the program is told there is; [`pointer`]: what an address is.
 //! - [`second_reference`]: calls that would hand out something else than an address, and are refused.
@@ -25,6 +26,7 @@ mod context;
 mod created;
 mod growth;
 pub(crate) mod heap;
+pub(crate) mod kept;
 mod mapped;
 pub(crate) mod native;
 pub(crate) mod physical;
@@ -41,6 +43,7 @@ use cuda::CUresult;
 use crate::session;
 
 pub(crate) use growth::Short;
+pub(crate) use kept::Kept;
 pub(crate) use table::Table;
 
 /// Asks the driver about an address at a moment when memory lies there: otherwise it knows nothing about it.

@@ -20,7 +20,8 @@ use crate::gate::Gate;
 use crate::grants::{Answer, Grants};
 use crate::guard::lock;
 use crate::ipc::Names;
-use crate::memory::Table;
+use crate::memory::kept::watched::Watched;
+use crate::memory::{Kept, Table};
 use crate::outbox::Outbox;
 
 static CURRENT: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
@@ -73,6 +74,8 @@ pub(crate) struct Session {
     pub(crate) outbox: Outbox,
     table: Mutex<Table>,
     names: Mutex<Names>,
+    kept: Mutex<Kept>,
+    watched: Mutex<Watched>,
     /// Memory of others that is on its way here, by the request for it.
     arriving: Mutex<HashMap<GrantId, Vec<(u64, OwnedFd)>>>,
     /// Where calls wait while memory is away.
@@ -116,6 +119,8 @@ impl Session {
             outbox: Outbox::default(),
             table: Mutex::default(),
             names: Mutex::default(),
+            kept: Mutex::default(),
+            watched: Mutex::default(),
             arriving: Mutex::default(),
             gate: Gate::default(),
             next_handle: AtomicU64::new(1),
@@ -144,6 +149,16 @@ impl Session {
         lock(&self.names)
     }
 
+    /// Memory that the driver made, and that counts.
+    pub(crate) fn kept(&self) -> MutexGuard<'_, Kept> {
+        lock(&self.kept)
+    }
+
+    /// Memory that the driver takes by itself.
+    pub(crate) fn watched(&self) -> MutexGuard<'_, Watched> {
+        lock(&self.watched)
+    }
+
     /// A name for a new allocation.
     pub(crate) fn new_handle(&self) -> HandleId {
         HandleId(self.next_handle.fetch_add(1, SeqCst))
@@ -153,6 +168,14 @@ impl Session {
     pub(crate) fn ask(&self, bytes: u64) -> (GrantId, Answer) {
         let grant = self.grants.open();
         self.say(ToDaemon::Grow { grant, bytes });
+        self.wake_agent();
+        (grant, self.grants.wait(grant))
+    }
+
+    /// The same for bytes that will never move.
+    pub(crate) fn ask_to_keep(&self, bytes: u64) -> (GrantId, Answer) {
+        let grant = self.grants.open();
+        self.say(ToDaemon::Keep { grant, bytes });
         self.wake_agent();
         (grant, self.grants.wait(grant))
     }

@@ -183,7 +183,7 @@ impl Daemon {
             let message = FromDaemon::Opened { request, sizes, complete: number == batches };
             let _ = known.link.outgoing.send_with(message, files);
         }
-        self.note("opened", tenant, json!({ "owner": owner.0 }));
+        self.note("shares", tenant, json!({ "owner": owner.0 }));
         self.step(Event::Shares(owner, tenant));
     }
 

@@ -7,6 +7,7 @@
 //! - [`loss`]: the device is killed under them.
 //! - [`asked`]: nobody gets on a virtual GPU, or past it, without being told.
 //! - [`jobs`]: terms of jobs, and a daemon that comes when it is needed.
+//! - [`sharing`]: memory that several processes have, and memory that cannot move.
 //! - [`soak`]: all of it at once, for a while.
 //! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
 //! - [`drivers`]: the same programs without rota, and what the virtual GPU answers them.
@@ -28,5 +29,6 @@ mod instructions;
 mod jobs;
 mod loss;
 mod puppet;
+mod sharing;
 mod soak;
 mod turns;

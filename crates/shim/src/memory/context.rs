@@ -13,7 +13,7 @@ use cuda::CUresult;
 use cuda::types::{CUcontext, CUdevice};
 
 use super::table::HeapId;
-use super::{cache, captures, native, probe};
+use super::{cache, captures, kept, native, probe};
 use crate::demand;
 use crate::guard::guarded;
 use crate::ipc;
@@ -131,6 +131,7 @@ fn settle(ended: &Ended, heir: Option<CUcontext>) {
             captures::forget(ended.context);
             session.wake_agent();
             ipc::context_ended(session, ended.context);
+            kept::context_ended(session, ended.context);
         }
     }
 }

@@ -31,7 +31,7 @@ unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUr
             // SAFETY: the driver writes one number.
             unsafe { (session.driver.cuCtxGetDevice)(&mut device) }.ok().ok()?;
             let total = tenant_total(session, device, real_total as u64)?;
-            Some((tenant_free(total, session.table().used_bytes()), total))
+            Some((tenant_free(total, session.table().used_bytes() + session.kept().bytes()), total))
         },
     );
     let (own_free, own_total) =
