@@ -88,6 +88,7 @@ fn memory_is_opened_while_its_owner_is_away() {
         opener.does("see-opened 5");
     }
     let before = count(&stage, "owner", "away");
+    owner.does("check");
     until("the owner is away again", || count(&stage, "owner", "away") > before);
     opener.does("fill-opened 6");
     opener.does("close");
@@ -161,8 +162,8 @@ fn managed_memory_counts_against_the_limit_and_comes_back() {
     // Its context, a block for its word, and 16 MiB.
     let limit = CONTEXT_BYTES + 18 * MIB;
     let mut job = Puppet::start_with(&stage, "job", &["--memory", &format!("{limit}B")], &[]);
-    let word = bytes(&stage, "job");
-    assert_eq!(word, 2 * MIB);
+    let word = 2 * MIB;
+    until("its word is there", || bytes(&stage, "job") == word);
     job.does(&format!("managed {}", 8 * MIB));
     until("it counts", || bytes(&stage, "job") == word + 8 * MIB);
     job.does(&format!("managed {}", 8 * MIB));

@@ -11,7 +11,7 @@ use cuda::types::{
 
 use super::heap::Block;
 use super::query::write_unless_null;
-use super::second_reference::is_refused;
+use super::second_reference::{if_it_stays, is_refused};
 use super::table::{Allocation, Table};
 use super::{native, while_mapped};
 use crate::guard::guarded;
@@ -62,7 +62,9 @@ unsafe extern "C" fn cuPointerGetAttribute(
     address: CUdeviceptr,
 ) -> CUresult {
     if is_refused(attribute, address) {
-        return CUresult::NOT_SUPPORTED;
+        // SAFETY: the caller's arguments, as they came.
+        let native = || unsafe { native::cuPointerGetAttribute(data, attribute, address) };
+        return if_it_stays("cuPointerGetAttribute", address, 1, native);
     }
     let found = guarded("cuPointerGetAttribute", || Place::Elsewhere, || place(address));
     // SAFETY: the caller's arguments, as they came.

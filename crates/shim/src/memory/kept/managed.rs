@@ -32,8 +32,8 @@ unsafe extern "C" fn cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, 
         Some(Ok((session, context, booking))) => {
             let result = native();
             let settle = || match result {
-                // SAFETY: the driver has just written it.
                 CUresult::SUCCESS => {
+                    // SAFETY: the driver has just written it.
                     let start = unsafe { address.read() }.0;
                     note(session, Made::Managed(start), context, booking);
                 }
