@@ -330,6 +330,10 @@ fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> R
             answer(replies, Reply::Failed { owner, handles: numbers(&handles), code, call })
         }
         ToDaemon::Wants => tell(ears, Input::Wants(tenant)),
+        ToDaemon::Drained { generation } => {
+            grip.drained(generation);
+            Ok(())
+        }
         ToDaemon::Hello { .. } | ToDaemon::List { .. } | ToDaemon::Command { .. } => {
             Err(Ended::OutOfOrder("a greeting in the middle of a conversation"))
         }

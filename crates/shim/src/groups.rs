@@ -105,6 +105,9 @@ pub(crate) fn observe(call: &Call) {
 /// Freezes groups that have just come to life, if the tenant is frozen. The daemon may thaw or freeze it meanwhile
 /// without knowing of them, so the page is read again after each step.
 fn follow_page(session: &Session, chosen: impl Fn(&Group) -> bool) {
+    if session.page.holds_launches() {
+        return;
+    }
     let mut frozen = false;
     for _ in 0..FOLLOW_MAX {
         if session.page.frozen() == frozen {

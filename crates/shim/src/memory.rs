@@ -37,6 +37,11 @@ use crate::session;
 pub(crate) use growth::Short;
 pub(crate) use table::Table;
 
+/// In a forked child: nothing of the parent's is looked at. What else there is belongs to the session.
+pub(crate) fn forget() {
+    captures::forget_parent();
+}
+
 /// Asks the driver about an address at a moment when memory lies there: otherwise it knows nothing about it.
 fn while_mapped(call: impl Fn() -> CUresult) -> CUresult {
     match session::current() {

@@ -110,6 +110,11 @@ pub enum ToDaemon {
     },
     /// A tenant that was idle and watched ([`crate::Page`]) has work for the GPU.
     Wants,
+    /// Done with `Drain`: nothing of the tenant is on the GPU, and nothing comes before the thaw.
+    Drained {
+        /// The page's freeze generation that this is about.
+        generation: u64,
+    },
 }
 
 /// What the daemon says.
@@ -160,4 +165,10 @@ pub enum FromDaemon {
     },
     /// What became of a command.
     Answer(Box<Answer>),
+    /// The tenant is frozen by holding its launches back ([`crate::Page`]): what was launched before is to end. Answered by
+    /// `Drained`, or by nothing if it does not end before the thaw.
+    Drain {
+        /// The page's freeze generation that this is about.
+        generation: u64,
+    },
 }

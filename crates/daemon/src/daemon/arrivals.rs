@@ -3,7 +3,7 @@
 use super::demands::Demands;
 use super::idleness::Idleness;
 use super::limits::in_core;
-use super::{Daemon, Known, Newcomer};
+use super::{Daemon, Freezes, Known, Newcomer};
 use crate::conversation::{self, Ears, Taken};
 use crate::events::Who;
 use crate::executor::{Link, Work};
@@ -172,9 +172,17 @@ impl Daemon {
         };
         let begin = || -> anyhow::Result<_> {
             let page = SharedPage::create(self.epoch)?;
+            if shared.freezes == Freezes::Launches {
+                page.set_holds_launches();
+            }
             // One of the first two messages in its queue: this does not wait.
             connection.send(&welcome, &[page.file()])?;
-            Ok((Arc::new(Grip::new(page, self.setup.manager)), Outgoing::start(connection.clone())?))
+            let outgoing = Outgoing::start(connection.clone())?;
+            let grip = match shared.freezes {
+                Freezes::Channels => Grip::new(page, self.setup.manager),
+                Freezes::Launches => Grip::by_launches(page, self.setup.manager, outgoing.clone()),
+            };
+            Ok((Arc::new(grip), outgoing))
         };
         let (grip, outgoing) = match begin() {
             Ok(begun) => begun,

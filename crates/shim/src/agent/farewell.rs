@@ -29,7 +29,8 @@ pub(super) fn say(session: &Session) {
     // Whatever a thread freezes in between, it thaws by itself once it sees the page.
     let frozen = session.page.frozen();
     session.page.set_frozen(false);
-    if frozen {
+    session.page.wake_held();
+    if frozen && !session.page.holds_launches() {
         groups::thaw_all();
     }
     session.connection.shut_down();

@@ -154,6 +154,17 @@ impl Slots {
         &self.slots[index]
     }
 
+    /// How much was begun that the driver has not taken yet, and how many calls have not returned. What is begun during the
+    /// look may be missed, what is taken may be counted.
+    pub(super) fn inside(&self) -> u64 {
+        let slots = self.slots.iter().chain([&self.rest, &self.calls]);
+        slots.fold(0, |sum, slot| {
+            // In this order: what is taken was begun before.
+            let taken = slot.taken();
+            sum + slot.begun.load(SeqCst).saturating_sub(taken)
+        })
+    }
+
     /// A stream was destroyed; its work goes on.
     pub(super) fn orphan(&self, key: StreamKey) {
         for slot in &self.slots {
