@@ -125,6 +125,8 @@ impl Slots {
             let free = match slot.owner.load(SeqCst) {
                 0 => 0,
                 ORPHAN if slot.is_done() => ORPHAN,
+                // Another thread with work for the same stream has just taken it.
+                owner if owner == key.0 => return slot,
                 _ => continue,
             };
             // Before it is somebody's: whoever counts in it is looked for.
