@@ -214,7 +214,8 @@ fn obey(session: &Session, message: FromDaemon) -> Result<(), Ended> {
         | FromDaemon::Waiting { .. }
         | FromDaemon::Refused { .. }
         | FromDaemon::Listing(_)
-        | FromDaemon::Answer(_) => {}
+        | FromDaemon::Answer(_)
+        | FromDaemon::Shared { .. } => {}
     }
     Ok(())
 }

@@ -55,7 +55,8 @@ pub(crate) use slots::StreamKey;
 pub(crate) static WORK: Slots = Slots::new();
 
 static NOBODY: Page = Page::of_nobody();
-/// The session's page, or one that nobody reads.
+/// The page of the first session, or one that nobody reads: all that a launch looks at. With several sessions their pages say
+/// the same, because demand is the whole process's.
 pub(crate) static PAGE: AtomicPtr<Page> = AtomicPtr::new((&raw const NOBODY).cast_mut());
 
 /// See [`blind`].
@@ -66,9 +67,12 @@ fn page() -> &'static Page {
     unsafe { &*PAGE.load(SeqCst) }
 }
 
-/// There is a session, with this page: says in it whether there is work.
-pub(crate) fn begin(page: &'static Page) {
-    PAGE.store((&raw const *page).cast_mut(), SeqCst);
+/// There is a new session: says in its page whether there is work.
+pub(crate) fn begin() {
+    if let Some(first) = session::first() {
+        let page: &'static Page = &first.page;
+        PAGE.store(ptr::from_ref(page).cast_mut(), SeqCst);
+    }
     settle();
 }
 
@@ -113,25 +117,36 @@ pub(crate) fn mind_the_end() {
 
 /// There is work, or may be: the page says so, and the daemon is told if it waits for that.
 fn stir() {
-    if page().idle_since_ns().is_some()
-        && page().wake(monotonic_ns())
-        && let Some(session) = session::current()
-    {
-        session.say(ToDaemon::Wants);
-        session.wake_agent();
+    if page().idle_since_ns().is_some() {
+        wake_all();
+    }
+}
+
+/// The same where one page may say something else than the others.
+fn wake_all() {
+    let now = monotonic_ns();
+    for session in session::all() {
+        if session.page.wake(now) {
+            session.say(ToDaemon::Wants);
+            session.wake_agent();
+        }
     }
 }
 
 /// Some work is done. If nothing is left, the page says so.
 fn settle() {
-    let page = page();
-    if page.idle_since_ns().is_some() {
+    if session::all().all(|session| session.page.idle_since_ns().is_some()) {
         return;
     }
     let Some(begun) = WORK.at_rest() else { return };
-    if page.rest(monotonic_ns()) && WORK.at_rest() != Some(begun) {
-        // Something was begun meanwhile, and it may have looked at the page before.
-        stir();
+    let now = monotonic_ns();
+    let mut rested = false;
+    for session in session::all() {
+        rested |= session.page.rest(now);
+    }
+    if rested && WORK.at_rest() != Some(begun) {
+        // Something was begun meanwhile, and it may have looked at the first page before, or have woken only some.
+        wake_all();
     }
 }
 
@@ -275,7 +290,7 @@ macro_rules! forgetting {
 }
 
 /// What is there, made if it is not.
-pub(super) fn made_once<T>(place: &'static AtomicPtr<T>, make: impl FnOnce() -> T) -> &'static T {
+pub(crate) fn made_once<T>(place: &'static AtomicPtr<T>, make: impl FnOnce() -> T) -> &'static T {
     let mut current = place.load(SeqCst);
     if current.is_null() {
         let fresh = Box::into_raw(Box::new(make()));

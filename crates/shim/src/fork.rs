@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use crate::{demand, groups, init, session};
+use crate::{demand, gpus, groups, init, session};
 
 /// Makes sure that forks are noticed from now on. To be called before any state of this process is made.
 pub(crate) fn watch() {
@@ -23,5 +23,6 @@ extern "C" fn forget_parent() {
     demand::forget();
     session::forget();
     groups::forget();
+    gpus::forget();
     init::forget();
 }

@@ -6,7 +6,7 @@ use rota_wire::quantity::Memory;
 use rota_wire::{
     Answer, Change, ChannelGroup, Class, Command, Connection, Description, FILES_MAX, FileId, FromDaemon,
     Gpu, GpuView, GrantId, HANDLES_MAX, HandleId, IDLE_SINCE_OFFSET, JobRequest, JobView, Listing,
-    MESSAGE_BYTES_MAX, Opened, Priority, SCHEMA_VERSION, SelfTest, Setting, SharedPage, SizedHandle, Status,
+    MESSAGE_BYTES_MAX, Opened, Priority, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage, SizedHandle, Status,
     Tenant, TenantId, TenantState, TenantView, Terms, ToDaemon, VERSION, WireError,
 };
 use rustix::net::{RecvFlags, SendFlags};
@@ -122,6 +122,10 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ("0a 02 05", command(Command::Status)),
         ("0a 02 06", command(Command::Settings)),
         ("0b", ToDaemon::Wants),
+        (
+            "0c 02 03616263 01 054750552d61",
+            ToDaemon::Survey { version: 2, job: "abc".into(), gpus: vec!["GPU-a".into()] },
+        ),
     ]
 }
 
@@ -269,6 +273,10 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
             FromDaemon::Listing(listing),
         ),
         ("07 0466756c6c", FromDaemon::Waiting { reason: "full".into() }),
+        (
+            "09 01 054750552d61 80808001",
+            FromDaemon::Shared { gpus: vec![SharedGpu { uuid: "GPU-a".into(), capacity_bytes: 2 << 20 }] },
+        ),
     ];
     all.extend(answers(&gpu));
     all
@@ -290,6 +298,7 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::List { .. } => 9,
         ToDaemon::Command { .. } => 10,
         ToDaemon::Wants => 11,
+        ToDaemon::Survey { .. } => 12,
     }
 }
 
@@ -304,6 +313,7 @@ fn kind_from_daemon(message: &FromDaemon) -> usize {
         FromDaemon::Listing(_) => 6,
         FromDaemon::Waiting { .. } => 7,
         FromDaemon::Answer(_) => 8,
+        FromDaemon::Shared { .. } => 9,
     }
 }
 
@@ -318,7 +328,7 @@ fn messages_to_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = to_daemon().iter().map(|(_, message)| kind_to_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=11), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=12), "a kind of message has no golden bytes");
 }
 
 #[test]
@@ -327,7 +337,7 @@ fn messages_from_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = from_daemon().iter().map(|(_, message)| kind_from_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=8), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=9), "a kind of message has no golden bytes");
 }
 
 #[test]
