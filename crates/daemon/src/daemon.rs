@@ -91,6 +91,17 @@ pub enum Input {
     List(Sender<Listing>),
     /// Something else that people want.
     Command(Asked),
+    /// Which of these GPUs are shared, and how large are they for a job of a user?
+    Survey {
+        /// The user.
+        uid: u32,
+        /// The job's name.
+        job: String,
+        /// The GPUs, by UUID.
+        gpus: Vec<String>,
+        /// Gets the answer.
+        answer: Sender<FromDaemon>,
+    },
     /// A process that began a job is gone.
     RootGone(JobId, u32),
     /// The executor has finished something.
@@ -297,6 +308,9 @@ impl Daemon {
                 let _ = answer.send(self.listing());
             }
             Input::Command(asked) => self.command(asked),
+            Input::Survey { uid, job, gpus, answer } => {
+                let _ = answer.send(self.survey(uid, &job, &gpus));
+            }
             Input::RootGone(job, pid) => self.root_gone(job, pid),
             Input::Done(done) => self.done(done),
             Input::Lost(reason) => self.lose(reason),

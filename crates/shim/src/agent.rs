@@ -222,7 +222,8 @@ fn obey(session: &Session, message: FromDaemon) -> Result<(), Ended> {
         | FromDaemon::Refused { .. }
         | FromDaemon::Listing(_)
         | FromDaemon::Drain { .. }
-        | FromDaemon::Answer(_) => {}
+        | FromDaemon::Answer(_)
+        | FromDaemon::Shared { .. } => {}
     }
     Ok(())
 }

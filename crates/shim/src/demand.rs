@@ -58,9 +58,10 @@ pub(crate) static WORK: Slots = Slots::new();
 
 static NOBODY: Page = Page::of_nobody();
 static HOLDING: Page = Page::of_nobody_idle();
-/// The session's page, or one that nobody reads.
+/// The page of the first session, or one that nobody reads. With several sessions their pages say the same, because demand is
+/// the whole process's.
 static OWN: AtomicPtr<Page> = AtomicPtr::new((&raw const NOBODY).cast_mut());
-/// The page that a launch looks at: [`OWN`], or one that sends every launch the long way.
+/// All that a launch looks at: [`OWN`], or a page that sends every launch the long way.
 pub(crate) static PAGE: AtomicPtr<Page> = AtomicPtr::new((&raw const NOBODY).cast_mut());
 
 /// See [`blind`].
@@ -71,11 +72,14 @@ fn page() -> &'static Page {
     unsafe { &*OWN.load(SeqCst) }
 }
 
-/// There is a session, with this page: says in it whether there is work.
-pub(crate) fn begin(page: &'static Page) {
-    OWN.store((&raw const *page).cast_mut(), SeqCst);
-    let launches = if page.holds_launches() { &HOLDING } else { page };
-    PAGE.store((&raw const *launches).cast_mut(), SeqCst);
+/// There is a new session: says in its page whether there is work.
+pub(crate) fn begin() {
+    if let Some(first) = session::first() {
+        let page: &'static Page = &first.page;
+        OWN.store(ptr::from_ref(page).cast_mut(), SeqCst);
+        let launches = if hold::begin() { &HOLDING } else { page };
+        PAGE.store(ptr::from_ref(launches).cast_mut(), SeqCst);
+    }
     settle();
 }
 
@@ -128,25 +132,36 @@ pub(crate) fn context_ended(context: CUcontext) {
 
 /// There is work, or may be: the page says so, and the daemon is told if it waits for that.
 fn stir() {
-    if page().idle_since_ns().is_some()
-        && page().wake(monotonic_ns())
-        && let Some(session) = session::current()
-    {
-        session.say(ToDaemon::Wants);
-        session.wake_agent();
+    if page().idle_since_ns().is_some() {
+        wake_all();
+    }
+}
+
+/// The same where one page may say something else than the others.
+fn wake_all() {
+    let now = monotonic_ns();
+    for session in session::all() {
+        if session.page.wake(now) {
+            session.say(ToDaemon::Wants);
+            session.wake_agent();
+        }
     }
 }
 
 /// Some work is done. If nothing is left, the page says so.
 fn settle() {
-    let page = page();
-    if page.idle_since_ns().is_some() {
+    if session::all().all(|session| session.page.idle_since_ns().is_some()) {
         return;
     }
     let Some(begun) = WORK.at_rest() else { return };
-    if page.rest(monotonic_ns()) && WORK.at_rest() != Some(begun) {
-        // Something was begun meanwhile, and it may have looked at the page before.
-        stir();
+    let now = monotonic_ns();
+    let mut rested = false;
+    for session in session::all() {
+        rested |= session.page.rest(now);
+    }
+    if rested && WORK.at_rest() != Some(begun) {
+        // Something was begun meanwhile, and it may have looked at the first page before, or have woken only some.
+        wake_all();
     }
 }
 
@@ -294,7 +309,7 @@ macro_rules! forgetting {
 }
 
 /// What is there, made if it is not.
-pub(super) fn made_once<T>(place: &'static AtomicPtr<T>, make: impl FnOnce() -> T) -> &'static T {
+pub(crate) fn made_once<T>(place: &'static AtomicPtr<T>, make: impl FnOnce() -> T) -> &'static T {
     let mut current = place.load(SeqCst);
     if current.is_null() {
         let fresh = Box::into_raw(Box::new(make()));

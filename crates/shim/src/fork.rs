@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use crate::{demand, groups, init, memory, session};
+use crate::{demand, gpus, groups, init, memory, session};
 
 /// Makes sure that forks are noticed from now on. To be called before any state of this process is made.
 pub(crate) fn watch() {
@@ -25,5 +25,6 @@ extern "C" fn forget_parent() {
     memory::forget();
     session::forget();
     groups::forget();
+    gpus::forget();
     init::forget();
 }

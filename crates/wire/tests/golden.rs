@@ -6,8 +6,8 @@ use rota_wire::quantity::Memory;
 use rota_wire::{
     Answer, Change, ChannelGroup, Class, Command, Connection, Description, FILES_MAX, FileId, FromDaemon,
     Gpu, GpuView, GrantId, HANDLES_MAX, HandleId, IDLE_SINCE_OFFSET, JobRequest, JobView, Listing,
-    MESSAGE_BYTES_MAX, Opened, Priority, SCHEMA_VERSION, SelfTest, Setting, SharedPage, SizedHandle, Status,
-    Tenant, TenantId, TenantState, TenantView, Terms, ToDaemon, VERSION, WireError,
+    MESSAGE_BYTES_MAX, Opened, Priority, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage,
+    SizedHandle, Status, Tenant, TenantId, TenantState, TenantView, Terms, ToDaemon, VERSION, WireError,
 };
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Serialize, de::DeserializeOwned};
@@ -123,6 +123,10 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ("0a 02 06", command(Command::Settings)),
         ("0b", ToDaemon::Wants),
         ("0c 03", ToDaemon::Drained { generation: 3 }),
+        (
+            "0d 02 03616263 01 054750552d61",
+            ToDaemon::Survey { version: 2, job: "abc".into(), gpus: vec!["GPU-a".into()] },
+        ),
     ]
 }
 
@@ -270,8 +274,12 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
             FromDaemon::Listing(listing),
         ),
         ("07 0466756c6c", FromDaemon::Waiting { reason: "full".into() }),
+        ("09 03", FromDaemon::Drain { generation: 3 }),
+        (
+            "0a 01 054750552d61 80808001",
+            FromDaemon::Shared { gpus: vec![SharedGpu { uuid: "GPU-a".into(), capacity_bytes: 2 << 20 }] },
+        ),
     ];
-    all.push(("09 03", FromDaemon::Drain { generation: 3 }));
     all.extend(answers(&gpu));
     all
 }
@@ -293,6 +301,7 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::Command { .. } => 10,
         ToDaemon::Wants => 11,
         ToDaemon::Drained { .. } => 12,
+        ToDaemon::Survey { .. } => 13,
     }
 }
 
@@ -308,6 +317,7 @@ fn kind_from_daemon(message: &FromDaemon) -> usize {
         FromDaemon::Waiting { .. } => 7,
         FromDaemon::Answer(_) => 8,
         FromDaemon::Drain { .. } => 9,
+        FromDaemon::Shared { .. } => 10,
     }
 }
 
@@ -322,7 +332,7 @@ fn messages_to_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = to_daemon().iter().map(|(_, message)| kind_to_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=12), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=13), "a kind of message has no golden bytes");
 }
 
 #[test]
@@ -331,7 +341,7 @@ fn messages_from_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = from_daemon().iter().map(|(_, message)| kind_from_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=9), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=10), "a kind of message has no golden bytes");
 }
 
 #[test]

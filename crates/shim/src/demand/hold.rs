@@ -14,12 +14,17 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::SeqCst};
 
 use cuda::types::CUcontext;
+use wire::Page;
 
 use super::slots::StreamKey;
-use super::{WORK, made_once, page};
+use super::{WORK, made_once};
 use crate::forward;
 use crate::guard::lock;
 use crate::memory::captures;
+use crate::session::{self, Session};
+
+/// Whether launches are held back at all.
+static HOLDS: AtomicBool = AtomicBool::new(false);
 
 /// Threads that are counted as having begun something, and wait here.
 static HELD: AtomicU64 = AtomicU64::new(0);
@@ -46,10 +51,18 @@ thread_local! {
 
 /// In a forked child: nothing was begun, and nobody waits.
 pub(super) fn forget() {
+    HOLDS.store(false, SeqCst);
     HELD.store(0, SeqCst);
     ORPHANED.store(false, SeqCst);
     SEEN.store(ptr::null_mut(), SeqCst);
     let _ = DEPTH.try_with(|depth| depth.set(0));
+}
+
+/// There is a new session. Whether launches are held back from now on.
+pub(super) fn begin() -> bool {
+    let holds = session::all().any(|session| session.page.holds_launches());
+    HOLDS.store(holds, SeqCst);
+    holds
 }
 
 /// This thread is in a call that may use the GPU, until it is dropped.
@@ -75,21 +88,26 @@ pub(crate) fn exempt_this_thread() {
 
 /// For work that was just counted as begun: waits until it may go on.
 pub(super) fn pass(key: Option<StreamKey>) {
-    let page = page();
-    if !page.holds_launches() || DEPTH.try_with(Cell::get).is_ok_and(|depth| depth > 0) {
+    if !HOLDS.load(SeqCst) || DEPTH.try_with(Cell::get).is_ok_and(|depth| depth > 0) {
         return;
     }
     note(key);
-    loop {
-        // Read before the look at it: should it be thawed in between, the wait ends at once.
-        let generation = page.freeze_generation();
-        if generation.is_multiple_of(2) || captures::any() {
-            return;
-        }
+    // On any of the GPUs: nobody knows which of them work in another context is for.
+    while let Some((page, generation)) = frozen()
+        && !captures::any()
+    {
         HELD.fetch_add(1, SeqCst);
         page.wait_while_frozen(generation);
         HELD.fetch_sub(1, SeqCst);
     }
+}
+
+/// A page that says frozen, and in which generation: should it be thawed before that is waited for, the wait ends at once.
+fn frozen() -> Option<(&'static Page, u64)> {
+    let generation_of = |session: &'static Session| (&*session.page, session.page.freeze_generation());
+    let pages = session::all().filter(|session| session.page.holds_launches()).map(generation_of);
+    let mut frozen = pages.filter(|(_, generation)| !generation.is_multiple_of(2));
+    frozen.next()
 }
 
 /// Is nobody inside of the driver with work, and can nobody be before the thaw? By a look that may be wrong the other way.
@@ -129,16 +147,14 @@ pub(crate) fn seen() -> Seen {
 
 /// A context is gone, and its streams with it: those are found gone.
 pub(super) fn context_ended(context: CUcontext) {
-    if page().holds_launches() {
+    if HOLDS.load(SeqCst) {
         lock(made_once(&SEEN, || Mutex::new(Seen::default()))).contexts.remove(&(context.0 as usize));
     }
 }
 
 /// A stream is about to be destroyed; its work goes on.
 pub(super) fn stream_ends(stream: usize) {
-    if page().holds_launches()
-        && lock(made_once(&SEEN, || Mutex::new(Seen::default()))).streams.remove(&stream)
-    {
+    if HOLDS.load(SeqCst) && lock(made_once(&SEEN, || Mutex::new(Seen::default()))).streams.remove(&stream) {
         ORPHANED.store(true, SeqCst);
     }
 }

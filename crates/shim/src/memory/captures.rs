@@ -93,10 +93,10 @@ fn begin(name: &str, stream: CUstream, per_thread: bool, begin: impl FnOnce() ->
         name,
         || None,
         || {
-            let session = session::current()?;
+            let first = session::first()?;
             // While it is not counted yet.
-            pool::begins_capture(session, stream, per_thread);
-            let context = allocation::current(session)?;
+            session::all().for_each(|session| pool::begins_capture(session, stream, per_thread));
+            let context = allocation::current(first)?;
             let thread = per_thread.then(|| std::thread::current().id());
             let started = Captured { stream, thread, context };
             let mut captured = lock(&CAPTURED);

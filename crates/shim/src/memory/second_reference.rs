@@ -16,8 +16,8 @@ use crate::session;
 
 /// Whether a range has memory in it that rota may move.
 fn moves(address: CUdeviceptr, bytes: usize) -> bool {
-    let Some(session) = session::current().filter(|session| !session.has_ended()) else { return false };
-    session.table().overlaps(address.0, bytes as u64)
+    let mut serving = session::all().filter(|session| !session.has_ended());
+    serving.any(|session| session.table().overlaps(address.0, bytes as u64))
 }
 
 /// Refuses a call about memory that rota moves, and makes any other.
