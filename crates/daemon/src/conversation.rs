@@ -348,6 +348,23 @@ fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> R
             answer(replies, Reply::Failed { owner, handles: numbers(&handles), code, call })
         }
         ToDaemon::Wants => tell(ears, Input::Wants(tenant)),
+        ToDaemon::Pin { handles, .. } | ToDaemon::Unpin { handles } if handles.len() > HANDLES_MAX => {
+            Err(Ended::OutOfOrder("too many handles in one message"))
+        }
+        ToDaemon::Pin { request, handles } => {
+            tell(ears, Input::Pin(tenant, RequestId(request.0), in_core(&handles)))
+        }
+        ToDaemon::Unpin { handles } => tell(ears, Input::Unpin(tenant, in_core(&handles))),
+        ToDaemon::Kept { grant, handle } => {
+            if handle.bytes == 0 || !handle.bytes.is_multiple_of(BLOCK_BYTES) {
+                return Err(Ended::OutOfOrder("a handle's size is not a multiple of 2 MiB"));
+            }
+            let owned = Owned { tenant, handle: HandleId(handle.handle.0) };
+            tell(ears, Input::Kept(RequestId(grant.0), owned, Bytes(handle.bytes)))
+        }
+        ToDaemon::Publish { .. } | ToDaemon::Open { .. } | ToDaemon::Closed { .. } => {
+            Err(Ended::OutOfOrder("not done yet"))
+        }
         ToDaemon::Drained { generation } => {
             grip.drained(generation);
             Ok(())

@@ -4,7 +4,7 @@
 //! have threads of their own, and so has the executor.
 //!
 //! - `arrivals`: how tenants come, `departures`: how they go, `demands`: what they want meanwhile, `idleness`: when they
-//!   want nothing. `jobs`: which tenants belong together, and on which terms; `limits`: who may have which.
+//!   want nothing; `pins`: what of theirs must stay. `jobs`: which tenants belong together, and on which terms; `limits`: who may have which.
 //! - `actions`: what is done with what the core wants. `lengths`: turns that vary.
 //! - `setup`: what is fixed at its start. `commands`: what people ask for. `listing` and `views`: how things are, for them.
 
@@ -18,6 +18,7 @@ mod jobs;
 mod lengths;
 mod limits;
 mod listing;
+mod pins;
 mod setup;
 mod views;
 
@@ -33,6 +34,7 @@ use idleness::Idleness;
 use jobs::Jobs;
 use lengths::Lengths;
 use mover::{Device, Mover};
+use pins::Pins;
 use sched::{Bytes, Core, Event, GpuId, GpuSpec, HandleId, JobId, Owned, RequestId, TenantId, Time, UserId};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -81,6 +83,12 @@ pub enum Input {
     Returned(TenantId, RequestId),
     /// Handles were freed.
     Freed(TenantId, Vec<HandleId>),
+    /// Handles must stay on the device.
+    Pin(TenantId, RequestId, Vec<HandleId>),
+    /// Handles need not stay any more.
+    Unpin(TenantId, Vec<HandleId>),
+    /// A grant became memory of so many bytes that never moves.
+    Kept(RequestId, Owned, Bytes),
     /// A tenant is gone, seen at this instant.
     Left(TenantId, Instant),
     /// A tenant that hung up is still alive.
@@ -126,6 +134,7 @@ struct Known {
     context: bool,
     idleness: Idleness,
     demands: Demands,
+    pins: Pins,
 }
 
 /// See the module.
@@ -145,6 +154,8 @@ pub struct Daemon {
     dying: BTreeMap<TenantId, Dying>,
     /// When to look for tenants without work.
     look_at: Option<Time>,
+    /// Does somebody wait until its handles are pinned?
+    pins_wait: bool,
     /// One for each GPU.
     executors: Vec<Executor>,
     next_tenant: u64,
@@ -214,6 +225,7 @@ impl Daemon {
             known: BTreeMap::new(),
             dying: BTreeMap::new(),
             look_at: None,
+            pins_wait: false,
             executors,
             next_tenant: 1,
             epoch: nanos(since_epoch.unwrap_or_default()),
@@ -260,6 +272,7 @@ impl Daemon {
             if let Some(lost) = self.lost.take() {
                 return Err(lost);
             }
+            self.answer_pins();
             if self.look_at.is_some_and(|at| at <= self.now()) {
                 self.look();
             }
@@ -296,6 +309,9 @@ impl Daemon {
             Input::Allocated(request, owned, bytes, file) => self.claim(request, owned, bytes, file),
             Input::Returned(tenant, request) => self.step(Event::Returned { tenant, request }),
             Input::Freed(tenant, handles) => self.free(tenant, handles),
+            Input::Pin(tenant, request, handles) => self.pin(tenant, request, handles),
+            Input::Unpin(tenant, handles) => self.unpin(tenant, &handles),
+            Input::Kept(request, owned, bytes) => self.keep(request, owned, bytes),
             Input::Left(tenant, seen) => self.leave(tenant, seen),
             Input::Lingers(tenant) => {
                 tracing::warn!(

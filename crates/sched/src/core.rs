@@ -29,7 +29,7 @@ mod wake;
 use crate::gpu::Gpu;
 use crate::job::Job;
 use crate::pressure::Pressure;
-use crate::tenant::Tenant;
+use crate::tenant::{Spot, Tenant};
 use crate::{
     Action, Bytes, Costs, Event, GpuId, HandleId, JobId, OpId, Owned, RequestId, Settings, Slice, TenantId,
     Time, UserId,
@@ -162,6 +162,15 @@ impl Core {
     /// Is this handle known?
     pub fn has_handle(&self, owned: Owned) -> bool {
         self.tenants.get(owned.tenant).is_some_and(|tenant| tenant.handles.contains_key(&owned.handle))
+    }
+
+    /// Does a pinned handle stay on the device from here on? Not yet if it is away, or if a move that began before takes it
+    /// away. None if it is not known, or not pinned.
+    pub fn stays(&self, owned: Owned) -> Option<bool> {
+        let held = self.handle(owned).filter(|held| held.pinned)?;
+        let moving = self.gpu_of(self.tenant(owned.tenant)?.gpu).moving.as_ref();
+        let goes = moving.is_some_and(|moving| moving.out.iter().any(|(going, _)| *going == owned));
+        Some(held.spot == Spot::Device && !goes)
     }
 
     fn take(&mut self, event: Event) {

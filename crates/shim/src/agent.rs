@@ -190,11 +190,15 @@ enum Next {
 /// Gives the daemon the file of one new part. Only one: between two, orders are served.
 fn export_next(session: &Session) -> Next {
     static FAILED: OnceNotice = OnceNotice::new();
+    let Some(part) = session.table().next_unexported() else { return Next::WhenWoken };
+    let Some(physical) = part.physical else { return Next::AtOnce };
+    // It takes a millisecond, and the program may be busy with its memory: so without the table. Should it free this part
+    // meanwhile, the file is of no use, whatever it is a file of by then.
+    let exported = physical::export(session.driver, physical);
     // Held until the message is in the outbox: a free that comes later is told later.
     let mut table = session.table();
-    let Some((grant, part)) = table.next_unexported() else { return Next::WhenWoken };
-    let Some(physical) = part.physical else { return Next::AtOnce };
-    match physical::export(session.driver, physical) {
+    let Some(grant) = table.grant(part.handle) else { return Next::AtOnce };
+    match exported {
         Ok(file) => {
             table.set_exported(part.handle);
             let handle = SizedHandle { handle: part.handle, bytes: part.bytes };
@@ -215,6 +219,9 @@ fn obey(session: &Session, message: FromDaemon) -> Result<(), Ended> {
     match message {
         FromDaemon::Granted { grant } => session.settle(grant, Answer::Granted),
         FromDaemon::Denied { grant, reason } => session.settle(grant, Answer::Denied(reason)),
+        FromDaemon::Pinned { request } | FromDaemon::Published { request } => {
+            session.settle(request, Answer::Granted);
+        }
         FromDaemon::Unmap { handles } => return orders::unmap(session, &handles),
         FromDaemon::Create { handles } => return orders::create(session, &handles),
         FromDaemon::Welcome { .. }
@@ -223,7 +230,8 @@ fn obey(session: &Session, message: FromDaemon) -> Result<(), Ended> {
         | FromDaemon::Listing(_)
         | FromDaemon::Drain { .. }
         | FromDaemon::Answer(_)
-        | FromDaemon::Shared { .. } => {}
+        | FromDaemon::Shared { .. }
+        | FromDaemon::Opened { .. } => {}
     }
     Ok(())
 }

@@ -5,6 +5,9 @@
 //!
 //! - [`heap`]: which addresses of the ranges are free; [`table`]: what the program has there; both pure bookkeeping.
 //! - [`allocation`]: `cuMemAlloc`, `cuMemAllocPitch`, `cuMemFree`.
+//! - [`created`], [`mapped`]: memory that the program creates and maps itself; the driver's handle changes when it moves,
+//!   so the program has a number in its place.
+//! - [`pinned`]: what of that is handed on, and so stays where it is.
 //! - [`growth`]: more memory; [`cache`]: memory that nobody has, for a while.
 //! - [`probe`]: what the native driver would say; [`captures`]: while streams are captured.
 //! - [`physical`]: the driver's calls that make, map, export and release memory.
@@ -19,10 +22,13 @@ pub(crate) mod allocation;
 pub(crate) mod cache;
 pub(crate) mod captures;
 mod context;
+mod created;
 mod growth;
 pub(crate) mod heap;
+mod mapped;
 pub(crate) mod native;
 pub(crate) mod physical;
+mod pinned;
 mod pointer;
 pub(crate) mod probe;
 mod query;

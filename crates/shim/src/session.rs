@@ -13,11 +13,12 @@ use std::sync::{Mutex, MutexGuard};
 use cuda::types::{CUcontext, CUdevice, CUuuid};
 use cuda::{CUresult, Driver};
 use rustix::event::EventfdFlags;
-use wire::{Connection, HandleId, SharedPage, ToDaemon};
+use wire::{Connection, HANDLES_MAX, HandleId, SharedPage, ToDaemon};
 
 use crate::gate::Gate;
 use crate::grants::{Answer, Grants};
 use crate::guard::lock;
+use crate::memory::table::is_number;
 use crate::memory::{Table, physical};
 use crate::outbox::Outbox;
 use crate::{demand, forward, gpus};
@@ -46,8 +47,14 @@ pub(crate) fn around(address: u64) -> Option<&'static Session> {
     let first = others.next()?;
     match others.next() {
         None => Some(first),
-        Some(_) => all().find(|session| session.table().overlaps(address, 1)),
+        Some(_) => all().find(|session| session.table().knows_address(address)),
     }
+}
+
+/// The session whose memory, created by the program, has this number.
+pub(crate) fn with_number(number: u64) -> Option<&'static Session> {
+    let mine = |session: &&Session| session.table().created().get(number).is_some();
+    if is_number(number) { all().find(mine) } else { None }
 }
 
 /// The session of the calling thread's context, which is begun now if its GPU is shared and there was none; None if the
@@ -136,6 +143,15 @@ pub(crate) struct Session {
     files: [RawFd; 3],
 }
 
+/// Why handles do not stay where they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NotPinned {
+    /// The daemon refused, and why. Nothing has changed.
+    Denied(String),
+    /// The daemon is gone: nothing moves any more.
+    Ended,
+}
+
 impl Session {
     pub(crate) fn new(
         driver: &'static Driver,
@@ -186,6 +202,34 @@ impl Session {
         self.say(ToDaemon::Grow { grant, bytes });
         self.wake_agent();
         (grant, self.grants.wait(grant))
+    }
+
+    /// Has handles stay on the device, and waits until they are there for good. The daemon must know them. They stay until
+    /// they are freed, or [`Session::unpin`]. The calling thread must hold no lock.
+    pub(crate) fn pin(&self, handles: &[HandleId]) -> Result<(), NotPinned> {
+        // It may have to be brought back, and only who has work is.
+        let _inside = demand::Inside::enter();
+        for (number, batch) in handles.chunks(HANDLES_MAX).enumerate() {
+            let request = self.grants.open();
+            self.say(ToDaemon::Pin { request, handles: batch.to_vec() });
+            self.wake_agent();
+            let refused = match self.grants.wait(request) {
+                Answer::Granted => continue,
+                Answer::Denied(reason) => NotPinned::Denied(reason),
+                Answer::Ended => return Err(NotPinned::Ended),
+            };
+            self.unpin(&handles[..number * HANDLES_MAX]);
+            return Err(refused);
+        }
+        Ok(())
+    }
+
+    /// Takes back a [`Session::pin`].
+    pub(crate) fn unpin(&self, handles: &[HandleId]) {
+        for batch in handles.chunks(HANDLES_MAX) {
+            self.say(ToDaemon::Unpin { handles: batch.to_vec() });
+        }
+        self.wake_agent();
     }
 
     /// The daemon answered a request for bytes.

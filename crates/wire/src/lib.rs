@@ -20,7 +20,7 @@ mod terms;
 mod view;
 
 pub use command::{Answer, Command, JobRequest, Opened};
-pub use ids::{FileId, GrantId, HandleId, TenantId};
+pub use ids::{FileId, GrantId, HandleId, TenantId, Token};
 pub use listing::{Gpu, Listing, SCHEMA_VERSION, Tenant, TenantState};
 pub use message::{ChannelGroup, FromDaemon, SharedGpu, SizedHandle, ToDaemon};
 pub use page::{IDLE_SINCE_OFFSET, Page, PageError, SharedPage, monotonic_ns};

@@ -7,7 +7,8 @@ use rota_wire::{
     Answer, Change, ChannelGroup, Class, Command, Connection, Description, FILES_MAX, FileId, FromDaemon,
     Gpu, GpuView, GrantId, HANDLES_MAX, HandleId, IDLE_SINCE_OFFSET, JobRequest, JobView, Listing,
     MESSAGE_BYTES_MAX, Opened, Priority, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage,
-    SizedHandle, Status, Tenant, TenantId, TenantState, TenantView, Terms, ToDaemon, VERSION, WireError,
+    SizedHandle, Status, Tenant, TenantId, TenantState, TenantView, Terms, ToDaemon, Token, VERSION,
+    WireError,
 };
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Serialize, de::DeserializeOwned};
@@ -122,9 +123,32 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ("0a 02 05", command(Command::Status)),
         ("0a 02 06", command(Command::Settings)),
         ("0b", ToDaemon::Wants),
-        ("0c 03", ToDaemon::Drained { generation: 3 }),
+        ("0c 07 02 01 02", ToDaemon::Pin { request: GrantId(7), handles: vec![HandleId(1), HandleId(2)] }),
+        ("0d 01 01", ToDaemon::Unpin { handles: vec![HandleId(1)] }),
         (
-            "0d 02 03616263 01 054750552d61",
+            "0e 07 2a 8080808004",
+            ToDaemon::Kept {
+                grant: GrantId(7),
+                handle: SizedHandle { handle: HandleId(42), bytes: 1 << 30 },
+            },
+        ),
+        (
+            "0f 07 ac02 01 2a 80808001 01",
+            ToDaemon::Publish {
+                request: GrantId(7),
+                token: Token(300),
+                handles: vec![SizedHandle { handle: HandleId(42), bytes: 2 << 20 }],
+                complete: true,
+            },
+        ),
+        (
+            "10 07 ffffffffffffffffffffffffffffffffffff03",
+            ToDaemon::Open { request: GrantId(7), token: Token(u128::MAX) },
+        ),
+        ("11 05", ToDaemon::Closed { token: Token(5) }),
+        ("12 03", ToDaemon::Drained { generation: 3 }),
+        (
+            "13 02 03616263 01 054750552d61",
             ToDaemon::Survey { version: 2, job: "abc".into(), gpus: vec!["GPU-a".into()] },
         ),
     ]
@@ -274,13 +298,21 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
             FromDaemon::Listing(listing),
         ),
         ("07 0466756c6c", FromDaemon::Waiting { reason: "full".into() }),
-        ("09 03", FromDaemon::Drain { generation: 3 }),
+        ("0c 03", FromDaemon::Drain { generation: 3 }),
         (
-            "0a 01 054750552d61 80808001",
+            "0d 01 054750552d61 80808001",
             FromDaemon::Shared { gpus: vec![SharedGpu { uuid: "GPU-a".into(), capacity_bytes: 2 << 20 }] },
         ),
     ];
     all.extend(answers(&gpu));
+    all.extend([
+        ("09 07", FromDaemon::Pinned { request: GrantId(7) }),
+        ("0a 07", FromDaemon::Published { request: GrantId(7) }),
+        (
+            "0b 07 01 80808001 00",
+            FromDaemon::Opened { request: GrantId(7), sizes: vec![2 << 20], complete: false },
+        ),
+    ]);
     all
 }
 
@@ -300,8 +332,14 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::List { .. } => 9,
         ToDaemon::Command { .. } => 10,
         ToDaemon::Wants => 11,
-        ToDaemon::Drained { .. } => 12,
-        ToDaemon::Survey { .. } => 13,
+        ToDaemon::Pin { .. } => 12,
+        ToDaemon::Unpin { .. } => 13,
+        ToDaemon::Kept { .. } => 14,
+        ToDaemon::Publish { .. } => 15,
+        ToDaemon::Open { .. } => 16,
+        ToDaemon::Closed { .. } => 17,
+        ToDaemon::Drained { .. } => 18,
+        ToDaemon::Survey { .. } => 19,
     }
 }
 
@@ -316,8 +354,11 @@ fn kind_from_daemon(message: &FromDaemon) -> usize {
         FromDaemon::Listing(_) => 6,
         FromDaemon::Waiting { .. } => 7,
         FromDaemon::Answer(_) => 8,
-        FromDaemon::Drain { .. } => 9,
-        FromDaemon::Shared { .. } => 10,
+        FromDaemon::Pinned { .. } => 9,
+        FromDaemon::Published { .. } => 10,
+        FromDaemon::Opened { .. } => 11,
+        FromDaemon::Drain { .. } => 12,
+        FromDaemon::Shared { .. } => 13,
     }
 }
 
@@ -332,7 +373,7 @@ fn messages_to_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = to_daemon().iter().map(|(_, message)| kind_to_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=13), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=19), "a kind of message has no golden bytes");
 }
 
 #[test]
@@ -341,7 +382,7 @@ fn messages_from_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = from_daemon().iter().map(|(_, message)| kind_from_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=10), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=13), "a kind of message has no golden bytes");
 }
 
 #[test]

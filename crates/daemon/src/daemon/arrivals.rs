@@ -1,7 +1,5 @@
 //! How tenants come: connections are accepted, and whoever says hello is refused, let in, or waits at the door.
 
-use super::demands::Demands;
-use super::idleness::Idleness;
 use super::limits::in_core;
 use super::{Daemon, Freezes, Known, Newcomer};
 use crate::conversation::{self, Ears, Taken};
@@ -212,8 +210,8 @@ impl Daemon {
         };
         let link = Link { who: Who { tenant, pid, job }, grip: grip.clone(), outgoing };
         self.executor(gpu).order(Work::Join(tenant, link.clone()));
-        let (idleness, demands) = (Idleness::default(), Demands::default());
-        self.known.insert(tenant, Known { link, gpu, program, context: false, idleness, demands });
+        let (idleness, demands, pins) = Default::default();
+        self.known.insert(tenant, Known { link, gpu, program, context: false, idleness, demands, pins });
         self.note("joined", tenant, json!({ "gpu": gpu.0 }));
         let _ = answer.send(Taken { tenant, grip, replies: self.executor(gpu).replies.clone() });
     }

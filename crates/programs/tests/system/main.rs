@@ -2,6 +2,7 @@
 //! process of its own. Programs know what every byte of theirs has to be, and check it in every step.
 //!
 //! - [`turns`]: programs that do not fit together take turns, long ones and short ones at random.
+//! - [`created`]: programs that create and map their memory themselves.
 //! - [`deaths`]: programs and the daemon are killed at the worst moments.
 //! - [`loss`]: the device is killed under them.
 //! - [`asked`]: nobody gets on a virtual GPU, or past it, without being told.
@@ -20,6 +21,7 @@ mod stage;
 
 mod asked;
 mod conformance;
+mod created;
 mod deaths;
 mod drivers;
 mod held;

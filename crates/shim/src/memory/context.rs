@@ -124,8 +124,8 @@ fn settle(ended: &Ended, heir: Option<CUcontext>) {
         Some(heir) => table.attach(&ended.heaps, heir),
         None => {
             demand::context_ended(ended.context);
-            let ranges = table.end(ended.context, &ended.heaps);
-            cache::let_go(session, &mut table, ranges);
+            let dropped = table.end(ended.context, &ended.heaps);
+            cache::let_go(session, &mut table, dropped);
             drop(table);
             probe::forget(ended.context);
             captures::forget(ended.context);
