@@ -248,6 +248,19 @@ fn what_the_driver_does_not_make_for_moving_is_counted_and_stays() {
 }
 
 #[test]
+fn for_rdma_it_stays_where_that_is_wanted() {
+    let bench = Bench::new();
+    // This driver makes none at all.
+    let (mut program, daemon) = bench.tenant(&[("ROTA_RDMA", "1")]);
+    program.enter();
+    program.tell(&format!("create {BYTES:x} {RDMA:x}"));
+    let grant = daemon.grant(BYTES);
+    assert_eq!(daemon.next().0, ToDaemon::Returned { grant });
+    assert_eq!(program.answer(), "1 0", "it was asked for as the program wanted it");
+    create(&mut program, &daemon, BYTES, 0);
+}
+
+#[test]
 fn a_child_has_nothing_of_it() {
     let bench = Bench::new();
     let (mut program, daemon) = bench.tenant(&[]);
