@@ -6,7 +6,7 @@
 //! - `arrivals`: how tenants come, `departures`: how they go, `demands`: what they want meanwhile, `idleness`: when they
 //!   want nothing; `pins`: what of theirs must stay. `jobs`: which tenants belong together, and on which terms; `limits`: who may have which.
 //! - `actions`: what is done with what the core wants. `lengths`: turns that vary.
-//! - `commands`: what people ask for. `listing` and `views`: how things are, for them.
+//! - `setup`: what is fixed at its start. `commands`: what people ask for. `listing` and `views`: how things are, for them.
 
 mod actions;
 mod arrivals;
@@ -19,14 +19,13 @@ mod lengths;
 mod limits;
 mod listing;
 mod pins;
+mod setup;
 mod views;
 
-use crate::config::rules;
 use crate::conversation::Ears;
 use crate::conversation::Taken;
 use crate::events::{Events, nanos};
 use crate::executor::{self, Done, Executor, Link, Work};
-use crate::resource_manager::ResourceManager;
 use arrivals::Arriving;
 use commands::Asked;
 use demands::Demands;
@@ -42,7 +41,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
-use wire::{Connection, FromDaemon, Listener, Listing, SelfTest, Setting};
+use wire::{Connection, FromDaemon, Listener, Listing};
+
+pub use setup::{About, Freezes, Rules, Setup, SharedGpu};
 
 /// Someone who said hello.
 #[derive(Debug)]
@@ -98,6 +99,17 @@ pub enum Input {
     List(Sender<Listing>),
     /// Something else that people want.
     Command(Asked),
+    /// Which of these GPUs are shared, and how large are they for a job of a user?
+    Survey {
+        /// The user.
+        uid: u32,
+        /// The job's name.
+        job: String,
+        /// The GPUs, by UUID.
+        gpus: Vec<String>,
+        /// Gets the answer.
+        answer: Sender<FromDaemon>,
+    },
     /// A process that began a job is gone.
     RootGone(JobId, u32),
     /// The executor has finished something.
@@ -112,64 +124,6 @@ pub enum Input {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Lost(pub String);
-
-/// The sizes that stay as they are while the daemon runs, and the settings it begins with.
-#[derive(Clone, Debug)]
-pub struct Rules {
-    /// Host memory for what is away, of all GPUs together.
-    pub arena_bytes: u64,
-    /// The core's. Its deadlines are the daemon's own, see [`executor::deadlines`].
-    pub settings: sched::Settings,
-    /// By which share of its length a turn varies.
-    pub turn_jitter: f64,
-    /// Where the variation begins.
-    pub seed: u64,
-}
-
-/// A GPU that is shared.
-#[derive(Clone, Debug)]
-pub struct SharedGpu {
-    /// Its UUID.
-    pub uuid: String,
-    /// Its name.
-    pub name: String,
-    /// Its size as it is treated.
-    pub capacity_bytes: u64,
-    /// What the daemon's own context takes.
-    pub reserve_bytes: u64,
-    /// What each tenant's context takes while it exists.
-    pub residue_bytes: u64,
-}
-
-/// What the daemon tells people of itself, and what it lets them do.
-#[derive(Clone, Debug, Default)]
-pub struct About {
-    /// Its configuration file.
-    pub config: Option<String>,
-    /// Every setting, with where it comes from.
-    pub settings: Vec<Setting>,
-    /// What the self-test at the start found.
-    pub self_test: Option<SelfTest>,
-    /// After how long with nobody there it ends.
-    pub idle_exit: Option<Duration>,
-    /// What users may ask for.
-    pub rules: rules::Rules,
-}
-
-/// What the daemon is and how it shares.
-#[derive(Clone, Debug)]
-pub struct Setup {
-    /// The GPUs, in the order in which gangs take them.
-    pub gpus: Vec<SharedGpu>,
-    /// The folder of their virtual machine, if they are in software.
-    pub vgpu: Option<String>,
-    /// Sizes and settings.
-    pub rules: Rules,
-    /// For people.
-    pub about: About,
-    /// How to freeze.
-    pub manager: ResourceManager,
-}
 
 #[derive(Debug)]
 struct Known {
@@ -370,6 +324,9 @@ impl Daemon {
                 let _ = answer.send(self.listing());
             }
             Input::Command(asked) => self.command(asked),
+            Input::Survey { uid, job, gpus, answer } => {
+                let _ = answer.send(self.survey(uid, &job, &gpus));
+            }
             Input::RootGone(job, pid) => self.root_gone(job, pid),
             Input::Done(done) => self.done(done),
             Input::Lost(reason) => self.lose(reason),

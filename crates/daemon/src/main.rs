@@ -10,11 +10,11 @@ use cuda::{Driver, Library};
 use mover::cuda_device::Which;
 use mover::{Arena, CudaDevice, Device as _, Mover};
 use rota_daemon::arbiter::Arbiter;
-use rota_daemon::config::{Config, Gpus, Settings};
-use rota_daemon::daemon::{About, Input, Rules, Setup, SharedGpu, serve};
+use rota_daemon::config::{Config, Freeze, Gpus, Settings};
+use rota_daemon::daemon::{About, Freezes, Input, Rules, Setup, SharedGpu, serve};
 use rota_daemon::events::{Events, nanos};
 use rota_daemon::resource_manager::ResourceManager;
-use rota_daemon::self_test;
+use rota_daemon::self_test::{self, SelfTestError};
 use rota_daemon::virtual_machine::{Life, VirtualMachine};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -162,8 +162,10 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
     let mut total_bytes = 0;
     let mut slowest = None;
     for device in &mut devices {
-        let tested = report_self_test(device, &config.socket)?;
-        slowest = Some(slowest.map_or(tested, |before: SelfTest| before.slower(tested)));
+        let (freezes, tested) = choose_freezing(device, &config)?;
+        if let Some(tested) = tested {
+            slowest = Some(slowest.map_or(tested, |before: SelfTest| before.slower(tested)));
+        }
         let total = device.capacity()?.total_bytes;
         let capacity_bytes = config.capacity.map_or(total, |bytes| bytes.0);
         anyhow::ensure!(
@@ -180,8 +182,10 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
             capacity_bytes,
             reserve_bytes: config.reserve.map_or(usual.reserve_bytes, |bytes| bytes.0),
             residue_bytes: config.residue.map_or(usual.residue_bytes, |bytes| bytes.0),
+            freezes,
         });
     }
+    let all_freeze = gpus.iter().all(|gpu: &SharedGpu| gpu.freezes == Freezes::Channels);
     let arena_bytes = match config.arena {
         Some(bytes) => bytes.0,
         // Host memory is all that a virtual GPU takes as well.
@@ -209,7 +213,8 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
         about: About {
             config: config.file.map(|file| file.display().to_string()),
             settings: in_force(config.settings, &sizes),
-            self_test: slowest,
+            // Where one GPU's programs cannot be frozen, nobody is to rely on it.
+            self_test: slowest.filter(|_| all_freeze),
             idle_exit: config.idle_exit.map(|span| span.0),
             rules: config.rules,
         },
@@ -338,6 +343,29 @@ fn test(gpus: &Gpus, folder: Option<&Path>) -> anyhow::Result<()> {
         report_self_test(&device, &folder.join("rotad"))?;
     }
     Ok(())
+}
+
+/// How programs are frozen on a GPU, and what the self-test says of that.
+fn choose_freezing(device: &CudaDevice, config: &Config) -> anyhow::Result<(Freezes, Option<SelfTest>)> {
+    let price = "turns end only when kernels end, one that does not end keeps the GPU, and nothing is latency-critical";
+    if config.freeze == Freeze::Launches {
+        eprintln!("rotad: {} is shared by holding launches back, as `freeze` says: {price}", device.uuid());
+        return Ok((Freezes::Launches, None));
+    }
+    match report_self_test(device, &config.socket) {
+        Ok(tested) => Ok((Freezes::Channels, Some(tested))),
+        Err(cause)
+            if config.freeze == Freeze::Auto
+                && cause.downcast_ref::<SelfTestError>().is_some_and(SelfTestError::is_the_drivers) =>
+        {
+            eprintln!(
+                "rotad: warning: {cause:#}; {} is shared by holding launches back instead: {price}",
+                device.uuid()
+            );
+            Ok((Freezes::Launches, None))
+        }
+        Err(cause) => Err(cause),
+    }
 }
 
 fn report_self_test(device: &CudaDevice, socket: &Path) -> anyhow::Result<SelfTest> {

@@ -38,17 +38,19 @@ pub(crate) mod table;
 
 use cuda::CUresult;
 
-use crate::session;
+use crate::gate;
 
 pub(crate) use growth::Short;
 pub(crate) use table::Table;
 
+/// In a forked child: nothing of the parent's is looked at. What else there is belongs to the session.
+pub(crate) fn forget() {
+    captures::forget_parent();
+}
+
 /// Asks the driver about an address at a moment when memory lies there: otherwise it knows nothing about it.
 fn while_mapped(call: impl Fn() -> CUresult) -> CUresult {
-    match session::current() {
-        Some(session) => session.gate.pass(call),
-        None => call(),
-    }
+    gate::pass_all(call)
 }
 
 /// Nanoseconds on a clock that only goes forward, by a few milliseconds at a time: it is cheap.

@@ -21,9 +21,12 @@ pub(crate) fn socket() -> Option<PathBuf> {
     if disabled() { None } else { variable("ROTA_SOCKET").map(PathBuf::from) }
 }
 
+/// The job of programs that were not started in one.
+pub(crate) const NO_JOB: &str = "-";
+
 /// The job's name.
 pub(crate) fn job() -> String {
-    variable("ROTA_JOB").map_or_else(|| "-".to_owned(), |job| job.to_string_lossy().into_owned())
+    variable("ROTA_JOB").map_or_else(|| NO_JOB.to_owned(), |job| job.to_string_lossy().into_owned())
 }
 
 /// Whether this process may use the GPU as a tenant only.

@@ -22,7 +22,7 @@ mod view;
 pub use command::{Answer, Command, JobRequest, Opened};
 pub use ids::{FileId, GrantId, HandleId, TenantId, Token};
 pub use listing::{Gpu, Listing, SCHEMA_VERSION, Tenant, TenantState};
-pub use message::{ChannelGroup, FromDaemon, SizedHandle, ToDaemon};
+pub use message::{ChannelGroup, FromDaemon, SharedGpu, SizedHandle, ToDaemon};
 pub use page::{IDLE_SINCE_OFFSET, Page, PageError, SharedPage, monotonic_ns};
 pub use place::{default_socket, find_socket};
 pub use shim_file::{ShimError, find_shim, preload};

@@ -6,8 +6,9 @@ use rota_wire::quantity::Memory;
 use rota_wire::{
     Answer, Change, ChannelGroup, Class, Command, Connection, Description, FILES_MAX, FileId, FromDaemon,
     Gpu, GpuView, GrantId, HANDLES_MAX, HandleId, IDLE_SINCE_OFFSET, JobRequest, JobView, Listing,
-    MESSAGE_BYTES_MAX, Opened, Priority, SCHEMA_VERSION, SelfTest, Setting, SharedPage, SizedHandle, Status,
-    Tenant, TenantId, TenantState, TenantView, Terms, ToDaemon, Token, VERSION, WireError,
+    MESSAGE_BYTES_MAX, Opened, Priority, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage,
+    SizedHandle, Status, Tenant, TenantId, TenantState, TenantView, Terms, ToDaemon, Token, VERSION,
+    WireError,
 };
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Serialize, de::DeserializeOwned};
@@ -145,6 +146,11 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             ToDaemon::Open { request: GrantId(7), token: Token(u128::MAX) },
         ),
         ("11 05", ToDaemon::Closed { token: Token(5) }),
+        ("12 03", ToDaemon::Drained { generation: 3 }),
+        (
+            "13 02 03616263 01 054750552d61",
+            ToDaemon::Survey { version: 2, job: "abc".into(), gpus: vec!["GPU-a".into()] },
+        ),
     ]
 }
 
@@ -292,6 +298,11 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
             FromDaemon::Listing(listing),
         ),
         ("07 0466756c6c", FromDaemon::Waiting { reason: "full".into() }),
+        ("0c 03", FromDaemon::Drain { generation: 3 }),
+        (
+            "0d 01 054750552d61 80808001",
+            FromDaemon::Shared { gpus: vec![SharedGpu { uuid: "GPU-a".into(), capacity_bytes: 2 << 20 }] },
+        ),
     ];
     all.extend(answers(&gpu));
     all.extend([
@@ -327,6 +338,8 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::Publish { .. } => 15,
         ToDaemon::Open { .. } => 16,
         ToDaemon::Closed { .. } => 17,
+        ToDaemon::Drained { .. } => 18,
+        ToDaemon::Survey { .. } => 19,
     }
 }
 
@@ -344,6 +357,8 @@ fn kind_from_daemon(message: &FromDaemon) -> usize {
         FromDaemon::Pinned { .. } => 9,
         FromDaemon::Published { .. } => 10,
         FromDaemon::Opened { .. } => 11,
+        FromDaemon::Drain { .. } => 12,
+        FromDaemon::Shared { .. } => 13,
     }
 }
 
@@ -358,7 +373,7 @@ fn messages_to_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = to_daemon().iter().map(|(_, message)| kind_to_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=17), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=19), "a kind of message has no golden bytes");
 }
 
 #[test]
@@ -367,7 +382,7 @@ fn messages_from_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = from_daemon().iter().map(|(_, message)| kind_from_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=11), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=13), "a kind of message has no golden bytes");
 }
 
 #[test]

@@ -171,7 +171,11 @@ fn daemon(place: &Place) -> (Check, Option<Status>) {
 fn freezing(status: &Status) -> Check {
     match &status.self_test {
         Some(found) => pass("freezing", status::self_test(found)),
-        None => skip("freezing", "the daemon made no self-test"),
+        None => warn(
+            "freezing",
+            status::HELD_BACK,
+            "`rotad self-test` says why the driver cannot, unless the setting `freeze` is `launches`",
+        ),
     }
 }
 

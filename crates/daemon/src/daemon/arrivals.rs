@@ -1,7 +1,7 @@
 //! How tenants come: connections are accepted, and whoever says hello is refused, let in, or waits at the door.
 
 use super::limits::in_core;
-use super::{Daemon, Known, Newcomer};
+use super::{Daemon, Freezes, Known, Newcomer};
 use crate::conversation::{self, Ears, Taken};
 use crate::events::Who;
 use crate::executor::{Link, Work};
@@ -95,9 +95,7 @@ impl Daemon {
             return turn_away(&newcomer, "the daemon has no numbers left: it has to be started anew");
         }
         let Some(gpu) = self.first_shared(&newcomer.gpus) else {
-            let shared: Vec<&str> = self.setup.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
-            let (seen, shared) = (newcomer.gpus.join(", "), shared.join(", "));
-            return turn_away(&newcomer, &format!("it sees {seen}, and shared here is {shared}"));
+            return turn_away(&newcomer, &self.nothing_shared(&newcomer.gpus));
         };
         let Newcomer { uid, pid, job: name, .. } = &newcomer;
         let job = match self.jobs.named(*uid, name) {
@@ -121,6 +119,25 @@ impl Daemon {
         let residue = Bytes(self.gpu(gpu).residue_bytes);
         self.step(Event::Arrived { tenant, job, gpu, residue });
         self.keep_waiting(tenant, "room is being made for its context".into());
+    }
+
+    /// Which of these GPUs are shared here, for a program that will be a tenant of those that it uses.
+    pub(super) fn survey(&self, uid: u32, job: &str, uuids: &[String]) -> FromDaemon {
+        let limit = self.jobs.named(uid, job).and_then(|job| self.jobs.get(job)?.terms.memory_max_bytes);
+        let shared = uuids.iter().filter_map(|uuid| self.setup.gpus.iter().find(|gpu| gpu.uuid == *uuid));
+        let shared = shared.map(|gpu| wire::SharedGpu {
+            uuid: gpu.uuid.clone(),
+            capacity_bytes: limit.map_or(gpu.capacity_bytes, |most| most.min(gpu.capacity_bytes)),
+        });
+        match shared.collect::<Vec<_>>() {
+            none if none.is_empty() => FromDaemon::Refused { reason: self.nothing_shared(uuids) },
+            gpus => FromDaemon::Shared { gpus },
+        }
+    }
+
+    fn nothing_shared(&self, seen: &[String]) -> String {
+        let shared: Vec<&str> = self.setup.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
+        format!("it sees {}, and shared here is {}", seen.join(", "), shared.join(", "))
     }
 
     /// The first of these GPUs that is shared here: the one that a program uses unless it asks for another.
@@ -170,9 +187,17 @@ impl Daemon {
         };
         let begin = || -> anyhow::Result<_> {
             let page = SharedPage::create(self.epoch)?;
+            if shared.freezes == Freezes::Launches {
+                page.set_holds_launches();
+            }
             // One of the first two messages in its queue: this does not wait.
             connection.send(&welcome, &[page.file()])?;
-            Ok((Arc::new(Grip::new(page, self.setup.manager)), Outgoing::start(connection.clone())?))
+            let outgoing = Outgoing::start(connection.clone())?;
+            let grip = match shared.freezes {
+                Freezes::Channels => Grip::new(page, self.setup.manager),
+                Freezes::Launches => Grip::by_launches(page, self.setup.manager, outgoing.clone()),
+            };
+            Ok((Arc::new(grip), outgoing))
         };
         let (grip, outgoing) = match begin() {
             Ok(begun) => begun,

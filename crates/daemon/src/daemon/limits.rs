@@ -1,7 +1,7 @@
 //! May a job have these terms? What was asked for and is not allowed is refused, with the reason; what was not asked for is
 //! as much as is allowed.
 
-use super::Daemon;
+use super::{Daemon, Freezes};
 use crate::config::rules::Limits;
 use sched::{Bytes, Ratio, Span, UserId, WhenFull};
 use wire::quantity::{self, Share};
@@ -70,6 +70,14 @@ impl Daemon {
     ) -> Result<Terms, Refusal> {
         let limits = self.limits_of(uid, pid)?;
         let terms = within(&limits, before.unwrap_or(&USUAL), change, self.capacity_bytes())?;
+        if terms.class == Class::LatencyCritical
+            && self.setup.gpus.iter().any(|gpu| gpu.freezes == Freezes::Launches)
+        {
+            return Err(Refusal::new(
+                "the class lc was asked for, and here programs cannot be interrupted in the middle of a kernel",
+                "`rota status` says how they are stopped, `rota doctor` why",
+            ));
+        }
         let context = self.setup.gpus.iter().map(|gpu| gpu.residue_bytes).max().unwrap_or(0);
         match terms.memory_max_bytes.filter(|&most| change.memory.is_some() && most <= context) {
             Some(most) => Err(Refusal::new(

@@ -7,6 +7,7 @@
 //! - [`loss`]: the device is killed under them.
 //! - [`asked`]: nobody gets on a virtual GPU, or past it, without being told.
 //! - [`jobs`]: terms of jobs, and a daemon that comes when it is needed.
+//! - [`held`]: the same where the driver cannot freeze.
 //! - [`soak`]: all of it at once, for a while.
 //! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
 //! - [`drivers`]: the same programs without rota, and what the virtual GPU answers them.
@@ -23,6 +24,7 @@ mod conformance;
 mod created;
 mod deaths;
 mod drivers;
+mod held;
 mod idleness;
 mod instructions;
 mod jobs;

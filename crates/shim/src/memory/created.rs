@@ -14,8 +14,9 @@ use cuda::types::{
 use wire::{BLOCK_BYTES, HANDLE_BYTES_MAX};
 
 use super::growth::{self, Short};
-use super::table::{Kind, Making, is_number};
+use super::table::{Kind, Making};
 use super::{cache, native, now_ns};
+use crate::gpus;
 use crate::guard::guarded;
 use crate::session::{self, Session};
 use crate::settings;
@@ -41,8 +42,11 @@ unsafe extern "C" fn cuMemCreate(
             }
             // SAFETY: null, or by the caller's word properties.
             let wanted = unsafe { wanted.as_ref() }?;
-            let session = session::current().filter(|session| !session.has_ended())?;
-            let kind = own_kind(session, wanted, bytes as u64)?;
+            let kind = own_kind(wanted, bytes as u64)?;
+            let session = match gpus::session(kind.device) {
+                Ok(session) => session.filter(|session| !session.has_ended())?,
+                Err(code) => return Some(code),
+            };
             Some(match create(session, kind, bytes as u64)? {
                 Ok(number) => {
                     // SAFETY: not null, and the caller promises a place for a handle.
@@ -58,7 +62,7 @@ unsafe extern "C" fn cuMemCreate(
 }
 
 /// The kind of memory that is asked for; None if it cannot be rota's, or cannot be at all.
-fn own_kind(session: &Session, wanted: &CUmemAllocationProp, bytes: u64) -> Option<Kind> {
+fn own_kind(wanted: &CUmemAllocationProp, bytes: u64) -> Option<Kind> {
     let is_plain =
         wanted.type_ == CUmemAllocationType::PINNED && wanted.location.type_ == CUmemLocationType::DEVICE;
     // Special uses, such as under sparse arrays, have mappings that are made by the GPU.
@@ -66,11 +70,7 @@ fn own_kind(session: &Session, wanted: &CUmemAllocationProp, bytes: u64) -> Opti
         return None;
     }
     let device = CUdevice(wanted.location.id);
-    session.shares(device).then_some(Kind {
-        device,
-        handle_types: wanted.requested_handle_types,
-        flags: wanted.alloc_flags,
-    })
+    Some(Kind { device, handle_types: wanted.requested_handle_types, flags: wanted.alloc_flags })
 }
 
 /// The number of new memory; None if the driver is to make it.
@@ -111,7 +111,7 @@ unsafe extern "C" fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUres
 
 /// None if the number is not the program's.
 fn release(number: u64) -> Option<CUresult> {
-    let session = session::current().filter(|_| is_number(number))?;
+    let session = session::with_number(number)?;
     let mut table = session.table();
     if !table.created_mut().release(number, now_ns()) {
         return None;
@@ -133,7 +133,7 @@ unsafe extern "C" fn cuMemGetAllocationPropertiesFromHandle(
         "cuMemGetAllocationPropertiesFromHandle",
         || None,
         || {
-            let session = session::current().filter(|_| is_number(handle.0))?;
+            let session = session::with_number(handle.0)?;
             session.table().created().named(handle.0).map(|created| created.kind.asked())
         },
     );

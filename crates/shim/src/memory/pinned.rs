@@ -8,7 +8,6 @@ use cuda::CUresult;
 use cuda::types::{CUdeviceptr, CUmemAllocationHandleType, CUmemGenericAllocationHandle};
 
 use super::native;
-use super::table::is_number;
 use crate::guard::guarded;
 use crate::notice::OnceNotice;
 use crate::session::{self, NotPinned, Session};
@@ -35,7 +34,7 @@ unsafe extern "C" fn cuMemExportToShareableHandle(
         "cuMemExportToShareableHandle",
         || Some(CUresult::UNKNOWN),
         || {
-            let session = session::current()?;
+            let session = session::with_number(handle.0)?;
             let asked = session.table().created().named(handle.0)?.kind.handle_types;
             // The driver would do it, because the daemon has a file too; but it was not asked for.
             if asked.0 & kind.0 == 0 || shared.is_null() || flags != 0 {
@@ -68,7 +67,7 @@ unsafe extern "C" fn cuMulticastBindMem(
         "cuMulticastBindMem",
         || Some(CUresult::UNKNOWN),
         || {
-            let session = session::current().filter(|_| is_number(memory.0))?;
+            let session = session::with_number(memory.0)?;
             session.table().created().named(memory.0)?;
             Some(with_pinned(session, memory.0, native))
         },

@@ -185,7 +185,7 @@ struct Known {
 }
 
 fn place(address: CUdeviceptr) -> Place {
-    let Some(session) = session::current() else { return Place::Elsewhere };
+    let Some(session) = session::around(address.0) else { return Place::Elsewhere };
     let table = session.table();
     match table.around(address.0) {
         Some(allocation) => {
@@ -278,5 +278,5 @@ pub(super) unsafe fn note_sync_memops(value: *const c_void, address: CUdeviceptr
     }
     // SAFETY: not null, and the caller promises a number.
     let is_on = unsafe { value.cast::<c_int>().read_unaligned() } != 0;
-    session::current().is_some_and(|session| session.table().set_sync_memops(address.0, is_on))
+    session::around(address.0).is_some_and(|session| session.table().set_sync_memops(address.0, is_on))
 }

@@ -20,7 +20,7 @@ use wire::{GrantId, HandleId};
 
 use super::heap::{Block, Growth, Heap};
 use crate::pool::{Accounts, Reuse, Stream};
-pub(crate) use created::{Created, Creations, Making, is_number};
+pub(crate) use created::{Created, Creations, Making, Mapped, is_number};
 use parts::{Home, Parts};
 pub(crate) use parts::{Kind, Mapping, Part, part_sizes};
 
@@ -218,6 +218,11 @@ impl Table {
         let last = address.saturating_add(bytes.saturating_sub(1));
         let before = self.ranges.range(..=last).next_back();
         before.is_some_and(|(start, (_, range))| start + (range.block.bytes - 1) >= address)
+    }
+
+    /// Whether an address is in a range, or in what the program created and mapped.
+    pub(crate) fn knows_address(&self, address: u64) -> bool {
+        self.overlaps(address, 1) || !self.created.touched_by(address, 1).is_empty()
     }
 
     /// The context and device of a heap.

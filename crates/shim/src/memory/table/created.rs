@@ -8,6 +8,7 @@
 //! somebody. Pure bookkeeping.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use cuda::CUresult;
 use cuda::types::{CUmemAccess_flags, CUmemAccessDesc};
@@ -18,6 +19,9 @@ use super::{Kind, Mapping, Part};
 /// What all numbers begin with: no handle of the driver looks like that.
 const NUMBERS: u64 = 0x7261_0000_0000_0000;
 const NUMBERS_MASK: u64 = 0xffff_0000_0000_0000;
+
+/// How many were given out, to all sessions together: a number says whose it is.
+static GIVEN: AtomicU64 = AtomicU64::new(0);
 
 /// Whether a number may be one that was given out here.
 pub(crate) fn is_number(number: u64) -> bool {
@@ -100,13 +104,11 @@ pub(crate) struct Creations {
     idle: VecDeque<u64>,
     used_bytes: u64,
     idle_bytes: u64,
-    numbers: u64,
 }
 
 impl Creations {
     pub(super) fn add(&mut self, mut created: Created) -> u64 {
-        self.numbers += 1;
-        let number = NUMBERS | self.numbers;
+        let number = NUMBERS | (GIVEN.fetch_add(1, Relaxed) + 1);
         created.references = 1;
         self.used_bytes += created.bytes;
         self.all.insert(number, created);
