@@ -182,6 +182,48 @@ fn of_what_fails_midway_nothing_is_left() {
 }
 
 #[test]
+fn a_mapping_that_fails_midway_leaves_nothing() {
+    const LARGE: u64 = 3 * HANDLE_BYTES_MAX;
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[("FAKE_MAP_FAILS", "3")]);
+    program.enter();
+    program.tell(&format!("create {LARGE:x} 0"));
+    daemon.grant(LARGE);
+    let created = number(&program.answer());
+    let address = number(&program.ask(&format!("reserve {LARGE:x}")));
+    let map = format!("call cuMemMap {address:x} {LARGE:x} 0 {created:x} 0");
+    assert_eq!(program.ask(&map), "801");
+    assert_eq!(program.ask(&format!("copy {address:x} 1")), "1", "nothing is mapped there");
+    assert_eq!(program.ask(&format!("range {address:x}")), "1 0 0", "nor written down");
+    assert_eq!(program.ask(&map), "0", "so it can be mapped there");
+    assert_eq!(program.ask(&format!("copy {address:x} 1")), "0");
+}
+
+#[test]
+fn memory_whose_second_mapping_fails_stays_away_until_it_works() {
+    let bench = Bench::new();
+    // The two of the program, and the second of the first attempt to bring it back.
+    let (mut program, daemon) = bench.tenant(&[("FAKE_MAP_FAILS", "4")]);
+    program.enter();
+    let (created, handle) = create(&mut program, &daemon, BYTES, 0);
+    let [one, two] = [(); 2].map(|()| map(&mut program, created, BYTES));
+    daemon.send(FromDaemon::Unmap { handles: vec![handle.handle] });
+    assert_eq!(daemon.next().0, ToDaemon::Unmapped { handles: vec![handle.handle] });
+    daemon.send(FromDaemon::Create { handles: vec![handle.handle] });
+    let failed = ToDaemon::Failed { handles: vec![handle.handle], code: 801, call: "cuMemMap".to_owned() };
+    assert_eq!(daemon.next().0, failed);
+    let count = |what: &str| bench.log().iter().filter(|line| *line == what).count();
+    assert_eq!((count("create"), count("release")), (2, 2), "nothing is left of that");
+    daemon.send(FromDaemon::Create { handles: vec![handle.handle] });
+    let (message, files) = daemon.next();
+    assert_eq!(message, ToDaemon::Created { handles: vec![handle.handle] });
+    rustix::io::pwrite(&files[0], &0x99u64.to_le_bytes(), 0).unwrap();
+    for address in [one, two] {
+        assert_eq!(program.ask(&format!("read {address:x}")), "99");
+    }
+}
+
+#[test]
 fn what_is_handed_on_stays_and_is_not_used_again() {
     let bench = Bench::new();
     let (mut program, daemon) = bench.tenant(&[]);

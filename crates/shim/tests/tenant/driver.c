@@ -185,6 +185,9 @@ int cuMemCreate(uint64_t *handle, size_t bytes, const void *wanted, unsigned lon
 int cuMemRelease(uint64_t handle) { note("release"); close((int)handle); return SUCCESS; }
 int cuMemMap(uint64_t address, size_t bytes, size_t offset, uint64_t handle, unsigned long long flags) {
     (void)flags;
+    const char *fails = getenv("FAKE_MAP_FAILS");
+    static unsigned long long mapped;
+    if (fails && ++mapped == strtoull(fails, NULL, 0)) return NOT_SUPPORTED;
     void *place = mmap((void *)(uintptr_t)address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int)handle, (off_t)offset);
     return place == MAP_FAILED ? INVALID_VALUE : SUCCESS;
 }
