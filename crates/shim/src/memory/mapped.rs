@@ -211,7 +211,7 @@ fn pin_for(session: &Session, address: CUdeviceptr, bytes: usize, access: &[CUme
     let numbers: Vec<u64> = numbers.into_iter().filter(is_anothers).collect();
     drop(table);
     for number in numbers {
-        if !session.table().created().is_shared(number)
+        if !session.table().created().stays(number)
             && let Err(refused) = pinned::pin(session, number)
         {
             return refused;

@@ -81,8 +81,8 @@ fn with_pinned(
     number: u64,
     call: impl FnOnce(CUmemGenericAllocationHandle) -> CUresult,
 ) -> CUresult {
-    let before = session.table().created().is_shared(number);
-    if !before && let Err(code) = pin(session, number) {
+    let stays = session.table().created().stays(number);
+    if !stays && let Err(code) = pin(session, number) {
         return code;
     }
     let physical = match session.table().created().named(number).map(|created| &created.parts[..]) {
@@ -92,7 +92,10 @@ fn with_pinned(
         None => None,
     };
     let result = physical.map_or(CUresult::INVALID_VALUE, call);
-    if result != CUresult::SUCCESS && !before {
+    if result == CUresult::SUCCESS {
+        session.table().created_mut().set_shared(number, true);
+    }
+    if result != CUresult::SUCCESS && !stays {
         unpin(session, number);
     }
     result
@@ -102,8 +105,8 @@ fn with_pinned(
 pub(super) fn pin_range(session: &Session, address: CUdeviceptr, bytes: usize) -> bool {
     let numbers = session.table().created().touched_by(address.0, bytes as u64);
     numbers.into_iter().all(|number| {
-        let is_shared = session.table().created().is_shared(number);
-        is_shared || pin(session, number).is_ok()
+        let stays = session.table().created().stays(number);
+        stays || pin(session, number).is_ok()
     })
 }
 

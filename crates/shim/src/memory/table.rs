@@ -20,7 +20,7 @@ use wire::{GrantId, HandleId};
 
 use super::heap::{Block, Growth, Heap};
 use crate::pool::{Accounts, Reuse, Stream};
-pub(crate) use created::{Created, Creations, Mapped, is_number};
+pub(crate) use created::{Created, Creations, Making, Mapped, is_number};
 use parts::{Home, Parts};
 pub(crate) use parts::{Kind, Mapping, Part, part_sizes};
 

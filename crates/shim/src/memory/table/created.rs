@@ -28,6 +28,15 @@ pub(crate) fn is_number(number: u64) -> bool {
     number & NUMBERS_MASK == NUMBERS
 }
 
+/// How memory is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Making {
+    /// So that it can be moved.
+    Moving,
+    /// Exactly as asked for; it stays where it is.
+    Kept,
+}
+
 /// Memory that the program created.
 #[derive(Debug)]
 pub(crate) struct Created {
@@ -43,6 +52,7 @@ pub(crate) struct Created {
     references: u64,
     /// At how many addresses it is.
     mappings: usize,
+    making: Making,
     /// Since when nobody has it.
     idle_since: Option<u64>,
     /// Others may have it too: it stays where it is, and is not kept for the next one.
@@ -51,9 +61,19 @@ pub(crate) struct Created {
 
 impl Created {
     /// New memory, that nobody has yet.
-    pub(crate) fn new(kind: Kind, grant: GrantId, parts: Vec<Part>) -> Self {
+    pub(crate) fn new(kind: Kind, making: Making, grant: GrantId, parts: Vec<Part>) -> Self {
         let bytes = parts.iter().map(|part| part.bytes).sum();
-        Self { kind, bytes, grant, parts, references: 0, mappings: 0, idle_since: None, is_shared: false }
+        Self {
+            kind,
+            bytes,
+            grant,
+            parts,
+            references: 0,
+            mappings: 0,
+            making,
+            idle_since: None,
+            is_shared: false,
+        }
     }
 
     fn is_unused(&self) -> bool {
@@ -155,9 +175,9 @@ impl Creations {
         }
     }
 
-    /// Whether others may have it.
-    pub(crate) fn is_shared(&self, number: u64) -> bool {
-        self.all.get(&number).is_some_and(|created| created.is_shared)
+    /// Whether it stays where it is in any case.
+    pub(crate) fn stays(&self, number: u64) -> bool {
+        self.all.get(&number).is_some_and(|it| it.is_shared || it.making == Making::Kept)
     }
 
     /// The driver has mapped it there.
