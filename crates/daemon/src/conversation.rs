@@ -351,9 +351,7 @@ fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> R
         ToDaemon::Hello { .. }
         | ToDaemon::List { .. }
         | ToDaemon::Command { .. }
-        | ToDaemon::Survey { .. } => {
-            Err(Ended::OutOfOrder("a greeting in the middle of a conversation"))
-        }
+        | ToDaemon::Survey { .. } => Err(Ended::OutOfOrder("a greeting in the middle of a conversation")),
     }
 }
 

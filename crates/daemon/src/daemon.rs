@@ -4,7 +4,8 @@
 //! have threads of their own, and so has the executor.
 //!
 //! - `arrivals`: how tenants come, `departures`: how they go, `demands`: what they want meanwhile, `idleness`: when they
-//!   want nothing. `jobs`: which tenants belong together, and on which terms; `limits`: who may have which.
+//!   want nothing. `jobs`: which tenants belong together, and on which terms; `limits`: who may have which;
+//!   `placing`: on which GPUs.
 //! - `actions`: what is done with what the core wants. `lengths`: turns that vary.
 //! - `commands`: what people ask for. `listing` and `views`: how things are, for them.
 
@@ -18,6 +19,7 @@ mod jobs;
 mod lengths;
 mod limits;
 mod listing;
+mod placing;
 mod views;
 
 use crate::config::rules;
@@ -210,7 +212,7 @@ pub struct Daemon {
     /// Since when nobody is there.
     deserted: Option<Instant>,
     /// Where the core places whoever asks just now, if anywhere, and why.
-    placed: Option<(Option<GpuId>, String)>,
+    placed: Option<(Vec<GpuId>, String)>,
     lost: Option<Lost>,
 }
 
@@ -298,7 +300,7 @@ impl Daemon {
     /// Takes what is heard with it: at its end nobody waits for an answer any more.
     fn run(mut self, heard: Receiver<Input>) -> Result<(), Lost> {
         loop {
-            let wake = [self.core.wake_at(), self.look_at].into_iter().flatten().min();
+            let wake = [self.core.wake_at(), self.look_at, self.give_up_at()].into_iter().flatten().min();
             let wake = wake.map(|at| Duration::from_nanos(at.since(self.now()).0));
             let input = match [wake, self.ends_within()].into_iter().flatten().min() {
                 Some(within) => heard.recv_timeout(within),
@@ -319,6 +321,9 @@ impl Daemon {
             }
             if self.look_at.is_some_and(|at| at <= self.now()) {
                 self.look();
+            }
+            if self.give_up_at().is_some_and(|at| at <= self.now()) {
+                self.give_up();
             }
             if self.stopping && self.known.is_empty() && self.arriving.is_empty() {
                 return Ok(());

@@ -215,6 +215,7 @@ fn obey(session: &Session, message: FromDaemon) -> Result<(), Ended> {
         | FromDaemon::Refused { .. }
         | FromDaemon::Listing(_)
         | FromDaemon::Answer(_)
+        | FromDaemon::GaveUp { .. }
         | FromDaemon::Shared { .. } => {}
     }
     Ok(())

@@ -71,7 +71,9 @@ pub(crate) fn begin(driver: &'static Driver, socket: &Path) -> Result<(), JoinEr
     SEEN.store(ptr::from_ref(seen).cast_mut(), SeqCst);
     let to_join: Vec<_> = match visible.len() {
         0 | 1 => visible,
-        _ => seen.iter().filter(|gpu| gpu.capacity_bytes.is_some()).map(|gpu| (gpu.device, gpu.uuid)).collect(),
+        _ => {
+            seen.iter().filter(|gpu| gpu.capacity_bytes.is_some()).map(|gpu| (gpu.device, gpu.uuid)).collect()
+        }
     };
     if to_join.len() > 1 {
         return Ok(());

@@ -5,9 +5,9 @@ use proptest::prelude::*;
 use rota_wire::quantity::Memory;
 use rota_wire::{
     Answer, Change, ChannelGroup, Class, Command, Connection, Description, FILES_MAX, FileId, FromDaemon,
-    Gpu, GpuView, GrantId, HANDLES_MAX, HandleId, IDLE_SINCE_OFFSET, JobRequest, JobView, Listing,
-    MESSAGE_BYTES_MAX, Opened, Priority, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage, SizedHandle, Status,
-    Tenant, TenantId, TenantState, TenantView, Terms, ToDaemon, VERSION, WireError,
+    Gpu, GpuChoice, GpuView, GrantId, HANDLES_MAX, HandleId, IDLE_SINCE_OFFSET, JobRequest, JobView, Listing,
+    MESSAGE_BYTES_MAX, Opened, Priority, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage,
+    SizedHandle, Status, Tenant, TenantId, TenantState, TenantView, Terms, ToDaemon, VERSION, WireError,
 };
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Serialize, de::DeserializeOwned};
@@ -90,7 +90,8 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ),
         ("09 01", ToDaemon::List { version: 1 }),
         (
-            "0a 02 00 0161 0103 0101 0103 0100 8080808020 01 c0843d 010a 0101 00 00 00 00 00 00 00",
+            "0a 02 00 0161 0103 0101 0103 0100 8080808020 01 c0843d 010a 0101 0101 00 00 00 00 00 00 00 00 \
+             01 02 01 05",
             command(Command::Open(JobRequest {
                 name: "a".into(),
                 asked: Change {
@@ -101,12 +102,15 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
                     cores_millionths: Some(1_000_000),
                     slo_ns: Some(10),
                     wait: Some(true),
+                    gang: Some(true),
                 },
                 usual: Change::default(),
+                gpus: GpuChoice::Count(2),
+                timeout_ns: Some(5),
             })),
         ),
         (
-            "0a 02 01 0161 00 0100 00 0101 05 00 00 00",
+            "0a 02 01 0161 00 0100 00 0101 05 00 00 00 00",
             command(Command::Set {
                 job: "a".into(),
                 change: Change {
@@ -143,6 +147,7 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         cores_max_millionths: None,
         slo_ns: None,
         wait: false,
+        gang: false,
     };
     let tenant = TenantView {
         tenant: TenantId(1),
@@ -206,11 +211,11 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
     let answer = |answer| FromDaemon::Answer(Box::new(answer));
     vec![
         (
-            "08 00 054750552d31 0448323030 8080808040 01 02 03 01022f76 04 01 01 04 0105 00 00 00",
-            answer(Answer::Opened(Opened { gpu: gpu.clone(), others: 4, terms })),
+            "08 00 01 054750552d31 0448323030 8080808040 01 02 03 01022f76 04 01 01 04 0105 00 00 00 00",
+            answer(Answer::Opened(Opened { gpus: vec![gpu.clone()], others: 4, terms })),
         ),
         (
-            "08 01 01 01 00 0167 016e 01 02 03 04 05 06 00 0107 01 0161 01 01 01 04 0105 00 00 00 01 010177 0102 03 04 05 01 \
+            "08 01 01 01 00 0167 016e 01 02 03 04 05 06 00 0107 01 0161 01 01 01 04 0105 00 00 00 00 01 010177 0102 03 04 05 01 \
              01 02 0162 0167 04 0172 03 04 05 06 07 08 0109",
             answer(Answer::Described(Description { schema_version: 1, gpu: Some(view), jobs: vec![job] })),
         ),
@@ -273,8 +278,9 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
             FromDaemon::Listing(listing),
         ),
         ("07 0466756c6c", FromDaemon::Waiting { reason: "full".into() }),
+        ("09 046c617465", FromDaemon::GaveUp { reason: "late".into() }),
         (
-            "09 01 054750552d61 80808001",
+            "0a 01 054750552d61 80808001",
             FromDaemon::Shared { gpus: vec![SharedGpu { uuid: "GPU-a".into(), capacity_bytes: 2 << 20 }] },
         ),
     ];
@@ -313,7 +319,8 @@ fn kind_from_daemon(message: &FromDaemon) -> usize {
         FromDaemon::Listing(_) => 6,
         FromDaemon::Waiting { .. } => 7,
         FromDaemon::Answer(_) => 8,
-        FromDaemon::Shared { .. } => 9,
+        FromDaemon::GaveUp { .. } => 9,
+        FromDaemon::Shared { .. } => 10,
     }
 }
 
@@ -337,7 +344,7 @@ fn messages_from_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = from_daemon().iter().map(|(_, message)| kind_from_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=9), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=10), "a kind of message has no golden bytes");
 }
 
 #[test]

@@ -56,7 +56,12 @@ impl<'file, I: Fn(RawFd, c_ulong, *mut c_void) -> c_int> RmControl<'file, I> {
         match data.first_chunk() {
             Some(uuid) if length as usize == uuid.len() => Ok(*uuid),
             // Another kind of name than was asked for.
-            _ => Err(ControlError::Refused { command, client, object: subdevice, status: Status::NotSupported }),
+            _ => Err(ControlError::Refused {
+                command,
+                client,
+                object: subdevice,
+                status: Status::NotSupported,
+            }),
         }
     }
 

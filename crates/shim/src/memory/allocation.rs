@@ -104,7 +104,8 @@ fn row_granularity() -> Option<usize> {
 /// As for the driver's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
-    let freed = guarded("cuMemFree", || Some(CUresult::UNKNOWN), || free(session::around(address.0)?, address.0));
+    let freed =
+        guarded("cuMemFree", || Some(CUresult::UNKNOWN), || free(session::around(address.0)?, address.0));
     // SAFETY: the caller's argument, as it came.
     freed.unwrap_or_else(|| unsafe { native::cuMemFree_v2(address) })
 }

@@ -16,6 +16,7 @@ use cuda::types::{CUcontext, CUdevice, CUevent, CUmemoryPool};
 use wire::{GrantId, HandleId};
 
 use super::heap::{Block, Growth, Heap};
+use super::peers::Peers;
 use crate::pool::{Accounts, Reuse, Stream};
 use parts::Parts;
 pub(crate) use parts::{Part, part_sizes};
@@ -104,6 +105,8 @@ pub(crate) struct Table {
     is_unmapping: bool,
     /// The agent looks again by itself for ranges that are idle.
     pub(crate) is_watched: bool,
+    /// Other devices that may use the memory.
+    pub(crate) peers: Peers,
 }
 
 /// What the program asks for.
@@ -318,6 +321,11 @@ impl Table {
     pub(crate) fn take_event(&mut self, context: CUcontext) -> Option<CUevent> {
         let found = self.events.iter().position(|(owner, _)| *owner == context)?;
         Some(self.events.swap_remove(found).1)
+    }
+
+    /// All parts.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.ranges.values().flat_map(|(_, range)| &range.parts)
     }
 
     /// A part, with the context of its range.

@@ -175,7 +175,13 @@ fn a_subdevice_says_which_gpu_it_is_on_and_nothing_else_does() {
     assert_eq!(caller.control(1, [client, subdevice, 0x2080_014a], &mut parameters).0, status::OK);
     assert_eq!((word(&parameters, 8), &parameters[12..28]), (16, &[2; 16][..]));
     assert_eq!(caller.control(1, [client, device, 0x2080_014a], &mut parameters).0, status::OBJECT_NOT_FOUND);
-    assert_eq!(caller.control(2, [client, subdevice, 0x2080_014a], &mut parameters).0, status::INVALID_CLIENT);
-    assert_eq!(caller.control(1, [client, subdevice, 0x2080_014a], &mut [0; 264]).0, status::INVALID_ARGUMENT);
+    assert_eq!(
+        caller.control(2, [client, subdevice, 0x2080_014a], &mut parameters).0,
+        status::INVALID_CLIENT
+    );
+    assert_eq!(
+        caller.control(1, [client, subdevice, 0x2080_014a], &mut [0; 264]).0,
+        status::INVALID_ARGUMENT
+    );
     assert_eq!(caller.control(1, [client, subdevice, 0x2080_014a], &mut [0; 268]).0, status::NOT_SUPPORTED);
 }
