@@ -13,6 +13,7 @@ mod arrivals;
 pub mod commands;
 mod demands;
 mod departures;
+mod guests;
 mod idleness;
 mod jobs;
 mod lengths;

@@ -112,7 +112,13 @@ fn join(driver: &'static Driver, socket: &Path) -> Result<(), JoinError> {
         program: program.trim_end().to_owned(),
         gpus: gpus(driver),
     };
-    connection.send(&hello, &[])?;
+    if let Err(unsent) = connection.send(&hello, &[]) {
+        // One that takes nobody in says so at once, and hears no hello.
+        return Err(match connection.receive() {
+            Ok((FromDaemon::Refused { reason }, _)) => JoinError::Refused(reason),
+            _ => unsent.into(),
+        });
+    }
     if !answers(&connection)? {
         return Err(JoinError::Silent(socket.display().to_string()));
     }
