@@ -13,6 +13,7 @@ mod daemon;
 mod demo;
 mod describe;
 mod doctor;
+mod elf;
 mod pause;
 mod ps;
 mod quantity;

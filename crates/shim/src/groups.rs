@@ -18,7 +18,7 @@ use channels::{Call, Change, ChannelSet, Control, ControlError, Engine, Group, M
 use crate::guard::lock;
 use crate::notice::OnceNotice;
 use crate::session::{self, Session};
-use crate::{fork, ioctl};
+use crate::{fork, init, ioctl, settings};
 
 pub(crate) use report::{Again, Reported};
 
@@ -72,7 +72,12 @@ pub(crate) fn observe(call: &Call) {
     if change.is_none() && !overlooked {
         return;
     }
-    let Some(session) = session::current() else { return };
+    let Some(session) = session::current() else {
+        if matches!(change, Some(Change::Scheduled(_))) {
+            mention_other_ways();
+        }
+        return;
+    };
     if session.has_ended() {
         return;
     }
@@ -100,6 +105,18 @@ pub(crate) fn observe(call: &Call) {
     }
     session.groups_changed.store(true, SeqCst);
     session.wake_agent();
+}
+
+/// A program can have work on the GPU now that never asked for a driver here: it opened one by its path, or has one of its
+/// own. It cannot be taken in, and nobody would learn why.
+fn mention_other_ways() {
+    static SAID: OnceNotice = OnceNotice::new();
+    if settings::socket().is_some() && !init::has_begun() {
+        SAID.notice(format_args!(
+            "this program uses the GPU past rota, because it did not open its driver as libcuda.so.1: its memory is not \
+             counted, and it takes no turns"
+        ));
+    }
 }
 
 /// Freezes groups that have just come to life, if the tenant is frozen. The daemon may thaw or freeze it meanwhile
