@@ -393,7 +393,10 @@ fn report_self_test(device: &CudaDevice, socket: &Path) -> anyhow::Result<SelfTe
     let socket = socket.with_extension(format!("self-test-{}", std::process::id()));
     let report = self_test::run(&shim, device.uuid(), &socket);
     let _ = std::fs::remove_file(&socket);
-    let report = report.with_context(|| format!("freezing cannot be relied on with {}", device.name()))?;
+    let report = report.map_err(|cause| {
+        let name = device.name();
+        anyhow!("freezing cannot be relied on with {name}: {cause}\nhint: choose other GPUs with --gpus; `rota doctor` looks for the cause")
+    })?;
     eprintln!(
         "rotad: self-test on {}: a running kernel was frozen and thawed {} times, freeze at most {:.2} ms, thaw at most {:.2} ms",
         device.uuid(),

@@ -244,3 +244,58 @@ pub(super) fn freezing(known: &Known, fit_so_far: bool) -> Check {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn seen(changes: &[(&str, Value)]) -> Look {
+        let mut look = json!({
+            "mps_daemon": null, "driver_version": "580", "confidential": false, "nvml": true,
+            "gpus": [{
+                "uuid": "GPU-7", "name": "a GPU", "compute_mode": "default", "mig": false, "mps_pids": [],
+                "processes": [{ "pid": u32::MAX, "bytes": 1 << 30 }]
+            }]
+        });
+        for (place, value) in changes {
+            *look.pointer_mut(place).unwrap() = value.clone();
+        }
+        serde_json::from_value(look).unwrap()
+    }
+
+    /// The check passes as things are, and not with this change.
+    fn differs(check: impl Fn(&Look) -> Check, place: &str, value: Value, verdict: Verdict, says: &str) {
+        assert_eq!(check(&seen(&[])).verdict, Verdict::Pass, "{place}");
+        let found = check(&seen(&[(place, value)]));
+        assert_eq!(found.verdict, verdict, "{found:?}");
+        assert!(found.found.contains(says), "{found:?}");
+        assert!(found.hint.is_some() || verdict == Verdict::Skip, "{found:?}");
+    }
+
+    #[test]
+    fn each_obstacle_is_found() {
+        use Verdict::{Fail, Skip, Warn};
+        differs(gpus, "/gpus", json!([]), Fail, "none is there");
+        differs(compute_mode, "/gpus/0/compute_mode", json!("exclusive"), Fail, "GPU-7 is in exclusive mode");
+        differs(mps, "/gpus/0/mps_pids", json!([1, 2]), Fail, "2 programs use GPU-7 through MPS");
+        differs(mps, "/mps_daemon", json!("one listens\nhint: end it"), Fail, "one listens");
+        differs(confidential, "/confidential", json!(true), Fail, "confidential computing is on");
+        differs(mig, "/gpus/0/mig", json!(true), Warn, "divided into instances: GPU-7");
+        differs(mig, "/nvml", json!(false), Skip, "NVML cannot be asked");
+    }
+
+    #[test]
+    fn programs_outside_of_rota_are_named() {
+        let found = outside(&seen(&[]), &Known::default());
+        assert_eq!(found.verdict, Verdict::Warn);
+        assert_eq!(found.found, format!("use a GPU outside of rota: {} (1.0 GiB)", u32::MAX));
+        let many: Vec<Value> = (0..8).map(|_| json!({ "pid": u32::MAX, "bytes": null })).collect();
+        let found = outside(&seen(&[("/gpus/0/processes", json!(many))]), &Known::default());
+        assert!(found.found.ends_with("4294967295 and 2 more"), "{}", found.found);
+        assert_eq!(
+            outside(&seen(&[("/gpus/0/processes", json!([]))]), &Known::default()).verdict,
+            Verdict::Pass
+        );
+    }
+}

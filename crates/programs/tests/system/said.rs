@@ -211,6 +211,19 @@ fn a_gpu_that_is_used_through_mps_is_not_shared() {
 }
 
 #[test]
+fn a_driver_that_does_not_freeze_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = does_not_start(folder.path(), "[faults.control]\nfreeze_does_nothing = true\n");
+    assert!(
+        said.contains(
+            "freezing cannot be relied on with rota virtual GPU: freezing does nothing on this driver"
+        ),
+        "{said}"
+    );
+    assert!(said.contains("\nhint: "), "{said}");
+}
+
+#[test]
 fn systemd_is_told_when_it_is_ready_and_when_it_ends() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
