@@ -9,8 +9,8 @@ pub(crate) use terms::TermsArgs;
 
 use clap::{Args as ArgsOf, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use help::{
-    COMPLETIONS_EXAMPLES, CONFIG_EXAMPLES, DEMO_EXAMPLES, DESCRIBE_EXAMPLES, DOCTOR_EXAMPLES, EXAMPLES,
-    MAN_EXAMPLES, PS_AFTER, PS_EXAMPLES, RUN_AFTER, RUN_EXAMPLES, SET_EXAMPLES,
+    CDI_EXAMPLES, COMPLETIONS_EXAMPLES, CONFIG_EXAMPLES, DEMO_EXAMPLES, DESCRIBE_EXAMPLES, DOCTOR_EXAMPLES,
+    EXAMPLES, MAN_EXAMPLES, PS_AFTER, PS_EXAMPLES, RUN_AFTER, RUN_EXAMPLES, SET_EXAMPLES,
 };
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -61,6 +61,9 @@ pub(crate) enum Verb {
     /// Check whether this machine is fit for it, and say what to do.
     #[command(before_long_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
+    /// Bring rota into containers.
+    #[command(subcommand, before_long_help = CDI_EXAMPLES)]
+    Cdi(CdiVerb),
     /// Print what makes a shell complete rota's words.
     #[command(before_long_help = COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
@@ -205,6 +208,20 @@ pub(crate) struct ShowArgs {
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CdiVerb {
+    /// Write the file that tells container engines what a container needs.
+    #[command(before_long_help = CDI_EXAMPLES)]
+    Generate(GenerateArgs),
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct GenerateArgs {
+    /// Where to write it; without it, to stdout.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, ArgsOf)]

@@ -7,9 +7,10 @@ mod program;
 
 use crate::args::{JOB_NAME_BYTES_MAX, RunArgs};
 use crate::daemon::{self, Place, start};
-use crate::quantity::{gib, printable};
+use crate::quantity::{printable, size};
 use anyhow::{Context as _, anyhow, bail};
 use clap::ArgMatches;
+use program::Obstacle;
 use std::ffi::OsStr;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
@@ -53,6 +54,10 @@ fn prepare(args: &RunArgs, matches: &ArgMatches, place: &Place) -> anyhow::Resul
         .with_context(|| format!("cannot tell the full path of {}", place.socket.display()))?;
     let place = Place { socket: socket.clone(), chosen: place.chosen };
     let shim = wire::find_shim()?;
+    let obstacle = program::obstacle(program, &shim);
+    if let Some(Obstacle::Never(reason)) = obstacle {
+        bail!("{reason}");
+    }
     let job = args.name.clone().unwrap_or_else(|| default_job(program, std::process::id()));
     let (mut asked, usual) = args.terms.changes(matches);
     asked.gang = args.gang.then_some(true);
@@ -71,7 +76,7 @@ fn prepare(args: &RunArgs, matches: &ArgMatches, place: &Place) -> anyhow::Resul
     if !args.quiet {
         let line = notice(&job, &opened, chosen_gpu.as_deref());
         let _ = writeln!(std::io::stderr(), "rota: {line}");
-        if let Some(obstacle) = program::obstacle(program) {
+        if let Some(Obstacle::Past(obstacle)) = obstacle {
             let _ = writeln!(std::io::stderr(), "rota: {obstacle}");
         }
     }
@@ -148,10 +153,10 @@ fn named(gpu: &Gpu) -> String {
     // The first group of a UUID is enough to tell GPUs apart, and is accepted wherever a UUID is.
     let uuid = gpu.uuid.split('-').take(2).collect::<Vec<_>>().join("-");
     format!(
-        "{} ({}, {} GiB{})",
+        "{} ({}, {}{})",
         printable(&uuid),
         printable(&gpu.name),
-        gib(gpu.capacity_bytes),
+        size(gpu.capacity_bytes),
         if gpu.vgpu.is_some() { ", virtual" } else { "" }
     )
 }

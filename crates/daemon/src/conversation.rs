@@ -141,8 +141,13 @@ pub fn hold(connection: Connection, ears: &Ears) {
             }
         }
         ToDaemon::Command { command, .. } => {
-            if let Err(ended) = serve_command(&connection, ears, command) {
-                tracing::debug!("a command came to nothing: {ended}");
+            match serve_command(&connection, ears, command) {
+                Ok(()) => {}
+                // Whoever asks and is still there, learns why.
+                Err(ended @ (Ended::Wire(WireError::Unseen) | Ended::Unwatchable(..))) => {
+                    refuse(&connection, &ended.to_string());
+                }
+                Err(ended) => tracing::debug!("a command came to nothing: {ended}"),
             }
         }
         _ => refuse(&connection, "the first message was neither Hello nor List nor Command"),
@@ -181,7 +186,7 @@ fn wrong_name(name: &str) -> Option<&'static str> {
     }
 }
 
-fn refuse(connection: &Connection, reason: &str) {
+pub(crate) fn refuse(connection: &Connection, reason: &str) {
     tracing::warn!("a connection is refused: {reason}");
     let _ = connection.send(&FromDaemon::Refused { reason: reason.into() }, &[]);
     connection.shut_down();

@@ -14,6 +14,7 @@ mod arrivals;
 pub mod commands;
 mod demands;
 mod departures;
+mod guests;
 mod idleness;
 mod jobs;
 mod lengths;

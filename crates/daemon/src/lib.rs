@@ -16,6 +16,7 @@ pub mod conversation;
 pub mod daemon;
 pub mod events;
 pub mod executor;
+pub mod fitness;
 pub mod grip;
 pub mod names;
 pub mod outgoing;

@@ -1,6 +1,8 @@
 //! The daemon's command line and its start.
 
 mod background;
+mod look;
+mod notify;
 mod socket_folder;
 
 use anyhow::{Context as _, anyhow};
@@ -13,6 +15,8 @@ use rota_daemon::arbiter::Arbiter;
 use rota_daemon::config::{Config, Freeze, Gpus, Settings};
 use rota_daemon::daemon::{About, Freezes, Input, Rules, Setup, SharedGpu, serve};
 use rota_daemon::events::{Events, nanos};
+use rota_daemon::fitness::nvml::Nvml;
+use rota_daemon::fitness::{self, mps};
 use rota_daemon::resource_manager::ResourceManager;
 use rota_daemon::self_test::{self, SelfTestError};
 use rota_daemon::virtual_machine::{Life, VirtualMachine};
@@ -63,6 +67,16 @@ enum Verb {
         /// On a virtual machine in this folder
         #[arg(long, value_name = "DIR", env = "ROTA_VGPU")]
         vgpu: Option<PathBuf>,
+        /// Print what was found as JSON, too
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print how the GPUs here are set up, as JSON
+    #[command(hide = true)]
+    Look {
+        /// On a virtual machine in this folder
+        #[arg(long, value_name = "DIR", env = "ROTA_VGPU")]
+        vgpu: Option<PathBuf>,
     },
     /// Read the configuration, and print what would be in force
     CheckConfig {
@@ -101,7 +115,11 @@ fn main() -> ExitCode {
     let done = match arguments.command {
         None if arguments.background => start(arguments.settings, arguments.config.as_deref()),
         None => run(arguments.settings, arguments.config.as_deref(), arguments.detached),
-        Some(Verb::SelfTest { gpus, vgpu }) => test(&gpus, vgpu.as_deref()),
+        Some(Verb::SelfTest { gpus, vgpu, json }) => test(&gpus, vgpu.as_deref(), json),
+        Some(Verb::Look { vgpu }) => {
+            let machine = vgpu.as_deref().map(VirtualMachine::enter).transpose();
+            machine.map_err(Into::into).and_then(|machine| look::look(machine.is_some()))
+        }
         Some(Verb::CheckConfig { config }) => check(config.as_deref()),
         Some(Verb::SelfTestTenant) => self_test::tenant(),
     };
@@ -230,20 +248,24 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
         let capacity = Bytes(gpu.capacity_bytes);
         format!("{} ({}) as {capacity}", gpu.name, gpu.uuid)
     });
+    let described = described.collect::<Vec<_>>().join(", ");
     eprintln!(
-        "rotad: ready at {}: {}{}, arena {}, {}",
+        "rotad: ready at {}: {}{described}, arena {}, {}",
         config.socket.display(),
         machine.as_ref().map_or(String::new(), |machine| format!("virtual, in {}: ", machine.folder())),
-        described.collect::<Vec<_>>().join(", "),
         Bytes(arena_bytes),
         turns
     );
+    if let Some(lost) = without_root(config.everybody) {
+        eprintln!("rotad: {lost}");
+    }
     let life = machine.as_ref().map(VirtualMachine::life).transpose()?;
     if detached {
         background::leave_folder();
     }
     let movers = devices.into_iter().map(|device| Mover::new(device, arena.clone())).collect();
     drop(arena);
+    notify::ready(&format!("shares {described}"));
     let served = serve(setup, movers, listener, events, |inputs| {
         if let Some(life) = life {
             tell_of_loss(life, inputs.clone());
@@ -295,6 +317,7 @@ fn turns(sharing: &sched::Settings) -> String {
 fn pass_on(mut signals: Signals, inputs: Sender<Input>) {
     std::thread::spawn(move || {
         for _ in signals.forever() {
+            notify::stopping();
             if inputs.send(Input::Stop).is_err() {
                 return;
             }
@@ -312,6 +335,10 @@ fn tell_of_loss(life: Life, inputs: Sender<Input>) {
 }
 
 fn open_gpus(gpus: &Gpus, machine: Option<&VirtualMachine>) -> anyhow::Result<Vec<CudaDevice>> {
+    // Before the driver is touched: it would make this process a client of MPS.
+    if machine.is_none() {
+        mps::none_listens()?;
+    }
     let library = Library::find(None).map_err(|cause| {
         anyhow!("rotad needs NVIDIA's driver: {cause}\nhint: without a GPU, `rotad --vgpu DIR` shares a virtual one")
     })?;
@@ -321,9 +348,13 @@ fn open_gpus(gpus: &Gpus, machine: Option<&VirtualMachine>) -> anyhow::Result<Ve
         Gpus::All => (0..CudaDevice::count(&driver)?).map(Which::Index).collect(),
     };
     anyhow::ensure!(!wanted.is_empty(), "the driver is here, but there is no GPU");
+    let nvml = Nvml::beside(&driver.library);
     let mut devices: Vec<CudaDevice> = Vec::new();
     for which in &wanted {
         let one = Gpus::These(vec![which.clone()]);
+        let setting = fitness::look(&driver, nvml.as_ref(), which);
+        let setting = setting.with_context(|| format!("cannot use GPU {one}"))?;
+        fitness::check(&setting, nvml.as_ref())?;
         let device =
             CudaDevice::open(driver.clone(), which).with_context(|| format!("cannot use GPU {one}"))?;
         if let Some(machine) = machine {
@@ -336,13 +367,30 @@ fn open_gpus(gpus: &Gpus, machine: Option<&VirtualMachine>) -> anyhow::Result<Ve
     Ok(devices)
 }
 
-fn test(gpus: &Gpus, folder: Option<&Path>) -> anyhow::Result<()> {
+fn test(gpus: &Gpus, folder: Option<&Path>, json: bool) -> anyhow::Result<()> {
     let machine = folder.map(VirtualMachine::enter).transpose()?;
     let folder = std::env::temp_dir();
+    let mut slowest = None;
     for device in open_gpus(gpus, machine.as_ref())? {
-        report_self_test(&device, &folder.join("rotad"))?;
+        let tested = report_self_test(&device, &folder.join("rotad"))?;
+        slowest = Some(slowest.map_or(tested, |before: SelfTest| before.slower(tested)));
+    }
+    if json {
+        println!("{}", serde_json::to_string(&slowest).context("cannot write the result as JSON")?);
     }
     Ok(())
+}
+
+/// What a daemon cannot do that root does not run.
+fn without_root(everybody: bool) -> Option<String> {
+    let uid = rustix::process::geteuid();
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    let files = files.map_or(String::new(), |files| format!("; at most {files} files can be open"));
+    let others = match everybody {
+        true => "programs of other users have to be told of this socket",
+        false => "programs of other users are not let in, and use the GPU as if this were not there",
+    };
+    (!uid.is_root()).then(|| format!("run by user {} and not by root: {others}{files}", uid.as_raw()))
 }
 
 /// How programs are frozen on a GPU, and what the self-test says of that.
@@ -352,40 +400,49 @@ fn choose_freezing(device: &CudaDevice, config: &Config) -> anyhow::Result<(Free
         eprintln!("rotad: {} is shared by holding launches back, as `freeze` says: {price}", device.uuid());
         return Ok((Freezes::Launches, None));
     }
-    match report_self_test(device, &config.socket) {
+    match try_freezing(device, &config.socket)? {
         Ok(tested) => Ok((Freezes::Channels, Some(tested))),
-        Err(cause)
-            if config.freeze == Freeze::Auto
-                && cause.downcast_ref::<SelfTestError>().is_some_and(SelfTestError::is_the_drivers) =>
-        {
+        Err(cause) if config.freeze == Freeze::Auto && cause.is_the_drivers() => {
             eprintln!(
-                "rotad: warning: {cause:#}; {} is shared by holding launches back instead: {price}",
-                device.uuid()
+                "rotad: warning: {}; it is shared by holding launches back instead: {price}",
+                unreliable(device, &cause)
             );
             Ok((Freezes::Launches, None))
         }
-        Err(cause) => Err(cause),
+        Err(cause) => bail!("{}{UNRELIABLE_HINT}", unreliable(device, &cause)),
     }
 }
 
+const UNRELIABLE_HINT: &str = "\nhint: choose other GPUs with --gpus; `rota doctor` looks for the cause";
+
+fn unreliable(device: &CudaDevice, cause: &SelfTestError) -> String {
+    format!("freezing cannot be relied on with {}: {cause}", device.name())
+}
+
 fn report_self_test(device: &CudaDevice, socket: &Path) -> anyhow::Result<SelfTest> {
+    try_freezing(device, socket)?.map_err(|cause| anyhow!("{}{UNRELIABLE_HINT}", unreliable(device, &cause)))
+}
+
+/// Freezes and thaws a program of rota's own.
+fn try_freezing(device: &CudaDevice, socket: &Path) -> anyhow::Result<Result<SelfTest, SelfTestError>> {
     let shim = wire::find_shim()?;
     let socket = socket.with_extension(format!("self-test-{}", std::process::id()));
     let report = self_test::run(&shim, device.uuid(), &socket);
     let _ = std::fs::remove_file(&socket);
-    let report = report.with_context(|| format!("freezing cannot be relied on with {}", device.name()))?;
-    eprintln!(
-        "rotad: self-test on {}: a running kernel was frozen and thawed {} times, freeze at most {:.2} ms, thaw at most {:.2} ms",
-        device.uuid(),
-        report.rounds,
-        report.freeze_max.as_secs_f64() * 1e3,
-        report.thaw_max.as_secs_f64() * 1e3
-    );
-    Ok(SelfTest {
-        rounds: report.rounds,
-        freeze_max_ns: nanos(report.freeze_max),
-        thaw_max_ns: nanos(report.thaw_max),
-    })
+    Ok(report.map(|report| {
+        eprintln!(
+            "rotad: self-test on {}: a running kernel was frozen and thawed {} times, freeze at most {:.2} ms, thaw at most {:.2} ms",
+            device.uuid(),
+            report.rounds,
+            report.freeze_max.as_secs_f64() * 1e3,
+            report.thaw_max.as_secs_f64() * 1e3
+        );
+        SelfTest {
+            rounds: report.rounds,
+            freeze_max_ns: nanos(report.freeze_max),
+            thaw_max_ns: nanos(report.thaw_max),
+        }
+    }))
 }
 
 /// Every tenant is some files here, and its handles are files on their way. The soft limit is a default, not a wish.

@@ -20,7 +20,7 @@ use channels::{Call, Change, ChannelSet, Control, ControlError, Engine, Group, M
 use crate::guard::lock;
 use crate::notice::OnceNotice;
 use crate::session::{self, Session};
-use crate::{fork, ioctl};
+use crate::{fork, init, ioctl, settings};
 
 pub(crate) use report::{Again, Reported};
 
@@ -79,6 +79,9 @@ pub(crate) fn observe(call: &Call) {
     if change.is_none() && !overlooked {
         return;
     }
+    if session::first().is_none() && matches!(change, Some(Change::Scheduled(_))) {
+        mention_other_ways();
+    }
     for session in session::all().filter(|session| !session.has_ended()) {
         match change {
             // After the tracker has it, so that a report of this generation contains it, or says that it is not complete.
@@ -103,6 +106,18 @@ fn begin(session: &Session, of: impl Fn(&Group) -> bool) {
     if chosen(&of).iter().any(|group| whose::belongs(session, group) != Some(false)) {
         session.page.raise_channel_generation();
         follow_page(session, of);
+    }
+}
+
+/// A program can have work on the GPU now that never asked for a driver here: it opened one by its path, or has one of its
+/// own. It cannot be taken in, and nobody would learn why.
+fn mention_other_ways() {
+    static SAID: OnceNotice = OnceNotice::new();
+    if settings::socket().is_some() && !init::has_begun() {
+        SAID.notice(format_args!(
+            "this program uses the GPU past rota, because it did not open its driver as libcuda.so.1: its memory is not \
+             counted, and it takes no turns"
+        ));
     }
 }
 

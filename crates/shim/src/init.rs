@@ -38,6 +38,11 @@ extern "C" fn cuInit(flags: c_uint) -> CUresult {
     }
 }
 
+/// Whether this process has come here to begin: whoever uses the GPU and has not, found another way to the driver.
+pub(crate) fn has_begun() -> bool {
+    STAGE.load(SeqCst) != NOT_ASKED
+}
+
 /// In a forked child: nobody has asked yet.
 pub(crate) fn forget() {
     STAGE.store(NOT_ASKED, SeqCst);

@@ -53,7 +53,7 @@ pub(crate) fn complain(error: &JoinError) {
 /// Which of these GPUs the daemon shares. It refuses a program that sees none of those.
 pub(crate) fn survey(socket: &Path, gpus: Vec<String>) -> Result<Vec<SharedGpu>, JoinError> {
     let connection = Connection::connect(socket)?;
-    connection.send(&ToDaemon::Survey { version: VERSION, job: settings::job(), gpus }, &[])?;
+    ask(&connection, &ToDaemon::Survey { version: VERSION, job: settings::job(), gpus })?;
     match first_answer(&connection, socket)?.0 {
         FromDaemon::Shared { gpus } => Ok(gpus),
         FromDaemon::Refused { reason } => Err(JoinError::Refused(reason)),
@@ -77,7 +77,7 @@ pub(crate) fn join(
         job = format!("{program}-{}", std::process::id());
     }
     let seen = gpus.iter().map(|(_, uuid)| uuid.to_string()).collect();
-    connection.send(&ToDaemon::Hello { version: VERSION, job, program, gpus: seen }, &[])?;
+    ask(&connection, &ToDaemon::Hello { version: VERSION, job, program, gpus: seen })?;
     let (mut answer, mut files) = first_answer(&connection, socket)?;
     if let FromDaemon::Waiting { reason } = &answer {
         notice(format_args!("waiting for the GPU: {reason}"));
@@ -112,6 +112,15 @@ pub(crate) fn join(
         session.connection.shut_down();
     })?;
     Ok(session)
+}
+
+/// Says the first word.
+fn ask(connection: &Connection, word: &ToDaemon) -> Result<(), JoinError> {
+    connection.send(word, &[]).map_err(|unsent| match connection.receive() {
+        // One that takes nobody in says so at once, and hears no word.
+        Ok((FromDaemon::Refused { reason }, _)) => JoinError::Refused(reason),
+        _ => unsent.into(),
+    })
 }
 
 /// The first answer, with its files.

@@ -149,6 +149,15 @@ pub(crate) struct ProcessV1 {
     pub(crate) memory: u64,
 }
 
+/// Whether the machine computes confidentially: in which environment, whether it is on, in which mode for tools.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct ConfidentialComputing {
+    pub(crate) environment: c_uint,
+    pub(crate) feature: c_uint,
+    pub(crate) tools: c_uint,
+}
+
 /// A process, as later versions tell it.
 #[repr(C)]
 #[derive(Clone, Copy)]

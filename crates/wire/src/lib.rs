@@ -12,6 +12,7 @@ mod ids;
 mod listing;
 mod message;
 mod page;
+mod peer;
 mod place;
 pub mod quantity;
 mod shim_file;

@@ -2,7 +2,7 @@
 //!
 //! It answers, without a message: is this tenant frozen, is all of its memory there, which channels has it made, and has
 //! it work for the GPU.
-//! The one module with shared memory in this crate, and the only one with `unsafe`.
+//! The one module with shared memory in this crate.
 //!
 //! **Freezing meets channels being born.** The daemon stores an odd `freeze_generation`, then loads
 //! `channel_generation`; the tenant stores a new `channel_generation`, then loads `freeze_generation` once the

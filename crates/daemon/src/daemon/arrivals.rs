@@ -1,6 +1,7 @@
 //! How tenants come: connections are accepted, and whoever says hello is refused, let in, or waits at the door.
 
 use super::commands::Peer;
+use super::guests::Guests;
 use super::limits::in_core;
 use super::{Daemon, Freezes, Known, Newcomer};
 use crate::conversation::{self, Ears, Taken};
@@ -13,12 +14,11 @@ use sched::{Bytes, Event, GpuId, JobId, Span, TenantId, Time};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use wire::{Connection, FromDaemon, Listener, SharedPage, quantity};
 
-/// Connections at a time: tenants, those that linger, and people who ask. Each is a thread and a few files.
-const CONNECTIONS_MAX: usize = 1024;
+/// Whoever has no number here counts as this user, which is nobody's.
+const UNKNOWN_USER: u32 = u32::MAX;
 
 /// Someone at the door.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Arriving {
 
 /// Accepts whoever comes, for ever.
 pub(super) fn accept(listener: &Listener, ears: &Ears) {
-    let open = Arc::new(AtomicUsize::new(0));
+    let guests = Guests::of(rustix::process::geteuid().as_raw());
     loop {
         let connection = match listener.accept() {
             Ok(connection) => connection,
@@ -71,19 +71,22 @@ pub(super) fn accept(listener: &Listener, ears: &Ears) {
                 continue;
             }
         };
-        if open.load(Relaxed) >= CONNECTIONS_MAX {
-            tracing::warn!("a connection is refused: there are {CONNECTIONS_MAX} already");
-            continue;
-        }
-        let (ears, mine) = (ears.clone(), open.clone());
-        open.fetch_add(1, Relaxed);
+        // Somebody who cannot be seen is told so when it has said what it wants.
+        let uid = connection.peer().map_or(UNKNOWN_USER, |peer| peer.uid.as_raw());
+        let guest = match guests.admit(uid) {
+            Ok(guest) => guest,
+            Err(reason) => {
+                conversation::refuse(&connection, &reason);
+                continue;
+            }
+        };
+        let ears = ears.clone();
         let holder = std::thread::Builder::new().name("conversation".into());
         let held = holder.spawn(move || {
             conversation::hold(connection, &ears);
-            mine.fetch_sub(1, Relaxed);
+            drop(guest);
         });
         if let Err(cause) = held {
-            open.fetch_sub(1, Relaxed);
             tracing::error!("no thread for a connection: {cause}");
         }
     }

@@ -1,6 +1,7 @@
 //! What people ask for: jobs are begun, changed, paused and resumed. `views` says how things are.
 
 use super::Daemon;
+use super::arrivals::Arriving;
 use super::limits::{Refusal, in_core};
 use sched::{Event, JobId};
 use serde_json::json;
@@ -112,7 +113,9 @@ impl Daemon {
         let id = self.own_job(peer, name)?;
         let job = self.jobs.get(id).expect("it was found by its name");
         let uid = job.uid;
-        let terms = self.terms_with(uid, peer.pid, Some(&job.terms), change)?;
+        // What may be had goes by the groups of whoever has the job, and root's are others.
+        let whose = if peer.uid == uid { peer.pid } else { self.process_of(id).unwrap_or(peer.pid) };
+        let terms = self.terms_with(uid, whose, Some(&job.terms), change)?;
         let core_terms = in_core(uid, &terms, job.several);
         if let Some(job) = self.jobs.get_mut(id) {
             job.terms = terms;
@@ -131,6 +134,15 @@ impl Daemon {
             self.events.note(if paused { "paused" } else { "resumed" }, json!({ "job": name }));
         }
         Ok(self.described_job(id))
+    }
+
+    /// A living process of a job.
+    fn process_of(&self, id: JobId) -> Option<u32> {
+        let job = self.jobs.get(id)?;
+        let known = |tenant| self.known.get(tenant).map(|known| known.link.who.pid);
+        let arriving = |tenant| self.arriving.get(tenant).map(Arriving::pid);
+        let member = |tenant| known(tenant).or_else(|| arriving(tenant));
+        job.roots.first().copied().or_else(|| job.members.iter().find_map(member))
     }
 
     /// A job that this one may change: its own, or any for root.

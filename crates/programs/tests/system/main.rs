@@ -8,6 +8,8 @@
 //! - [`asked`]: nobody gets on a virtual GPU, or past it, without being told.
 //! - [`jobs`]: terms of jobs, and a daemon that comes when it is needed.
 //! - [`held`]: the same where the driver cannot freeze.
+//! - [`said`]: what is said where something stands in the way. [`doctor`]: what the doctor says.
+//! - [`containers`]: programs in namespaces of their own.
 //! - [`soak`]: all of it at once, for a while.
 //! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
 //! - [`drivers`]: the same programs without rota, and what the virtual GPU answers them.
@@ -21,8 +23,10 @@ mod stage;
 
 mod asked;
 mod conformance;
+mod containers;
 mod created;
 mod deaths;
+mod doctor;
 mod drivers;
 mod held;
 mod idleness;
@@ -30,5 +34,6 @@ mod instructions;
 mod jobs;
 mod loss;
 mod puppet;
+mod said;
 mod soak;
 mod turns;

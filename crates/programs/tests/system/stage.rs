@@ -105,6 +105,11 @@ impl Stage {
     pub(crate) fn worker(&self, gpu: usize, name: &str, arguments: &[&str]) -> Program {
         let mut command = self.under_rota(gpu, name);
         command.arg(crate::parts::WORKER).args(arguments);
+        self.start(name, command)
+    }
+
+    /// Starts a command that becomes a worker, or has one as a child.
+    pub(crate) fn start(&self, name: &str, command: Command) -> Program {
         Program::start(name, command, &self.folder.path().join(format!("worker.log-{name}")))
     }
 
