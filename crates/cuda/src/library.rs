@@ -34,8 +34,7 @@ pub struct Sought {
 }
 
 /// The driver.
-pub static DRIVER: Sought =
-    Sought { soname: SONAME, variable: search::DRIVER_VARIABLE, marker: SHIM_MARKER };
+pub static DRIVER: Sought = Sought { soname: SONAME, variable: search::DRIVER_VARIABLE, marker: SHIM_MARKER };
 
 /// Why there is no library of NVIDIA's.
 #[derive(Debug, thiserror::Error)]

@@ -5,6 +5,7 @@
 //!
 //! - `arrivals`: how tenants come, `departures`: how they go, `demands`: what they want meanwhile, `idleness`: when they
 //!   want nothing. `jobs`: which tenants belong together, and on which terms; `limits`: who may have which.
+//! - `sights`: what NVML says of the GPUs, and what follows; `memory_told`: what programs are told of memory.
 //! - `actions`: what is done with what the core wants. `lengths`: turns that vary.
 //! - `commands`: what people ask for. `listing` and `views`: how things are, for them.
 
@@ -18,6 +19,8 @@ mod jobs;
 mod lengths;
 mod limits;
 mod listing;
+mod memory_told;
+mod sights;
 mod views;
 
 use crate::config::rules;
@@ -25,6 +28,7 @@ use crate::conversation::Ears;
 use crate::conversation::Taken;
 use crate::events::{Events, nanos};
 use crate::executor::{self, Done, Executor, Link, Work};
+use crate::machine::{Books, Sight};
 use crate::resource_manager::ResourceManager;
 use arrivals::Arriving;
 use commands::Asked;
@@ -98,6 +102,10 @@ pub enum Input {
     Stop,
     /// The GPU is gone, for this reason. End at once: nothing can be done for anybody.
     Lost(String),
+    /// NVML is about to be asked: what do the books say?
+    Look(Sender<Books>),
+    /// What NVML says of a GPU.
+    Sight(Sight),
 }
 
 /// The GPU is gone, and why.
@@ -129,8 +137,10 @@ pub struct SharedGpu {
     pub capacity_bytes: u64,
     /// What the daemon's own context takes.
     pub reserve_bytes: u64,
-    /// What each tenant's context takes while it exists.
+    /// What a context takes that does nothing yet: what a newcomer's counts as, until NVML says more.
     pub residue_bytes: u64,
+    /// What the daemon leaves alone of the device, so that others may have it.
+    pub spare_bytes: u64,
 }
 
 /// What the daemon tells people of itself, and what it lets them do.
@@ -172,6 +182,8 @@ struct Known {
     context: bool,
     idleness: Idleness,
     demands: Demands,
+    /// What its context takes, by the last looks.
+    contexts: sights::Recent,
 }
 
 /// See the module.
@@ -189,6 +201,8 @@ pub struct Daemon {
     arriving: BTreeMap<TenantId, Arriving>,
     known: BTreeMap<TenantId, Known>,
     dying: BTreeMap<TenantId, Dying>,
+    /// Who else is on the GPUs.
+    strangers: sights::Strangers,
     /// When to look for tenants without work.
     look_at: Option<Time>,
     /// One for each GPU.
@@ -247,6 +261,8 @@ impl Daemon {
         let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let rules = &mut setup.rules;
         rules.settings.deadlines = executor::deadlines();
+        rules.settings.context =
+            setup.gpus.iter().map(|gpu| Bytes(gpu.residue_bytes)).max().unwrap_or_default();
         let arena = Bytes(rules.arena_bytes);
         let mut daemon = Self {
             core: Core::new(rules.settings.clone()),
@@ -259,6 +275,7 @@ impl Daemon {
             arriving: BTreeMap::new(),
             known: BTreeMap::new(),
             dying: BTreeMap::new(),
+            strangers: sights::Strangers::default(),
             look_at: None,
             executors,
             next_tenant: 1,
@@ -357,6 +374,10 @@ impl Daemon {
             Input::RootGone(job, pid) => self.root_gone(job, pid),
             Input::Done(done) => self.done(done),
             Input::Lost(reason) => self.lose(reason),
+            Input::Look(answer) => {
+                let _ = answer.send(self.books());
+            }
+            Input::Sight(sight) => self.sight(sight),
             Input::Stop => {
                 self.stopping = true;
                 if !self.known.is_empty() {

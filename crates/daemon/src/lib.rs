@@ -17,6 +17,7 @@ pub mod daemon;
 pub mod events;
 pub mod executor;
 pub mod grip;
+pub mod machine;
 pub mod names;
 pub mod outgoing;
 pub mod reasons;

@@ -9,10 +9,12 @@ use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcomm
 use cuda::{Driver, Library};
 use mover::cuda_device::Which;
 use mover::{Arena, CudaDevice, Device as _, Mover};
+use nvml::Nvml;
 use rota_daemon::arbiter::Arbiter;
 use rota_daemon::config::{Config, Gpus, Settings};
 use rota_daemon::daemon::{About, Input, Rules, Setup, SharedGpu, serve};
 use rota_daemon::events::{Events, nanos};
+use rota_daemon::machine;
 use rota_daemon::resource_manager::ResourceManager;
 use rota_daemon::self_test;
 use rota_daemon::virtual_machine::{Life, VirtualMachine};
@@ -158,11 +160,12 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
     let uuids = devices.iter().map(|device| Arbiter::of(device.uuid()));
     let arbiters = uuids.collect::<Result<Vec<_>, _>>()?;
     let usual = Usual::of(machine.as_ref());
+    let nvml = find_nvml();
     let mut gpus = Vec::new();
     let mut total_bytes = 0;
     let mut slowest = None;
     for device in &mut devices {
-        let tested = report_self_test(device, &config.socket)?;
+        let (tested, measured) = report_self_test(device, &config.socket, nvml.as_ref())?;
         slowest = Some(slowest.map_or(tested, |before: SelfTest| before.slower(tested)));
         let total = device.capacity()?.total_bytes;
         let capacity_bytes = config.capacity.map_or(total, |bytes| bytes.0);
@@ -179,7 +182,8 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
             name: device.name().into(),
             capacity_bytes,
             reserve_bytes: config.reserve.map_or(usual.reserve_bytes, |bytes| bytes.0),
-            residue_bytes: config.residue.map_or(usual.residue_bytes, |bytes| bytes.0),
+            residue_bytes: config.residue.map_or(measured.unwrap_or(usual.residue_bytes), |bytes| bytes.0),
+            spare_bytes: total - capacity_bytes,
         });
     }
     let arena_bytes = match config.arena {
@@ -239,7 +243,11 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
     }
     let movers = devices.into_iter().map(|device| Mover::new(device, arena.clone())).collect();
     drop(arena);
+    let uuids: Vec<String> = setup.gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
     let served = serve(setup, movers, listener, events, |inputs| {
+        if let Some(nvml) = nvml {
+            machine::watch(nvml, &uuids, inputs.clone());
+        }
         if let Some(life) = life {
             tell_of_loss(life, inputs.clone());
         }
@@ -334,16 +342,41 @@ fn open_gpus(gpus: &Gpus, machine: Option<&VirtualMachine>) -> anyhow::Result<Ve
 fn test(gpus: &Gpus, folder: Option<&Path>) -> anyhow::Result<()> {
     let machine = folder.map(VirtualMachine::enter).transpose()?;
     let folder = std::env::temp_dir();
-    for device in open_gpus(gpus, machine.as_ref())? {
-        report_self_test(&device, &folder.join("rotad"))?;
+    let nvml = find_nvml();
+    for mut device in open_gpus(gpus, machine.as_ref())? {
+        report_self_test(&mut device, &folder.join("rotad"), nvml.as_ref())?;
     }
     Ok(())
 }
 
-fn report_self_test(device: &CudaDevice, socket: &Path) -> anyhow::Result<SelfTest> {
+/// NVML, if it is there: without it contexts count as what they took at first, and other programs are not seen.
+fn find_nvml() -> Option<Nvml> {
+    let found = Nvml::find(None);
+    if let Err(cause) = &found {
+        tracing::warn!("memory of programs outside of rota will not be seen: {cause}");
+    }
+    found.ok()
+}
+
+/// What the self-test found, and what a context takes of the device.
+fn report_self_test(
+    device: &mut CudaDevice,
+    socket: &Path,
+    nvml: Option<&Nvml>,
+) -> anyhow::Result<(SelfTest, Option<u64>)> {
     let shim = wire::find_shim()?;
     let socket = socket.with_extension(format!("self-test-{}", std::process::id()));
-    let report = self_test::run(&shim, device.uuid(), &socket);
+    let uuid = device.uuid().to_owned();
+    let free_before = device.capacity()?.free_bytes;
+    let by_nvml = |pid| {
+        let nvml = nvml?;
+        let processes = nvml.device(&uuid).and_then(|device| nvml.processes(device)).ok()?;
+        processes.into_iter().find(|&(listed, _)| listed == pid).map(|(_, bytes)| bytes)
+    };
+    // Others may come meanwhile and take memory too, so NVML's word is better.
+    let by_difference = || Some(free_before.saturating_sub(device.capacity().ok()?.free_bytes));
+    let measure = |pid| by_nvml(pid).or_else(by_difference).filter(|&bytes| bytes > 0);
+    let report = self_test::run(&shim, &uuid, &socket, measure);
     let _ = std::fs::remove_file(&socket);
     let report = report.with_context(|| format!("freezing cannot be relied on with {}", device.name()))?;
     eprintln!(
@@ -353,11 +386,13 @@ fn report_self_test(device: &CudaDevice, socket: &Path) -> anyhow::Result<SelfTe
         report.freeze_max.as_secs_f64() * 1e3,
         report.thaw_max.as_secs_f64() * 1e3
     );
-    Ok(SelfTest {
+    let found = SelfTest {
         rounds: report.rounds,
         freeze_max_ns: nanos(report.freeze_max),
         thaw_max_ns: nanos(report.thaw_max),
-    })
+    };
+    let whole_blocks = |bytes: u64| bytes.next_multiple_of(wire::BLOCK_BYTES);
+    Ok((found, report.residue_bytes.map(whole_blocks)))
 }
 
 /// Every tenant is some files here, and its handles are files on their way. The soft limit is a default, not a wish.

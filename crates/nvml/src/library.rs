@@ -132,8 +132,7 @@ impl Nvml {
 
     /// Every process that has something on it, with its bytes, each once. Those whose memory is not told are left out.
     pub fn processes(&self, device: Device) -> Result<Vec<(u32, u64)>, NvmlError> {
-        let computing =
-            self.list(device, "nvmlDeviceGetComputeRunningProcesses_v3", self.0.processes)?;
+        let computing = self.list(device, "nvmlDeviceGetComputeRunningProcesses_v3", self.0.processes)?;
         let drawing = self.list(device, "nvmlDeviceGetGraphicsRunningProcesses_v3", self.0.graphics)?;
         let mut all: Vec<(u32, u64)> = Vec::new();
         for process in computing.into_iter().chain(drawing).filter(|process| process.memory != u64::MAX) {

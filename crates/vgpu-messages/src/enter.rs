@@ -89,8 +89,11 @@ impl Library {
             list.push(":");
             list.push(other);
         }
-        let mut environment =
-            vec![(VARIABLE, directory.into()), (DRIVER_VARIABLE, self.0.clone().into()), (PRELOAD_VARIABLE, list)];
+        let mut environment = vec![
+            (VARIABLE, directory.into()),
+            (DRIVER_VARIABLE, self.0.clone().into()),
+            (PRELOAD_VARIABLE, list),
+        ];
         // Looking at GPUs must not lead to real ones.
         let nvml = self.0.with_file_name(NVML_FILE_NAME);
         if nvml.is_file() {

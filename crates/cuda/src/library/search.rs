@@ -81,9 +81,11 @@ impl Search {
         if let Some(chosen) = &self.chosen {
             // A bare name would be looked up by the dynamic linker and could give the caller back.
             let path = if chosen.is_absolute() { chosen.clone() } else { Path::new(".").join(chosen) };
-            return self
-                .try_one(&path)
-                .map_err(|tried| LibraryError::Chosen { sought, path: chosen.clone(), reason: tried.reason });
+            return self.try_one(&path).map_err(|tried| LibraryError::Chosen {
+                sought,
+                path: chosen.clone(),
+                reason: tried.reason,
+            });
         }
         let mut tried = Vec::new();
         for candidate in self.candidates() {

@@ -3,6 +3,7 @@
 use super::demands::Demands;
 use super::idleness::Idleness;
 use super::limits::in_core;
+use super::sights::Recent;
 use super::{Daemon, Known, Newcomer};
 use crate::conversation::{self, Ears, Taken};
 use crate::events::Who;
@@ -163,15 +164,14 @@ impl Daemon {
         let Some(Arriving { newcomer, gpu, .. }) = self.arriving.remove(&tenant) else { return };
         let Newcomer { pid, job, program, connection, answer, .. } = newcomer;
         let shared = self.gpu(gpu);
+        let home = self.jobs.of(tenant);
         // A program that may have less sees a GPU of that size.
-        let limit = self.jobs.of(tenant).and_then(|job| self.jobs.get(job)?.terms.memory_max_bytes);
-        let welcome = FromDaemon::Welcome {
-            tenant: on_wire(tenant),
-            gpu: shared.uuid.clone(),
-            capacity_bytes: limit.map_or(shared.capacity_bytes, |most| most.min(shared.capacity_bytes)),
-        };
+        let limit = home.map_or(shared.capacity_bytes, |job| self.memory_limit(job, gpu));
+        let welcome =
+            FromDaemon::Welcome { tenant: on_wire(tenant), gpu: shared.uuid.clone(), capacity_bytes: limit };
         let begin = || -> anyhow::Result<_> {
             let page = SharedPage::create(self.epoch)?;
+            page.set_memory(limit, 0, shared.residue_bytes);
             // One of the first two messages in its queue: this does not wait.
             connection.send(&welcome, &[page.file()])?;
             Ok((Arc::new(Grip::new(page, self.setup.manager)), Outgoing::start(connection.clone())?))
@@ -188,7 +188,11 @@ impl Daemon {
         let link = Link { who: Who { tenant, pid, job }, grip: grip.clone(), outgoing };
         self.executor(gpu).order(Work::Join(tenant, link.clone()));
         let (idleness, demands) = (Idleness::default(), Demands::default());
-        self.known.insert(tenant, Known { link, gpu, program, context: false, idleness, demands });
+        let contexts = Recent::default();
+        self.known.insert(tenant, Known { link, gpu, program, context: false, idleness, demands, contexts });
+        if let Some(home) = home {
+            self.tell_of_memory(home);
+        }
         self.note("joined", tenant, json!({ "gpu": gpu.0 }));
         let _ = answer.send(Taken { tenant, grip, replies: self.executor(gpu).replies.clone() });
     }
