@@ -7,7 +7,7 @@ use std::ptr::{self, NonNull};
 use cuda::library::{LibraryError, Search, Sought};
 use thiserror::Error;
 
-use crate::{MemoryV2, Process, Return, version};
+use crate::{Memory, MemoryV2, Process, Return, version};
 
 /// The name that programs ask for.
 pub const SONAME: &str = "libnvidia-ml.so.1";
@@ -83,6 +83,7 @@ functions! {
     init = "nvmlInit_v2"();
     shutdown = "nvmlShutdown"();
     by_uuid = "nvmlDeviceGetHandleByUUID"(*const i8, *mut *mut c_void);
+    memory_by_first = "nvmlDeviceGetMemoryInfo"(*mut c_void, *mut Memory);
     memory = "nvmlDeviceGetMemoryInfo_v2"(*mut c_void, *mut MemoryV2);
     processes = "nvmlDeviceGetComputeRunningProcesses_v3"(*mut c_void, *mut c_uint, *mut Process);
     graphics = "nvmlDeviceGetGraphicsRunningProcesses_v3"(*mut c_void, *mut c_uint, *mut Process);
@@ -104,8 +105,12 @@ unsafe impl Sync for Device {}
 impl Nvml {
     /// Finds, loads and initialises it. `own` is the calling library's file, if it is one of the same name.
     pub fn find(own: Option<&Path>) -> Result<Self, NvmlError> {
-        let library = Search::from_environment(&SOUGHT, own).run()?;
-        let functions = Functions::load(&library)?;
+        Self::of(&Search::from_environment(&SOUGHT, own).run()?)
+    }
+
+    /// Initialises a library that was found otherwise.
+    pub fn of(library: &cuda::Library) -> Result<Self, NvmlError> {
+        let functions = Functions::load(library)?;
         // SAFETY: it takes nothing.
         done("nvmlInit_v2", unsafe { (functions.init)() })?;
         Ok(Self(functions))
@@ -127,6 +132,14 @@ impl Nvml {
         let mut memory = MemoryV2 { version: version::<MemoryV2>(2), ..MemoryV2::default() };
         // SAFETY: a handle of NVML's, and a structure that says its version.
         done("nvmlDeviceGetMemoryInfo_v2", unsafe { (self.0.memory)(device.0, &mut memory) })?;
+        Ok(memory)
+    }
+
+    /// Its memory, by the first version: the driver's own is in what is used.
+    pub fn memory_by_first(&self, device: Device) -> Result<Memory, NvmlError> {
+        let mut memory = Memory::default();
+        // SAFETY: a handle of NVML's, and a structure of this version.
+        done("nvmlDeviceGetMemoryInfo", unsafe { (self.0.memory_by_first)(device.0, &mut memory) })?;
         Ok(memory)
     }
 

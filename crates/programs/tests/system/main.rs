@@ -6,6 +6,7 @@
 //! - [`loss`]: the device is killed under them.
 //! - [`asked`]: nobody gets on a virtual GPU, or past it, without being told.
 //! - [`jobs`]: terms of jobs, and a daemon that comes when it is needed.
+//! - [`memory`]: what programs see of memory, what the daemon counts, and who else is on the GPU.
 //! - [`soak`]: all of it at once, for a while.
 //! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
 //! - [`drivers`]: the same programs without rota, and what the virtual GPU answers them.
@@ -25,6 +26,7 @@ mod idleness;
 mod instructions;
 mod jobs;
 mod loss;
+mod memory;
 mod puppet;
 mod soak;
 mod turns;
