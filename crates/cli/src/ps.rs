@@ -92,7 +92,7 @@ fn strangers(listing: &Listing) -> String {
     let line = |stranger: &Unmanaged| {
         let program = if stranger.program.is_empty() { "?" } else { &stranger.program };
         let of = match &stranger.job {
-            Some(job) => format!(" of job {}, which lost the shim", printable(job)),
+            Some(job) => format!(" of job {}, which lost the shim,", printable(job)),
             None => String::new(),
         };
         let number = listing.gpus.iter().position(|gpu| gpu.uuid == stranger.gpu);
