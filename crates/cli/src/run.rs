@@ -87,6 +87,7 @@ fn prepare(args: &RunArgs, matches: &ArgMatches, place: &Place) -> anyhow::Resul
         preloaded = environment.iter().find(|(name, _)| *name == "LD_PRELOAD").map(|(_, list)| list.clone());
         command.envs(environment);
     }
+    let preloaded = wire::preload_nvml(&shim, preloaded);
     command
         .args(arguments)
         .env("LD_PRELOAD", wire::preload(&shim, preloaded))

@@ -6,6 +6,7 @@
 //! - `arrivals`: how tenants come, `departures`: how they go, `demands`: what they want meanwhile, `idleness`: when they
 //!   want nothing; `pins`: what of theirs must stay. `jobs`: which tenants belong together, and on which terms; `limits`: who
 //!   may have which; `placing`: on which GPUs.
+//! - `sights`: what NVML says of the GPUs, and what follows; `memory_told`: what programs are told of memory.
 //! - `actions`: what is done with what the core wants. `lengths`: turns that vary.
 //! - `setup`: what is fixed at its start. `commands`: what people ask for. `listing` and `views`: how things are, for them.
 
@@ -20,15 +21,18 @@ mod jobs;
 mod lengths;
 mod limits;
 mod listing;
+mod memory_told;
 mod pins;
 mod placing;
 mod setup;
+mod sights;
 mod views;
 
 use crate::conversation::Ears;
 use crate::conversation::Taken;
 use crate::events::{Events, nanos};
 use crate::executor::{self, Done, Executor, Link, Work};
+use crate::machine::{Books, Sight};
 use arrivals::Arriving;
 use commands::Asked;
 use demands::Demands;
@@ -121,6 +125,10 @@ pub enum Input {
     Stop,
     /// The GPU is gone, for this reason. End at once: nothing can be done for anybody.
     Lost(String),
+    /// NVML is about to be asked: what do the books say?
+    Look(Sender<Books>),
+    /// What NVML says of a GPU.
+    Sight(Sight),
 }
 
 /// The GPU is gone, and why.
@@ -138,6 +146,8 @@ struct Known {
     idleness: Idleness,
     demands: Demands,
     pins: Pins,
+    /// What its context takes, by the last looks.
+    contexts: sights::Recent,
 }
 
 /// See the module.
@@ -155,6 +165,8 @@ pub struct Daemon {
     arriving: BTreeMap<TenantId, Arriving>,
     known: BTreeMap<TenantId, Known>,
     dying: BTreeMap<TenantId, Dying>,
+    /// Who else is on the GPUs.
+    strangers: sights::Strangers,
     /// When to look for tenants without work.
     look_at: Option<Time>,
     /// Does somebody wait until its handles are pinned?
@@ -215,6 +227,8 @@ impl Daemon {
         let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let rules = &mut setup.rules;
         rules.settings.deadlines = executor::deadlines();
+        rules.settings.context =
+            setup.gpus.iter().map(|gpu| Bytes(gpu.residue_bytes)).max().unwrap_or_default();
         let arena = Bytes(rules.arena_bytes);
         let mut daemon = Self {
             core: Core::new(rules.settings.clone()),
@@ -227,6 +241,7 @@ impl Daemon {
             arriving: BTreeMap::new(),
             known: BTreeMap::new(),
             dying: BTreeMap::new(),
+            strangers: sights::Strangers::default(),
             look_at: None,
             pins_wait: false,
             executors,
@@ -336,6 +351,10 @@ impl Daemon {
             Input::RootGone(job, pid) => self.root_gone(job, pid),
             Input::Done(done) => self.done(done),
             Input::Lost(reason) => self.lose(reason),
+            Input::Look(answer) => {
+                let _ = answer.send(self.books());
+            }
+            Input::Sight(sight) => self.sight(sight),
             Input::Stop => {
                 self.stopping = true;
                 if !self.known.is_empty() {

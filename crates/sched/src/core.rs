@@ -219,6 +219,7 @@ impl Core {
             Event::Buried(tenant) => self.bury(tenant),
             Event::Done { op, outcome } => self.done(op, outcome),
             Event::Tick => {}
+            Event::Residue { tenant, bytes } => self.set_residue(tenant, bytes),
         }
     }
 

@@ -5,6 +5,7 @@
 //! goes, the session has *ended*: the table of allocations stays, because the program still frees what it has, and
 //! everything new goes to the real driver.
 
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::SeqCst};
@@ -187,8 +188,8 @@ impl Session {
     }
 
     /// The allocations. See [`Table`] for what may be done meanwhile.
-    pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
-        lock(&self.table)
+    pub(crate) fn table(&self) -> HeldTable<'_> {
+        HeldTable { table: lock(&self.table), page: &self.page }
     }
 
     /// A name for a new allocation.
@@ -280,5 +281,31 @@ impl Session {
     /// Whether the daemon is gone.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(SeqCst)
+    }
+}
+
+/// The table while it is held. Let go, the page says what the program has.
+pub(crate) struct HeldTable<'a> {
+    table: MutexGuard<'a, Table>,
+    page: &'a SharedPage,
+}
+
+impl Deref for HeldTable<'_> {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        &self.table
+    }
+}
+
+impl DerefMut for HeldTable<'_> {
+    fn deref_mut(&mut self) -> &mut Table {
+        &mut self.table
+    }
+}
+
+impl Drop for HeldTable<'_> {
+    fn drop(&mut self) {
+        self.page.set_used_bytes(self.table.used_bytes());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The commands about jobs name them as people do: by the job's name, which is its user's own.
 
-use crate::{Change, Description, Gpu, Setting, Status, Terms};
+use crate::{Change, Description, Gpu, JobMemory, Setting, Status, Terms};
 use serde::{Deserialize, Serialize};
 
 /// What is asked.
@@ -38,6 +38,11 @@ pub enum Command {
     Status,
     /// The settings in force, and where each comes from. Answered by `Settings`.
     Settings,
+    /// The memory of a job, for a program of it that looks at GPUs. Answered by `Memory`.
+    Memory {
+        /// The job's name.
+        job: String,
+    },
 }
 
 /// A job that is to begin.
@@ -87,6 +92,8 @@ pub enum Answer {
         /// What to do instead.
         hint: Option<String>,
     },
+    /// The memory of a job.
+    Memory(JobMemory),
 }
 
 /// A job that a program may be started in.

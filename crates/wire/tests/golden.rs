@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use rota_wire::quantity::Memory;
 use rota_wire::{
     Answer, Change, ChannelGroup, Class, Command, Connection, Description, FILES_MAX, FileId, FromDaemon,
-    Gpu, GpuChoice, GpuView, GrantId, HANDLES_MAX, HandleId, IDLE_SINCE_OFFSET, JobRequest, JobView, Listing,
-    MESSAGE_BYTES_MAX, Opened, Priority, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage,
-    SizedHandle, Status, Tenant, TenantId, TenantState, TenantView, Terms, ToDaemon, Token, VERSION,
-    WireError,
+    Gpu, GpuChoice, GpuView, GrantId, HANDLES_MAX, HandleId, IDLE_SINCE_OFFSET, JobMemory, JobRequest,
+    JobView, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, Opened, Priority, ProcessOnGpu, SCHEMA_VERSION,
+    SelfTest, Setting, SharedGpu, SharedPage, SizedHandle, Status, Tenant, TenantId, TenantState, TenantView,
+    Terms, ToDaemon, Token, Unmanaged, VERSION, WireError,
 };
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Serialize, de::DeserializeOwned};
@@ -126,6 +126,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ("0a 02 04 0161", command(Command::Describe { what: "a".into() })),
         ("0a 02 05", command(Command::Status)),
         ("0a 02 06", command(Command::Settings)),
+        ("0a 02 07 0161", command(Command::Memory { job: "a".into() })),
         ("0b", ToDaemon::Wants),
         ("0c 07 02 01 02", ToDaemon::Pin { request: GrantId(7), handles: vec![HandleId(1), HandleId(2)] }),
         ("0d 01 01", ToDaemon::Unpin { handles: vec![HandleId(1)] }),
@@ -247,6 +248,13 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         ("08 02 01 0176 01 02 03 00 0170 04 05 00 01060708 00 09 0a 0b 0c", answer(Answer::Status(status))),
         ("08 03 01 016b 0176 016f", answer(Answer::Settings(vec![setting]))),
         ("08 04 026e6f 010168", answer(Answer::Refused { reason: "no".into(), hint: Some("h".into()) })),
+        (
+            "08 05 01 0167 09 08 01 07 0167 06",
+            answer(Answer::Memory(JobMemory {
+                gpus: vec![MemoryOnGpu { gpu: "g".into(), limit_bytes: 9, used_bytes: 8 }],
+                processes: vec![ProcessOnGpu { pid: 7, gpu: "g".into(), bytes: 6 }],
+            })),
+        ),
     ]
 }
 
@@ -283,7 +291,9 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         TenantState::Queued,
     ];
     let tenants = states.into_iter().map(tenant).collect();
-    let listing = Listing { schema_version: 1, gpus: vec![gpu.clone()], tenants };
+    let unmanaged =
+        vec![Unmanaged { pid: 8, gpu: "g".into(), bytes: 9, program: "p".into(), job: Some("a".into()) }];
+    let listing = Listing { schema_version: 1, gpus: vec![gpu.clone()], tenants, unmanaged };
     let mut all = vec![
         (
             "00 02 054750552d31 8080808040",
@@ -299,7 +309,7 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
              01 9221 054750552d61 0161 0162 00 04 05 06 07  01 9221 054750552d61 0161 0162 01 04 05 06 07 \
              01 9221 054750552d61 0161 0162 02 04 05 06 07  01 9221 054750552d61 0161 0162 03 04 05 06 07 \
              01 9221 054750552d61 0161 0162 04 04 05 06 07  01 9221 054750552d61 0161 0162 05 04 05 06 07 \
-             01 9221 054750552d61 0161 0162 06 04 05 06 07",
+             01 9221 054750552d61 0161 0162 06 04 05 06 07  01 08 0167 09 0170 010161",
             FromDaemon::Listing(listing),
         ),
         ("07 0466756c6c", FromDaemon::Waiting { reason: "full".into() }),
@@ -430,7 +440,10 @@ fn the_page_keeps_its_offsets() {
     assert_eq!(word(56), 1, "watched");
     assert!(page.wake(10));
     assert_eq!((word(56), word(128), word(136)), (0, 0, 3));
-    let known = [56, 128, 136];
+    page.set_memory(11, 12, 13);
+    page.set_used_bytes(14);
+    assert_eq!([64, 72, 80, 144].map(word), [11, 12, 13, 14], "limit, others, residue, used");
+    let known = [56, 64, 72, 80, 128, 136, 144];
     let mut rest = (56..4096).step_by(8).filter(|offset| !known.contains(offset));
     assert!(rest.all(|offset| word(offset) == 0), "a field beyond the documented ones");
 }
@@ -441,7 +454,19 @@ fn a_page_written_by_the_book_is_read() {
     let write = |offset: u64, value: u64| {
         assert_eq!(rustix::io::pwrite(page.file(), &value.to_le_bytes(), offset).unwrap(), 8);
     };
-    for (offset, value) in [(16, 5), (24, 3), (32, 0), (40, 77), (48, 12), (128, 4), (136, 6)] {
+    for (offset, value) in [
+        (16, 5),
+        (24, 3),
+        (32, 0),
+        (40, 77),
+        (48, 12),
+        (64, 8),
+        (72, 9),
+        (80, 10),
+        (128, 4),
+        (136, 6),
+        (144, 11),
+    ] {
         write(offset, value);
     }
     let tenant = SharedPage::open(page.file().try_clone_to_owned().unwrap()).unwrap();
@@ -450,6 +475,8 @@ fn a_page_written_by_the_book_is_read() {
     assert_eq!(tenant.slice_us(), Some(77));
     assert_eq!(tenant.channel_generation(), 12);
     assert_eq!((tenant.idle_since_ns(), tenant.idle_total_ns(9)), (Some(4), 11));
+    assert_eq!((tenant.limit_bytes(), tenant.others_bytes()), (8, 9));
+    assert_eq!((tenant.residue_bytes(), tenant.used_bytes()), (10, 11));
     drop(tenant);
     write(8, 1);
     assert!(SharedPage::open(page.file().try_clone_to_owned().unwrap()).is_err(), "another version");

@@ -134,7 +134,12 @@ pub(crate) fn listing_on(vgpu: Option<&str>, tenants: Vec<Tenant>) -> FromDaemon
         arena_used_bytes: 24 << 30,
         vgpu: vgpu.map(Into::into),
     };
-    FromDaemon::Listing(Listing { schema_version: wire::SCHEMA_VERSION, gpus: vec![gpu], tenants })
+    FromDaemon::Listing(Listing {
+        schema_version: wire::SCHEMA_VERSION,
+        gpus: vec![gpu],
+        tenants,
+        unmanaged: Vec::new(),
+    })
 }
 
 pub(crate) fn two_tenants() -> Vec<Tenant> {

@@ -3,6 +3,7 @@
 use super::commands::Peer;
 use super::guests::Guests;
 use super::limits::in_core;
+use super::sights::Recent;
 use super::{Daemon, Freezes, Known, Newcomer};
 use crate::conversation::{self, Ears, Taken};
 use crate::events::{Who, nanos};
@@ -239,18 +240,17 @@ impl Daemon {
         let Some(Arriving { newcomer, gpu, .. }) = self.arriving.remove(&tenant) else { return };
         let Newcomer { pid, job, program, connection, answer, .. } = newcomer;
         let shared = self.gpu(gpu);
+        let home = self.jobs.of(tenant);
         // A program that may have less sees a GPU of that size.
-        let limit = self.jobs.of(tenant).and_then(|job| self.jobs.get(job)?.terms.memory_max_bytes);
-        let welcome = FromDaemon::Welcome {
-            tenant: on_wire(tenant),
-            gpu: shared.uuid.clone(),
-            capacity_bytes: limit.map_or(shared.capacity_bytes, |most| most.min(shared.capacity_bytes)),
-        };
+        let limit = home.map_or(shared.capacity_bytes, |job| self.memory_limit(job, gpu));
+        let welcome =
+            FromDaemon::Welcome { tenant: on_wire(tenant), gpu: shared.uuid.clone(), capacity_bytes: limit };
         let begin = || -> anyhow::Result<_> {
             let page = SharedPage::create(self.epoch)?;
             if shared.freezes == Freezes::Launches {
                 page.set_holds_launches();
             }
+            page.set_memory(limit, 0, shared.residue_bytes);
             // One of the first two messages in its queue: this does not wait.
             connection.send(&welcome, &[page.file()])?;
             let outgoing = Outgoing::start(connection.clone())?;
@@ -272,7 +272,12 @@ impl Daemon {
         let link = Link { who: Who { tenant, pid, job }, grip: grip.clone(), outgoing };
         self.executor(gpu).order(Work::Join(tenant, link.clone()));
         let (idleness, demands, pins) = Default::default();
-        self.known.insert(tenant, Known { link, gpu, program, context: false, idleness, demands, pins });
+        let contexts = Recent::default();
+        let known = Known { link, gpu, program, context: false, idleness, demands, pins, contexts };
+        self.known.insert(tenant, known);
+        if let Some(home) = home {
+            self.tell_of_memory(home);
+        }
         self.note("joined", tenant, json!({ "gpu": gpu.0 }));
         let _ = answer.send(Taken { tenant, grip, replies: self.executor(gpu).replies.clone() });
     }

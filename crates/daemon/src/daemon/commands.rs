@@ -47,6 +47,7 @@ impl Daemon {
             Command::Describe { what } => self.describe(peer, &what),
             Command::Status => Ok(Answer::Status(self.status())),
             Command::Settings => Ok(Answer::Settings(self.setup.about.settings.clone())),
+            Command::Memory { job } => self.memory_of(peer, &job),
         };
         // Whoever asked may be gone: then its job ends when that is noticed.
         let _ = answer.send((done.unwrap_or_else(Refusal::answer), opened));
@@ -121,6 +122,7 @@ impl Daemon {
             job.terms = terms;
         }
         self.step(Event::Job { job: id, terms: core_terms });
+        self.tell_of_memory(id);
         self.events.note("set", json!({ "job": name, "change": change }));
         Ok(self.described_job(id))
     }

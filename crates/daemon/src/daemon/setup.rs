@@ -29,8 +29,10 @@ pub struct SharedGpu {
     pub capacity_bytes: u64,
     /// What the daemon's own context takes.
     pub reserve_bytes: u64,
-    /// What each tenant's context takes while it exists.
+    /// What a context takes that does nothing yet: what a newcomer's counts as, until NVML says more.
     pub residue_bytes: u64,
+    /// What the daemon leaves alone of the device, so that others may have it.
+    pub spare_bytes: u64,
     /// How tenants are frozen there.
     pub freezes: Freezes,
 }

@@ -169,7 +169,7 @@ impl Daemon {
             reason,
             resident_bytes: described.resident.0,
             away_bytes: described.away.0,
-            context_bytes: if at_door.is_some() { 0 } else { gpu.residue_bytes },
+            context_bytes: if at_door.is_some() { 0 } else { described.residue.0 },
             turns: described.turns,
             ran_ns: self.jobs.ran(tenant, now).0,
             waiting_ns: described.waiting.0,

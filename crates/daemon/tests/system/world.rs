@@ -144,6 +144,7 @@ impl World {
                 capacity_bytes,
                 reserve_bytes: RESERVE_BYTES,
                 residue_bytes: RESIDUE_BYTES,
+                spare_bytes: 0,
                 freezes: Freezes::default(),
             }],
             vgpu: None,

@@ -10,6 +10,7 @@
 //! - [`held`]: the same where the driver cannot freeze.
 //! - [`said`]: what is said where something stands in the way. [`doctor`]: what the doctor says.
 //! - [`containers`]: programs in namespaces of their own.
+//! - [`memory`]: what programs see of memory, what the daemon counts, and who else is on the GPU.
 //! - [`soak`]: all of it at once, for a while.
 //! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
 //! - [`drivers`]: the same programs without rota, and what the virtual GPU answers them.
@@ -33,6 +34,7 @@ mod idleness;
 mod instructions;
 mod jobs;
 mod loss;
+mod memory;
 mod puppet;
 mod said;
 mod soak;

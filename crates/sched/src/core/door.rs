@@ -196,7 +196,7 @@ impl Core {
     fn residue(&self) -> Bytes {
         let counted = self.gpus.values().map(|books| (books.residues.0, u64::from(books.tenants)));
         let (bytes, tenants) = counted.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-        bytes.checked_div(tenants).map_or(RESIDUE_USUAL, Bytes)
+        bytes.checked_div(tenants).map_or(self.settings.context, Bytes)
     }
 }
 
@@ -204,6 +204,3 @@ impl Core {
 pub(super) fn door_key(id: TenantId, tenant: &Tenant) -> (u8, Time, TenantId) {
     (tenant.priority as u8, tenant.arrived, id)
 }
-
-/// A context, before any was seen.
-const RESIDUE_USUAL: Bytes = Bytes::from_mib(518);

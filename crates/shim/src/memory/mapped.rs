@@ -4,15 +4,14 @@
 //! waits at the gate while memory is away. Unmapping does not: where nothing is mapped the driver has nothing to do.
 
 use std::ffi::c_ulonglong;
-use std::sync::MutexGuard;
 
 use cuda::CUresult;
 use cuda::types::{CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemGenericAllocationHandle};
 
-use super::table::{Created, Mapped, Table};
+use super::table::{Created, Mapped};
 use super::{cache, native, now_ns, physical, pinned, while_mapped};
 use crate::guard::guarded;
-use crate::session::{self, Session};
+use crate::session::{self, HeldTable, Session};
 
 /// Maps memory at reserved addresses.
 ///
@@ -87,13 +86,13 @@ fn map_parts(session: &Session, created: &Created, asked: &Asked) -> CUresult {
 }
 
 /// The tables of all sessions, locked: a range of addresses may have memory of several GPUs.
-fn tables() -> Vec<(&'static Session, MutexGuard<'static, Table>)> {
+fn tables() -> Vec<(&'static Session, HeldTable<'static>)> {
     session::all().map(|session| (session, session.table())).collect()
 }
 
 /// What is mapped in a range of addresses, by session; None if nothing is.
 fn whole_in(
-    tables: &[(&Session, MutexGuard<'_, Table>)],
+    tables: &[(&Session, HeldTable<'_>)],
     address: CUdeviceptr,
     bytes: usize,
 ) -> Option<Result<Vec<Vec<Mapped>>, CUresult>> {
