@@ -4,7 +4,8 @@
 //! have threads of their own, and so has the executor.
 //!
 //! - `arrivals`: how tenants come, `departures`: how they go, `demands`: what they want meanwhile, `idleness`: when they
-//!   want nothing; `pins`: what of theirs must stay. `jobs`: which tenants belong together, and on which terms; `limits`: who may have which.
+//!   want nothing; `pins`: what of theirs must stay. `jobs`: which tenants belong together, and on which terms; `limits`: who
+//!   may have which; `placing`: on which GPUs.
 //! - `actions`: what is done with what the core wants. `lengths`: turns that vary.
 //! - `setup`: what is fixed at its start. `commands`: what people ask for. `listing` and `views`: how things are, for them.
 
@@ -19,6 +20,7 @@ mod lengths;
 mod limits;
 mod listing;
 mod pins;
+mod placing;
 mod setup;
 mod views;
 
@@ -164,7 +166,7 @@ pub struct Daemon {
     /// Since when nobody is there.
     deserted: Option<Instant>,
     /// Where the core places whoever asks just now, if anywhere, and why.
-    placed: Option<(Option<GpuId>, String)>,
+    placed: Option<(Vec<GpuId>, String)>,
     lost: Option<Lost>,
 }
 
@@ -253,7 +255,7 @@ impl Daemon {
     /// Takes what is heard with it: at its end nobody waits for an answer any more.
     fn run(mut self, heard: Receiver<Input>) -> Result<(), Lost> {
         loop {
-            let wake = [self.core.wake_at(), self.look_at].into_iter().flatten().min();
+            let wake = [self.core.wake_at(), self.look_at, self.give_up_at()].into_iter().flatten().min();
             let wake = wake.map(|at| Duration::from_nanos(at.since(self.now()).0));
             let input = match [wake, self.ends_within()].into_iter().flatten().min() {
                 Some(within) => heard.recv_timeout(within),
@@ -275,6 +277,9 @@ impl Daemon {
             self.answer_pins();
             if self.look_at.is_some_and(|at| at <= self.now()) {
                 self.look();
+            }
+            if self.give_up_at().is_some_and(|at| at <= self.now()) {
+                self.give_up();
             }
             if self.stopping && self.known.is_empty() && self.arriving.is_empty() {
                 return Ok(());

@@ -230,6 +230,7 @@ fn obey(session: &Session, message: FromDaemon) -> Result<(), Ended> {
         | FromDaemon::Listing(_)
         | FromDaemon::Drain { .. }
         | FromDaemon::Answer(_)
+        | FromDaemon::GaveUp { .. }
         | FromDaemon::Shared { .. }
         | FromDaemon::Opened { .. } => {}
     }

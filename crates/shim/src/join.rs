@@ -16,6 +16,9 @@ use crate::{agent, demand, settings};
 /// How long the daemon may be silent. Once it has said that the program has to wait, that may take any time.
 const WELCOME_SECONDS_MAX: i64 = 5;
 
+/// How a program ends that gave up waiting. The number says that rota ended it, not the program itself.
+const GAVE_UP_EXIT: i32 = 125;
+
 /// Why this process is not a tenant.
 #[derive(Debug, Error)]
 pub(crate) enum JoinError {
@@ -83,6 +86,12 @@ pub(crate) fn join(
     let (gpu, capacity_bytes) = match answer {
         FromDaemon::Welcome { gpu, capacity_bytes, .. } => (gpu, capacity_bytes),
         FromDaemon::Refused { reason } => return Err(JoinError::Refused(reason)),
+        FromDaemon::GaveUp { reason } => {
+            notice(format_args!("giving up: {reason}"));
+            // Whoever started it said so: `rota run --timeout`.
+            // SAFETY: no conditions. Nothing of CUDA is in use on that GPU, and the program's own ends are not to run.
+            unsafe { libc::_exit(GAVE_UP_EXIT) };
+        }
         _ => return Err(JoinError::Strange("neither a welcome nor a refusal")),
     };
     let (Some(file), true) = (files.pop(), files.is_empty()) else {

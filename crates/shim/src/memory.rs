@@ -12,6 +12,7 @@
 //! - [`probe`]: what the native driver would say; [`captures`]: while streams are captured.
 //! - [`physical`]: the driver's calls that make, map, export and release memory.
 //! - [`query`]: how much memory the program is told there is; [`pointer`]: what an address is.
+//! - [`peers`]: which other GPUs may use it.
 //! - [`second_reference`]: calls that would hand out something else than an address, and are refused.
 //! - [`context`]: the end of a context, which ends its allocations.
 //! - [`quick`]: a hash for such tables. [`native`]: the real driver's functions behind the overrides.
@@ -27,6 +28,7 @@ mod growth;
 pub(crate) mod heap;
 mod mapped;
 pub(crate) mod native;
+pub(crate) mod peers;
 pub(crate) mod physical;
 mod pinned;
 mod pointer;

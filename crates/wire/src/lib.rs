@@ -19,7 +19,7 @@ mod socket;
 mod terms;
 mod view;
 
-pub use command::{Answer, Command, JobRequest, Opened};
+pub use command::{Answer, Command, GpuChoice, JobRequest, Opened};
 pub use ids::{FileId, GrantId, HandleId, TenantId, Token};
 pub use listing::{Gpu, Listing, SCHEMA_VERSION, Tenant, TenantState};
 pub use message::{ChannelGroup, FromDaemon, SharedGpu, SizedHandle, ToDaemon};

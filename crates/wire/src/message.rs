@@ -253,6 +253,11 @@ pub enum FromDaemon {
         /// The page's freeze generation that this is about.
         generation: u64,
     },
+    /// A tenant has waited at the door for as long as its job is willing to: the program is to end.
+    GaveUp {
+        /// What it waited for, and how long, for people.
+        reason: String,
+    },
     /// These GPUs that a program sees are shared, and how large each is for its job.
     Shared {
         /// Some of those that were named.

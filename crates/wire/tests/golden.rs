@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use rota_wire::quantity::Memory;
 use rota_wire::{
     Answer, Change, ChannelGroup, Class, Command, Connection, Description, FILES_MAX, FileId, FromDaemon,
-    Gpu, GpuView, GrantId, HANDLES_MAX, HandleId, IDLE_SINCE_OFFSET, JobRequest, JobView, Listing,
+    Gpu, GpuChoice, GpuView, GrantId, HANDLES_MAX, HandleId, IDLE_SINCE_OFFSET, JobRequest, JobView, Listing,
     MESSAGE_BYTES_MAX, Opened, Priority, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage,
     SizedHandle, Status, Tenant, TenantId, TenantState, TenantView, Terms, ToDaemon, Token, VERSION,
     WireError,
@@ -91,7 +91,8 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ),
         ("09 01", ToDaemon::List { version: 1 }),
         (
-            "0a 02 00 0161 0103 0101 0103 0100 8080808020 01 c0843d 010a 0101 00 00 00 00 00 00 00",
+            "0a 02 00 0161 0103 0101 0103 0100 8080808020 01 c0843d 010a 0101 0101 00 00 00 00 00 00 00 00 \
+             01 02 01 05",
             command(Command::Open(JobRequest {
                 name: "a".into(),
                 asked: Change {
@@ -102,12 +103,15 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
                     cores_millionths: Some(1_000_000),
                     slo_ns: Some(10),
                     wait: Some(true),
+                    gang: Some(true),
                 },
                 usual: Change::default(),
+                gpus: GpuChoice::Count(2),
+                timeout_ns: Some(5),
             })),
         ),
         (
-            "0a 02 01 0161 00 0100 00 0101 05 00 00 00",
+            "0a 02 01 0161 00 0100 00 0101 05 00 00 00 00",
             command(Command::Set {
                 job: "a".into(),
                 change: Change {
@@ -168,6 +172,7 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         cores_max_millionths: None,
         slo_ns: None,
         wait: false,
+        gang: false,
     };
     let tenant = TenantView {
         tenant: TenantId(1),
@@ -231,11 +236,11 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
     let answer = |answer| FromDaemon::Answer(Box::new(answer));
     vec![
         (
-            "08 00 054750552d31 0448323030 8080808040 01 02 03 01022f76 04 01 01 04 0105 00 00 00",
-            answer(Answer::Opened(Opened { gpu: gpu.clone(), others: 4, terms })),
+            "08 00 01 054750552d31 0448323030 8080808040 01 02 03 01022f76 04 01 01 04 0105 00 00 00 00",
+            answer(Answer::Opened(Opened { gpus: vec![gpu.clone()], others: 4, terms })),
         ),
         (
-            "08 01 01 01 00 0167 016e 01 02 03 04 05 06 00 0107 01 0161 01 01 01 04 0105 00 00 00 01 010177 0102 03 04 05 01 \
+            "08 01 01 01 00 0167 016e 01 02 03 04 05 06 00 0107 01 0161 01 01 01 04 0105 00 00 00 00 01 010177 0102 03 04 05 01 \
              01 02 0162 0167 04 0172 03 04 05 06 07 08 0109",
             answer(Answer::Described(Description { schema_version: 1, gpu: Some(view), jobs: vec![job] })),
         ),
@@ -299,8 +304,9 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         ),
         ("07 0466756c6c", FromDaemon::Waiting { reason: "full".into() }),
         ("0c 03", FromDaemon::Drain { generation: 3 }),
+        ("0d 046c617465", FromDaemon::GaveUp { reason: "late".into() }),
         (
-            "0d 01 054750552d61 80808001",
+            "0e 01 054750552d61 80808001",
             FromDaemon::Shared { gpus: vec![SharedGpu { uuid: "GPU-a".into(), capacity_bytes: 2 << 20 }] },
         ),
     ];
@@ -358,7 +364,8 @@ fn kind_from_daemon(message: &FromDaemon) -> usize {
         FromDaemon::Published { .. } => 10,
         FromDaemon::Opened { .. } => 11,
         FromDaemon::Drain { .. } => 12,
-        FromDaemon::Shared { .. } => 13,
+        FromDaemon::GaveUp { .. } => 13,
+        FromDaemon::Shared { .. } => 14,
     }
 }
 
@@ -382,7 +389,7 @@ fn messages_from_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = from_daemon().iter().map(|(_, message)| kind_from_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=13), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=14), "a kind of message has no golden bytes");
 }
 
 #[test]

@@ -1,19 +1,21 @@
 //! How tenants come: connections are accepted, and whoever says hello is refused, let in, or waits at the door.
 
+use super::commands::Peer;
 use super::limits::in_core;
 use super::{Daemon, Freezes, Known, Newcomer};
 use crate::conversation::{self, Ears, Taken};
-use crate::events::Who;
+use crate::events::{Who, nanos};
 use crate::executor::{Link, Work};
 use crate::grip::Grip;
 use crate::names::{TENANT_NUMBER_MAX, on_wire};
 use crate::outgoing::Outgoing;
-use sched::{Bytes, Event, GpuId, TenantId};
+use sched::{Bytes, Event, GpuId, JobId, Span, TenantId, Time};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
-use wire::{Connection, FromDaemon, Listener, SharedPage};
+use wire::{Connection, FromDaemon, Listener, SharedPage, quantity};
 
 /// Connections at a time: tenants, those that linger, and people who ask. Each is a thread and a few files.
 const CONNECTIONS_MAX: usize = 1024;
@@ -25,6 +27,8 @@ pub(super) struct Arriving {
     gpu: GpuId,
     /// What it was told to wait for, which is said once.
     told: Option<String>,
+    /// When it gives up, and how long that is.
+    until: Option<(Time, Duration)>,
 }
 
 impl Arriving {
@@ -106,16 +110,27 @@ impl Daemon {
                     Ok(terms) => terms,
                     Err(refusal) => return turn_away(&newcomer, &refusal.reason),
                 };
-                let core_terms = in_core(*uid, &terms);
+                let core_terms = in_core(*uid, &terms, false);
                 let job = self.jobs.begin(*uid, name, terms, self.now());
                 self.step(Event::Job { job, terms: core_terms });
                 job
             }
         };
+        if let Err(refusal) = self.may_be_on(Peer { pid: *pid, uid: *uid }, job, gpu) {
+            turn_away(&newcomer, &refusal.reason);
+            return self.end_if_empty(job);
+        }
         let tenant = TenantId(self.next_tenant);
         self.next_tenant += 1;
         self.jobs.join(job, tenant);
-        self.arriving.insert(tenant, Arriving { newcomer, gpu, told: None });
+        let now = self.now();
+        let mut until = None;
+        if let Some(job) = self.jobs.get_mut(job) {
+            job.gpus.insert(gpu);
+            until = job.timeout.map(|timeout| (now + Span(nanos(timeout)), timeout));
+        }
+        self.arriving.insert(tenant, Arriving { newcomer, gpu, told: None, until });
+        self.mind_several(job);
         let residue = Bytes(self.gpu(gpu).residue_bytes);
         self.step(Event::Arrived { tenant, job, gpu, residue });
         self.keep_waiting(tenant, "room is being made for its context".into());
@@ -152,6 +167,49 @@ impl Daemon {
             arriving.told = Some(reason.clone());
             tracing::info!("process {} waits at the door: {reason}", arriving.newcomer.pid);
             let _ = arriving.newcomer.connection.send(&FromDaemon::Waiting { reason }, &[]);
+        }
+    }
+
+    /// A process on several GPUs is a gang with itself: its kernels may wait for each other, and its GPUs read each other's
+    /// memory. Then its whole job is one, as long as that is so.
+    pub(super) fn mind_several(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let known = |tenant: &TenantId| self.known.get(tenant).map(|known| known.link.who.pid);
+        let arriving = |tenant: &TenantId| self.arriving.get(tenant).map(Arriving::pid);
+        let mut pids = BTreeSet::new();
+        let several = job
+            .members
+            .iter()
+            .filter_map(|tenant| known(tenant).or_else(|| arriving(tenant)))
+            .any(|pid| !pids.insert(pid));
+        if several == job.several {
+            return;
+        }
+        let terms = in_core(job.uid, &job.terms, several);
+        if let Some(job) = self.jobs.get_mut(id) {
+            job.several = several;
+        }
+        self.step(Event::Job { job: id, terms });
+    }
+
+    /// When the first of those at the door gives up.
+    pub(super) fn give_up_at(&self) -> Option<Time> {
+        self.arriving.values().filter_map(|arriving| Some(arriving.until?.0)).min()
+    }
+
+    /// Sends those away who have waited at the door for as long as they are willing to.
+    pub(super) fn give_up(&mut self) {
+        let now = self.now();
+        let late = |arriving: &Arriving| arriving.until.filter(|(at, _)| *at <= now);
+        let late: Vec<_> =
+            self.arriving.iter().filter_map(|(&id, arriving)| Some((id, late(arriving)?.1))).collect();
+        for (tenant, timeout) in late {
+            let Some(arriving) = self.arriving.remove(&tenant) else { continue };
+            let (gpu, waited) = (arriving.gpu, quantity::Span(timeout));
+            let reason = format!("it waited {waited} at the door of GPU {gpu}: {}", arriving.reason());
+            tracing::warn!("process {} gives up: {reason}", arriving.pid());
+            let _ = arriving.newcomer.connection.send(&FromDaemon::GaveUp { reason }, &[]);
+            self.leave_with_nothing(tenant);
         }
     }
 

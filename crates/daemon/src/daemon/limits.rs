@@ -19,6 +19,7 @@ const USUAL: Terms = Terms {
     cores_max_millionths: None,
     slo_ns: None,
     wait: false,
+    gang: false,
 };
 
 /// Why terms are refused, and what to do.
@@ -129,8 +130,8 @@ fn within(limits: &Limits, before: &Terms, change: &Change, capacity_bytes: u64)
     Ok(terms)
 }
 
-/// Terms as the core has them.
-pub(super) fn in_core(uid: u32, terms: &Terms) -> sched::Terms {
+/// Terms as the core has them, for a job whose processes only get on together for a reason of their own, or not.
+pub(super) fn in_core(uid: u32, terms: &Terms, several: bool) -> sched::Terms {
     sched::Terms {
         user: UserId(uid),
         weight: terms.weight,
@@ -149,7 +150,7 @@ pub(super) fn in_core(uid: u32, terms: &Terms) -> sched::Terms {
         memory_max: terms.memory_max_bytes.map(Bytes),
         compute_max: terms.cores_max_millionths.map(Ratio),
         when_full: if terms.wait { WhenFull::Wait } else { WhenFull::Fail },
-        gang: false,
+        gang: terms.gang || several,
     }
 }
 
@@ -181,6 +182,7 @@ mod tests {
             cores_max: Some(Share::of_millionths(300_000)),
             weight_max: Some(2),
             lc: Some(false),
+            gpus_max: None,
         }
     }
 

@@ -11,7 +11,7 @@ use wire::{GrantId, SizedHandle, ToDaemon};
 
 use super::heap::{Block, Growth};
 use super::table::{Allocation, Created, Kind, Making, Mapping, Part, Range, Wanted, part_sizes};
-use super::{cache, now_ns, physical};
+use super::{cache, now_ns, peers, physical};
 use crate::grants::Answer;
 use crate::notice::OnceNotice;
 use crate::session::Session;
@@ -120,6 +120,7 @@ fn attempt(session: &Session, wanted: Wanted, device: CUdevice, bytes: u64) -> R
     let result = match made {
         Ok(range) => {
             let mut table = session.table();
+            range.parts.iter().for_each(|part| peers::let_in(session, &table, part));
             table.add(wanted.context, wanted.asked_bytes, range, now_ns());
             // Nobody else can have taken it since: the table was held. And if its context ended meanwhile, the new heap
             // is one of nobody's, whose memory the program could not have freed natively either.

@@ -19,6 +19,7 @@ use cuda::types::{CUcontext, CUdevice, CUevent, CUmemoryPool};
 use wire::{GrantId, HandleId};
 
 use super::heap::{Block, Growth, Heap};
+use super::peers::Peers;
 use crate::pool::{Accounts, Reuse, Stream};
 pub(crate) use created::{Created, Creations, Making, Mapped, is_number};
 use parts::{Home, Parts};
@@ -121,6 +122,8 @@ pub(crate) struct Table {
     is_unmapping: bool,
     /// The agent looks again by itself for ranges that are idle.
     pub(crate) is_watched: bool,
+    /// Other devices that may use the memory.
+    pub(crate) peers: Peers,
 }
 
 /// What the program asks for.
@@ -383,6 +386,16 @@ impl Table {
     pub(crate) fn take_event(&mut self, context: CUcontext) -> Option<CUevent> {
         let found = self.events.iter().position(|(owner, _)| *owner == context)?;
         Some(self.events.swap_remove(found).1)
+    }
+
+    /// Whether a part is of a range, and not of what the program created.
+    pub(crate) fn is_in_a_range(&self, handle: HandleId) -> bool {
+        matches!(self.parts.place(handle), Some((Home::Range(_), _)))
+    }
+
+    /// All parts of ranges.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.ranges.values().flat_map(|(_, range)| &range.parts)
     }
 
     /// A part, with the context of its range; what the program created is of no context.
