@@ -38,6 +38,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
     // The library's own references to its functions must reach its own, also where a real driver was loaded first.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
+    // Containers have older C libraries than the machines that this is built on.
+    older_glibc::link();
 
     let lists = Lists {
         overrides: list(OVERRIDES)?,

@@ -4,11 +4,11 @@ use crate::args::{Output, PsArgs};
 use crate::columns::{Side, columns};
 use crate::daemon;
 use crate::print;
-use crate::quantity::{gib, printable, span};
+use crate::quantity::{printable, size, span};
 use anyhow::Context as _;
 use std::path::Path;
 use std::time::Duration;
-use wire::{Gpu, Listing, Tenant};
+use wire::{Gpu, Listing, Tenant, Unmanaged};
 
 /// Prints who is there.
 pub(crate) fn ps(args: &PsArgs, socket: &Path) -> anyhow::Result<()> {
@@ -47,6 +47,7 @@ fn table(listing: &Listing) -> String {
     if listing.gpus.is_empty() {
         text += "The daemon shares no GPU.\n";
     }
+    text += &strangers(listing);
     text.push('\n');
     if listing.tenants.is_empty() {
         let flag = if listing.gpus.iter().any(|gpu| gpu.vgpu.is_some()) { "--vgpu " } else { "" };
@@ -76,14 +77,33 @@ fn gpu_line(gpu: &Gpu) -> String {
     let machine =
         gpu.vgpu.as_ref().map_or(String::new(), |folder| format!("  virtual, in {}", printable(folder)));
     format!(
-        "{}  {}  {} of {} GiB in use  arena {} of {} GiB{machine}",
+        "{}  {}  {} of {} in use  arena {} of {}{machine}",
         printable(&gpu.uuid),
         printable(&gpu.name),
-        gib(gpu.used_bytes),
-        gib(gpu.capacity_bytes),
-        gib(gpu.arena_used_bytes),
-        gib(gpu.arena_bytes)
+        size(gpu.used_bytes),
+        size(gpu.capacity_bytes),
+        size(gpu.arena_used_bytes),
+        size(gpu.arena_bytes)
     )
+}
+
+/// Those who use a GPU past rota, a line for each.
+fn strangers(listing: &Listing) -> String {
+    let line = |stranger: &Unmanaged| {
+        let program = if stranger.program.is_empty() { "?" } else { &stranger.program };
+        let of = match &stranger.job {
+            Some(job) => format!(" of job {}, which lost the shim,", printable(job)),
+            None => String::new(),
+        };
+        let number = listing.gpus.iter().position(|gpu| gpu.uuid == stranger.gpu);
+        let on = match number {
+            Some(number) if listing.gpus.len() > 1 => format!(" of GPU {number}"),
+            _ => String::new(),
+        };
+        let (pid, program) = (stranger.pid, printable(program));
+        format!("unmanaged: process {pid} ({program}){of} holds {} GiB{on}\n", gib(stranger.bytes))
+    };
+    listing.unmanaged.iter().map(line).collect()
 }
 
 fn cells(tenant: &Tenant) -> [String; COLUMNS.len()] {
@@ -96,8 +116,8 @@ fn cells(tenant: &Tenant) -> [String; COLUMNS.len()] {
         printable(&tenant.job),
         printable(&tenant.program),
         tenant.state.to_string(),
-        gib(tenant.resident_bytes) + " GiB",
-        gib(tenant.away_bytes) + " GiB",
+        size(tenant.resident_bytes),
+        size(tenant.away_bytes),
         tenant.turns.to_string(),
         waiting,
     ]

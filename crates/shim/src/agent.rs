@@ -4,9 +4,10 @@
 //! takes the shim's own locks only, and nobody holds those while waiting for anything. It sends only when the socket takes
 //! the message at once, so a daemon that is busy sending to it cannot make both wait for ever.
 //!
-//! - [`orders`]: what the daemon orders: unmap, create.
+//! - [`orders`]: what the daemon orders: unmap, create. [`drain`]: and to wait for what is on the GPU.
 //! - [`farewell`]: what is done when the daemon is gone.
 
+mod drain;
 mod farewell;
 mod orders;
 
@@ -27,6 +28,7 @@ use crate::memory::{cache, physical};
 use crate::notice::OnceNotice;
 use crate::outbox::{Letter, Outbox};
 use crate::session::Session;
+use drain::Drain;
 
 /// How long after it failed something is tried again that was refused for the moment.
 const SOON: Next = Next::Within(100_000_000);
@@ -67,6 +69,8 @@ fn run(session: &'static Session) {
     let mut mode = CUstreamCaptureMode::RELAXED;
     // SAFETY: the driver reads and writes one number.
     let _ = unsafe { (session.driver.cuThreadExchangeStreamCaptureMode)(&mut mode) };
+    // Whoever is to end the waiting does not wait.
+    demand::hold::exempt_this_thread();
     match serve(session) {
         Ok(Ended::Program) => farewell::leave(session),
         // Whatever the error, there is no daemon to talk to any more.
@@ -82,6 +86,7 @@ enum Ended {
 
 fn serve(session: &Session) -> Result<Ended, WireError> {
     let mut reported = Reported::default();
+    let mut drain = None;
     let mut held_up = false;
     loop {
         // What cannot be sent is not made either.
@@ -91,7 +96,7 @@ fn serve(session: &Session) -> Result<Ended, WireError> {
                 let groups = report_groups(session, &mut reported);
                 // One file on its way at a time: they are open in the program.
                 let trimmed = cache::trim(session).map_or(Next::WhenWoken, Next::Within);
-                let next = groups.min(trimmed);
+                let next = groups.min(trimmed).min(drain::go_on(session, &mut drain));
                 if session.outbox.is_empty() { next.min(export_next(session)) } else { next }
             }
         };
@@ -105,7 +110,9 @@ fn serve(session: &Session) -> Result<Ended, WireError> {
         }
         if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
             let (message, files) = session.connection.receive::<FromDaemon>()?;
-            if let Err(ended) = obey(session, message, files) {
+            if let FromDaemon::Drain { generation } = message {
+                drain = Some(Drain::of(generation));
+            } else if let Err(ended) = obey(session, message, files) {
                 return Ok(ended);
             }
         }
@@ -228,7 +235,10 @@ fn obey(session: &Session, message: FromDaemon, files: Vec<OwnedFd>) -> Result<(
         | FromDaemon::Waiting { .. }
         | FromDaemon::Refused { .. }
         | FromDaemon::Listing(_)
-        | FromDaemon::Answer(_) => {}
+        | FromDaemon::Drain { .. }
+        | FromDaemon::Answer(_)
+        | FromDaemon::GaveUp { .. }
+        | FromDaemon::Shared { .. } => {}
     }
     Ok(())
 }

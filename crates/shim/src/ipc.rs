@@ -44,7 +44,7 @@ unsafe extern "C" fn cuIpcGetMemHandle(name: *mut CUipcMemHandle, address: CUdev
         "cuIpcGetMemHandle",
         || Some(Err(CUresult::UNKNOWN)),
         || {
-            let session = session::current().filter(|_| !name.is_null())?;
+            let session = session::around(address.0).filter(|_| !name.is_null())?;
             allocation::current(session)?;
             publish(session, address.0)
         },
@@ -107,8 +107,12 @@ opening!(cuIpcOpenMemHandle_v2);
 /// As for the driver's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuIpcCloseMemHandle(address: CUdeviceptr) -> CUresult {
-    let closed =
-        guarded("cuIpcCloseMemHandle", || Some(CUresult::UNKNOWN), || close(session::current()?, address.0));
+    let close = || {
+        let mut all = session::all();
+        let session = all.find(|session| session.names().context_of(address.0).is_some())?;
+        close(session, address.0)
+    };
+    let closed = guarded("cuIpcCloseMemHandle", || Some(CUresult::UNKNOWN), close);
     // SAFETY: the caller's argument, as it came.
     closed.unwrap_or_else(|| unsafe { native::cuIpcCloseMemHandle(address) })
 }
@@ -209,14 +213,14 @@ fn random_token() -> Token {
 /// Opens what another process published, and returns where the allocation is here.
 fn open(name: &Name) -> Result<u64, CUresult> {
     static ALONE: OnceNotice = OnceNotice::new();
-    let Some(session) = session::current().filter(|session| !session.has_ended()) else {
+    let Some(session) = session::here()?.filter(|session| !session.has_ended()) else {
         ALONE.notice(format_args!(
             "memory of a program under rota can be opened only by programs under the same daemon"
         ));
         return Err(CUresult::INVALID_VALUE);
     };
     let context = allocation::current(session).ok_or(CUresult::INVALID_CONTEXT)?;
-    if session.names().is_own(name.token) {
+    if session::all().any(|session| session.names().is_own(name.token)) {
         return Err(CUresult::INVALID_CONTEXT);
     }
     if let Some(start) = session.names().open_again(context, name) {

@@ -13,6 +13,7 @@
 //! - [`kept`]: memory that the driver makes and nobody can move, which is counted.
 //! - [`physical`]: the driver's calls that make, map, export and release memory.
 //! - [`query`]: how much memory the program is told there is; [`pointer`]: what an address is.
+//! - [`peers`]: which other GPUs may use it.
 //! - [`second_reference`]: calls that would hand out something else than an address, and are refused.
 //! - [`context`]: the end of a context, which ends its allocations.
 //! - [`quick`]: a hash for such tables. [`native`]: the real driver's functions behind the overrides.
@@ -29,6 +30,7 @@ pub(crate) mod heap;
 pub(crate) mod kept;
 mod mapped;
 pub(crate) mod native;
+pub(crate) mod peers;
 pub(crate) mod physical;
 pub(crate) mod pinned;
 mod pointer;
@@ -40,18 +42,20 @@ pub(crate) mod table;
 
 use cuda::CUresult;
 
-use crate::session;
+use crate::gate;
 
 pub(crate) use growth::Short;
 pub(crate) use kept::Kept;
 pub(crate) use table::Table;
 
+/// In a forked child: nothing of the parent's is looked at. What else there is belongs to the session.
+pub(crate) fn forget() {
+    captures::forget_parent();
+}
+
 /// Asks the driver about an address at a moment when memory lies there: otherwise it knows nothing about it.
 fn while_mapped(call: impl Fn() -> CUresult) -> CUresult {
-    match session::current() {
-        Some(session) => session.gate.pass(call),
-        None => call(),
-    }
+    gate::pass_all(call)
 }
 
 /// Nanoseconds on a clock that only goes forward, by a few milliseconds at a time: it is cheap.

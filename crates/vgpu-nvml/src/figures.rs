@@ -3,17 +3,13 @@
 use std::ffi::c_uint;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use nvml::version;
 use vgpu_messages::figures::{Figures, ProcessFigures};
 
 use crate::session::figures;
 use crate::types::{
     Device, Memory, MemoryV2, Out, Outcome, Process, ProcessSample, ProcessV1, Return, Utilization, nvml,
 };
-
-/// What a structure says its version is: its size, and a number.
-const fn version<T>(number: c_uint) -> c_uint {
-    size_of::<T>() as c_uint | number << 24
-}
 
 fn free_bytes(figures: &Figures) -> u64 {
     figures.memory_total_bytes.saturating_sub(figures.memory_used_bytes)
@@ -33,6 +29,15 @@ fn give<T>(
         return Err(Return::INSUFFICIENT_SIZE);
     }
     places.set_all(processes.iter().map(one))
+}
+
+fn listed(one: &ProcessFigures) -> Process {
+    Process {
+        pid: one.pid as c_uint,
+        memory: one.memory_bytes,
+        gpu_instance: c_uint::MAX,
+        compute_instance: c_uint::MAX,
+    }
 }
 
 nvml! {
@@ -66,12 +71,19 @@ nvml! {
         count: Out<c_uint>,
         processes: Out<Process>,
     ) {
-        give(device, count, processes, |one| Process {
-            pid: one.pid as c_uint,
-            memory: one.memory_bytes,
-            gpu_instance: c_uint::MAX,
-            compute_instance: c_uint::MAX,
-        })
+        give(device, count, processes, listed)
+    }
+
+    nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlDeviceGetMPSComputeRunningProcesses_v3(
+        device: Device,
+        count: Out<c_uint>,
+        processes: Out<Process>,
+    ) {
+        if !crate::session::device(device)?.mps {
+            figures(device)?;
+            return count.set(0);
+        }
+        give(device, count, processes, listed)
     }
 
     nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlDeviceGetGraphicsRunningProcesses_v3(

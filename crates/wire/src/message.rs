@@ -29,6 +29,15 @@ pub struct ChannelGroup {
     pub channels: Vec<u32>,
 }
 
+/// A GPU that a program can be a tenant of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedGpu {
+    /// Its UUID, as `GPU-…`.
+    pub uuid: String,
+    /// Its size as the daemon treats it.
+    pub capacity_bytes: u64,
+}
+
 /// What a tenant or the command line says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToDaemon {
@@ -155,6 +164,20 @@ pub enum ToDaemon {
         /// What was opened, once for each `Opened`.
         token: Token,
     },
+    /// Done with `Drain`: nothing of the tenant is on the GPU, and nothing comes before the thaw.
+    Drained {
+        /// The page's freeze generation that this is about.
+        generation: u64,
+    },
+    /// First and only word of a program that sees several GPUs: which of them are shared? Answered by `Shared` or `Refused`.
+    Survey {
+        /// [`crate::VERSION`] of the sender.
+        version: u32,
+        /// The job that it belongs to.
+        job: String,
+        /// UUIDs of the GPUs that it sees.
+        gpus: Vec<String>,
+    },
     /// Asks for bytes on the device that will be `Kept`. Answered as `Grow`; also denied if others would not find room
     /// beside them.
     Keep {
@@ -231,5 +254,21 @@ pub enum FromDaemon {
         sizes: Vec<u64>,
         /// Is this the last of them?
         complete: bool,
+    },
+    /// The tenant is frozen by holding its launches back ([`crate::Page`]): what was launched before is to end. Answered by
+    /// `Drained`, or by nothing if it does not end before the thaw.
+    Drain {
+        /// The page's freeze generation that this is about.
+        generation: u64,
+    },
+    /// A tenant has waited at the door for as long as its job is willing to: the program is to end.
+    GaveUp {
+        /// What it waited for, and how long, for people.
+        reason: String,
+    },
+    /// These GPUs that a program sees are shared, and how large each is for its job.
+    Shared {
+        /// Some of those that were named.
+        gpus: Vec<SharedGpu>,
     },
 }

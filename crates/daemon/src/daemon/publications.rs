@@ -230,10 +230,8 @@ impl Daemon {
         }
         let Some(found) = self.publications.all.remove(&token) else { return };
         if found.orphaned {
-            let orphans = self.publications.orphans.entry(found.gpu).or_default();
-            *orphans = orphans.less(found.bytes());
-            self.count_orphans(found.gpu);
-            return;
+            let left = self.orphans(found.gpu).less(found.bytes());
+            return self.count_orphans(found.gpu, left);
         }
         // Others may have the same memory open by another name.
         let lent = |handle: HandleId| {
@@ -247,9 +245,16 @@ impl Daemon {
         }
     }
 
-    fn count_orphans(&mut self, gpu: GpuId) {
-        let bytes = self.publications.orphans.get(&gpu).copied().unwrap_or_default();
-        self.step(Event::Unmanaged { gpu, bytes });
+    /// What dead owners left to others on a GPU.
+    pub(super) fn orphans(&self, gpu: GpuId) -> Bytes {
+        self.publications.orphans.get(&gpu).copied().unwrap_or_default()
+    }
+
+    /// So much is nobody's from now on, beside what programs outside of rota have.
+    fn count_orphans(&mut self, gpu: GpuId, bytes: Bytes) {
+        let before = self.publications.orphans.insert(gpu, bytes).unwrap_or_default();
+        let unmanaged = self.core.gpu(gpu).map_or(Bytes::ZERO, |view| view.unmanaged);
+        self.step(Event::Unmanaged { gpu, bytes: unmanaged.less(before) + bytes });
     }
 
     /// A tenant has left: nobody opens what it published any more.
@@ -285,9 +290,8 @@ impl Daemon {
             }
         }
         if let Some(gpu) = gpu {
-            let orphans = self.publications.orphans.entry(gpu).or_default();
-            *orphans += orphaned.into_values().sum();
-            self.count_orphans(gpu);
+            let more: Bytes = orphaned.into_values().sum();
+            self.count_orphans(gpu, self.orphans(gpu) + more);
         }
         for token in concerned {
             self.settle_publication(token);

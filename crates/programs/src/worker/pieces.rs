@@ -98,7 +98,7 @@ impl<'a> Pieces<'a> {
             let (from, to) = ((chance % count) as usize, (chance / count % count) as usize);
             match chance >> 62 {
                 0 if self.segment.is_some() && chance >> 61 & 1 == 0 => {
-                    self.map_elsewhere(from, step, chance)?
+                    self.map_elsewhere(from, step, chance)?;
                 }
                 0 => self.replace(from, step)?,
                 1 => self.copy_inside(from, to, step)?,

@@ -87,3 +87,20 @@ fn nothing_is_left_of_one_that_dies_in_the_middle_of_a_move() {
     survivor.kill();
     stage.finish();
 }
+
+#[test]
+fn it_is_the_programs_own_once_the_daemon_is_gone() {
+    let mut stage = Stage::new(&Setup { gpus: 1, gpu_mib: 128, arena_mib: 96, rotad: &["--turn", "50ms"] });
+    let mut programs = ["5", "6"].map(|seed| {
+        let more = ["--kernel-ms", "10", "--seed", seed, "--steps", "12"];
+        stage.worker(0, seed, &[&SEGMENTS[..], &more].concat())
+    });
+    for program in &mut programs {
+        program.goes_on(2);
+    }
+    stage.kill_daemon();
+    for program in programs {
+        program.ends_well();
+    }
+    stage.finish();
+}

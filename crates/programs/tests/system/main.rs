@@ -8,6 +8,10 @@
 //! - [`asked`]: nobody gets on a virtual GPU, or past it, without being told.
 //! - [`jobs`]: terms of jobs, and a daemon that comes when it is needed.
 //! - [`sharing`]: memory that several processes have, and memory that cannot move.
+//! - [`held`]: the same where the driver cannot freeze.
+//! - [`said`]: what is said where something stands in the way. [`doctor`]: what the doctor says.
+//! - [`containers`]: programs in namespaces of their own.
+//! - [`memory`]: what programs see of memory, what the daemon counts, and who else is on the GPU.
 //! - [`soak`]: all of it at once, for a while.
 //! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
 //! - [`drivers`]: the same programs without rota, and what the virtual GPU answers them.
@@ -21,14 +25,19 @@ mod stage;
 
 mod asked;
 mod conformance;
+mod containers;
 mod created;
 mod deaths;
+mod doctor;
 mod drivers;
+mod held;
 mod idleness;
 mod instructions;
 mod jobs;
 mod loss;
+mod memory;
 mod puppet;
+mod said;
 mod sharing;
 mod soak;
 mod turns;

@@ -97,8 +97,9 @@ fn ending(
         name,
         || None,
         || {
-            let session = session::current()?;
+            let first = session::first()?;
             let context = context().filter(|context| !context.is_null())?;
+            let session = session::all().find(|session| session.table().knows(context)).unwrap_or(first);
             let heaps = session.table().detach(context);
             Some(Ended { session, context, heaps })
         },
@@ -148,13 +149,13 @@ fn of_green(green: *mut c_void) -> Option<CUcontext> {
 fn current() -> Option<CUcontext> {
     let mut context = CUcontext::NULL;
     // SAFETY: the driver writes one handle.
-    let result = unsafe { (session::current()?.driver.cuCtxGetCurrent)(&mut context) };
+    let result = unsafe { (session::first()?.driver.cuCtxGetCurrent)(&mut context) };
     (result == CUresult::SUCCESS).then_some(context)
 }
 
 /// The primary context of a device, if it is active.
 fn primary(device: CUdevice) -> Option<CUcontext> {
-    let session = session::current()?;
+    let session = session::first()?;
     if !is_active(device) {
         return None;
     }

@@ -1,8 +1,8 @@
 //! Memory that the program creates itself: `cuMemCreate`, `cuMemRelease`, and what a handle is.
 //!
 //! The program gets a number in place of the driver's handle ([`super::table::Creations`]). Numbers that are not rota's go to
-//! the driver as they are: handles of others, of other devices, of the host's memory, and those of uses that tie
-//! memory to its place.
+//! the driver as they are: handles of others, of other devices, of the host's memory, and those for special uses. What the
+//! driver does not make as rota needs it is made as the program wants it, counted, and stays where it is.
 
 use std::ffi::c_ulonglong;
 
@@ -14,10 +14,12 @@ use cuda::types::{
 use wire::{BLOCK_BYTES, HANDLE_BYTES_MAX};
 
 use super::growth::{self, Short};
-use super::table::{Kind, is_number};
+use super::table::{Kind, Making};
 use super::{cache, native, now_ns};
+use crate::gpus;
 use crate::guard::guarded;
 use crate::session::{self, Session};
+use crate::settings;
 
 /// Creates memory.
 ///
@@ -40,8 +42,11 @@ unsafe extern "C" fn cuMemCreate(
             }
             // SAFETY: null, or by the caller's word properties.
             let wanted = unsafe { wanted.as_ref() }?;
-            let session = session::current().filter(|session| !session.has_ended())?;
-            let kind = movable_kind(session, wanted, bytes as u64)?;
+            let kind = own_kind(wanted, bytes as u64)?;
+            let session = match gpus::session(kind.device) {
+                Ok(session) => session.filter(|session| !session.has_ended())?,
+                Err(code) => return Some(code),
+            };
             Some(match create(session, kind, bytes as u64)? {
                 Ok(number) => {
                     // SAFETY: not null, and the caller promises a place for a handle.
@@ -57,23 +62,15 @@ unsafe extern "C" fn cuMemCreate(
 }
 
 /// The kind of memory that is asked for; None if it cannot be rota's, or cannot be at all.
-fn movable_kind(session: &Session, wanted: &CUmemAllocationProp, bytes: u64) -> Option<Kind> {
+fn own_kind(wanted: &CUmemAllocationProp, bytes: u64) -> Option<Kind> {
     let is_plain =
         wanted.type_ == CUmemAllocationType::PINNED && wanted.location.type_ == CUmemLocationType::DEVICE;
     // Special uses, such as under sparse arrays, have mappings that are made by the GPU.
     if !is_plain || wanted.alloc_flags.usage != 0 || bytes == 0 || !bytes.is_multiple_of(BLOCK_BYTES) {
         return None;
     }
-    // What can be shared has to be one handle of the driver, and what is moved has a largest size.
-    if wanted.requested_handle_types != CUmemAllocationHandleType::NONE && bytes > HANDLE_BYTES_MAX {
-        return None;
-    }
     let device = CUdevice(wanted.location.id);
-    session.shares(device).then_some(Kind {
-        device,
-        handle_types: wanted.requested_handle_types,
-        flags: wanted.alloc_flags,
-    })
+    Some(Kind { device, handle_types: wanted.requested_handle_types, flags: wanted.alloc_flags })
 }
 
 /// The number of new memory; None if the driver is to make it.
@@ -81,11 +78,23 @@ fn create(session: &Session, kind: Kind, bytes: u64) -> Option<Result<u64, CUres
     if let Some(number) = session.table().created_mut().take_idle(kind, bytes) {
         return Some(Ok(number));
     }
-    match growth::create(session, kind, bytes) {
+    // What can be shared has to be one handle of the driver, and what is moved has a largest size. Frameworks ask for RDMA
+    // wherever the GPU has it, so that alone is no reason.
+    let is_for_rdma = kind.flags.gpu_direct_rdma_capable != 0 && settings::rdma();
+    let can_be_shared = kind.handle_types != CUmemAllocationHandleType::NONE;
+    let can_move = !is_for_rdma && (!can_be_shared || bytes <= HANDLE_BYTES_MAX);
+    let mut made = Err(Short::Refused(CUresult::NOT_SUPPORTED));
+    if can_move {
+        made = growth::create(session, kind, bytes, Making::Moving);
+    }
+    // Perhaps the driver refused what was added to the program's own wishes.
+    if matches!(made, Err(Short::Refused(code)) if code != CUresult::OUT_OF_MEMORY) {
+        made = growth::create(session, kind, bytes, Making::Kept);
+    }
+    match made {
         Ok(number) => Some(Ok(number)),
-        Err(Short::Refused(CUresult::OUT_OF_MEMORY)) => Some(Err(CUresult::OUT_OF_MEMORY)),
-        // Perhaps for what was added to the program's own wishes.
-        Err(Short::Refused(_) | Short::NotHere) => None,
+        Err(Short::Refused(code)) => Some(Err(code)),
+        Err(Short::NotHere) => None,
     }
 }
 
@@ -102,7 +111,7 @@ unsafe extern "C" fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUres
 
 /// None if the number is not the program's.
 fn release(number: u64) -> Option<CUresult> {
-    let session = session::current().filter(|_| is_number(number))?;
+    let session = session::with_number(number)?;
     let mut table = session.table();
     if !table.created_mut().release(number, now_ns()) {
         return None;
@@ -124,7 +133,7 @@ unsafe extern "C" fn cuMemGetAllocationPropertiesFromHandle(
         "cuMemGetAllocationPropertiesFromHandle",
         || None,
         || {
-            let session = session::current().filter(|_| is_number(handle.0))?;
+            let session = session::with_number(handle.0)?;
             session.table().created().named(handle.0).map(|created| created.kind.asked())
         },
     );

@@ -7,11 +7,11 @@
 
 use cuda::types::{CUdevice, CUmemAllocationHandleType, CUmemGenericAllocationHandle};
 use cuda::{CUresult, Driver};
-use wire::{GrantId, ToDaemon};
+use wire::{GrantId, SizedHandle, ToDaemon};
 
 use super::heap::{Block, Growth};
-use super::table::{Allocation, Created, Kind, Mapping, Part, Range, Wanted, part_sizes};
-use super::{cache, now_ns, physical};
+use super::table::{Allocation, Created, Kind, Making, Mapping, Part, Range, Wanted, part_sizes};
+use super::{cache, now_ns, peers, physical};
 use crate::grants::Answer;
 use crate::notice::OnceNotice;
 use crate::session::Session;
@@ -44,13 +44,22 @@ pub(super) fn grow(session: &Session, wanted: Wanted) -> Result<Allocation, Shor
     persist(session, growth, |bytes| attempt(session, wanted, device, bytes))
 }
 
-/// Makes memory that the program is to map itself; returns its number. Memory that can be shared is one part, because what is
-/// shared is one handle of the driver. The calling thread must hold no lock.
-pub(super) fn create(session: &Session, kind: Kind, bytes: u64) -> Result<u64, Short> {
+/// Makes memory that the program is to map itself; returns its number. The calling thread must hold no lock.
+pub(super) fn create(session: &Session, kind: Kind, bytes: u64, making: Making) -> Result<u64, Short> {
     persist(session, Growth { best: bytes, least: bytes }, |bytes| {
         let grant = granted(session, bytes)?;
-        let result = match make_unmapped(session, kind, bytes) {
-            Ok(parts) => Ok(session.table().add_created(Created::new(kind, grant, parts))),
+        let result = match make_unmapped(session, kind, bytes, making) {
+            Ok(parts) => {
+                let mut table = session.table();
+                if making == Making::Kept {
+                    // No file stands for it. In the table's order: it may be freed at once.
+                    for Part { handle, bytes, .. } in &parts {
+                        let handle = SizedHandle { handle: *handle, bytes: *bytes };
+                        session.say(ToDaemon::Kept { grant, handle });
+                    }
+                }
+                Ok(table.add_created(Created::new(kind, making, grant, parts)))
+            }
             Err(refused) => {
                 session.say(ToDaemon::Returned { grant });
                 Err(Failed::Driver(refused.code))
@@ -111,6 +120,7 @@ fn attempt(session: &Session, wanted: Wanted, device: CUdevice, bytes: u64) -> R
     let result = match made {
         Ok(range) => {
             let mut table = session.table();
+            range.parts.iter().for_each(|part| peers::let_in(session, &table, part));
             table.add(wanted.context, wanted.asked_bytes, range, now_ns());
             // Nobody else can have taken it since: the table was held. And if its context ended meanwhile, the new heap
             // is one of nobody's, whose memory the program could not have freed natively either.
@@ -126,13 +136,23 @@ fn attempt(session: &Session, wanted: Wanted, device: CUdevice, bytes: u64) -> R
 }
 
 /// Makes memory that is mapped nowhere. On failure nothing is left.
-fn make_unmapped(session: &Session, kind: Kind, bytes: u64) -> Result<Vec<Part>, physical::Refused> {
-    let can_be_shared = kind.handle_types != CUmemAllocationHandleType::NONE;
-    let sizes: Vec<u64> = if can_be_shared { vec![bytes] } else { part_sizes(bytes).collect() };
+fn make_unmapped(
+    session: &Session,
+    kind: Kind,
+    bytes: u64,
+    making: Making,
+) -> Result<Vec<Part>, physical::Refused> {
+    // What is shared later is one handle of the driver.
+    let is_one = making == Making::Kept || kind.handle_types != CUmemAllocationHandleType::NONE;
+    let sizes: Vec<u64> = if is_one { vec![bytes] } else { part_sizes(bytes).collect() };
+    let prop = if making == Making::Kept { kind.asked() } else { kind.made() };
     let mut parts = Vec::new();
     for bytes in sizes {
-        match physical::make(session.driver, &kind, bytes) {
-            Ok(physical) => parts.push(new_part(session, kind, bytes, Some(physical))),
+        match physical::make(session.driver, &prop, bytes) {
+            Ok(physical) => {
+                let part = new_part(session, kind, bytes, Some(physical));
+                parts.push(Part { exported: making == Making::Kept, ..part });
+            }
             Err(refused) => {
                 unmake(session.driver, None, &parts);
                 return Err(refused);

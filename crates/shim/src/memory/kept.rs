@@ -50,11 +50,6 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// What is booked in all.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     /// Books something small in the blocks that are there. False if they are full.
     fn take_small(&mut self, bytes: u64) -> bool {
         let fits = self.small_bytes + bytes <= self.blocks.len() as u64 * BLOCK_BYTES;
@@ -84,6 +79,7 @@ fn book(session: &Session, bytes: u64) -> Option<Result<HandleId, CUresult>> {
             // In the order of the books: a free that comes later is told later.
             let mut kept = session.kept();
             kept.bytes += bytes;
+            session.table().set_kept_bytes(kept.bytes);
             session.say(ToDaemon::Kept { grant, handle: SizedHandle { handle, bytes } });
             drop(kept);
             session.wake_agent();
@@ -127,13 +123,17 @@ fn let_go(session: &Session, booking: Booking) {
             }
         }
     }
+    session.table().set_kept_bytes(kept.bytes);
     drop(kept);
     session.wake_agent();
 }
 
 /// The session, if memory of the current context counts.
 fn counting() -> Option<(&'static Session, CUcontext)> {
-    let session = session::current().filter(|session| !session.has_ended())?;
+    let session = session::here().ok()??;
+    if session.has_ended() {
+        return None;
+    }
     let context = allocation::current(session)?;
     allocation::serves(session, context).then_some((session, context))
 }
@@ -149,10 +149,11 @@ fn note(session: &Session, made: Made, context: CUcontext, booking: Booking) {
 
 /// Something is not there any more. Nothing happens if it was not counted.
 fn forget(made: Made) {
-    let Some(session) = session::current() else { return };
-    let gone = session.kept().made.remove(&made);
-    if let Some((_, booking)) = gone {
-        let_go(session, booking);
+    for session in session::all() {
+        let gone = session.kept().made.remove(&made);
+        if let Some((_, booking)) = gone {
+            let_go(session, booking);
+        }
     }
 }
 
@@ -188,6 +189,6 @@ mod tests {
         assert_eq!(kept.give_small(BLOCK_BYTES - 1), []);
         assert_eq!(kept.give_small(1), [HandleId(2)]);
         assert_eq!(kept.give_small(BLOCK_BYTES), [HandleId(1)]);
-        assert_eq!((kept.bytes(), kept.small_bytes), (0, 0));
+        assert_eq!((kept.bytes, kept.small_bytes), (0, 0));
     }
 }

@@ -8,10 +8,10 @@ use std::ffi::c_ulonglong;
 use cuda::CUresult;
 use cuda::types::{CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemGenericAllocationHandle};
 
-use super::table::{Created, is_number};
+use super::table::{Created, Mapped};
 use super::{cache, native, now_ns, physical, pinned, while_mapped};
 use crate::guard::guarded;
-use crate::session::{self, Session};
+use crate::session::{self, HeldTable, Session};
 
 /// Maps memory at reserved addresses.
 ///
@@ -43,7 +43,7 @@ struct Asked {
 
 /// Maps all parts of what has a number; None if that is not the program's.
 fn map(asked: &Asked, number: u64) -> Option<CUresult> {
-    let session = session::current().filter(|_| is_number(number))?;
+    let session = session::with_number(number)?;
     let mut table = session.table();
     let result = map_parts(session, table.created().named(number)?, asked);
     if result == CUresult::SUCCESS {
@@ -85,6 +85,24 @@ fn map_parts(session: &Session, created: &Created, asked: &Asked) -> CUresult {
     CUresult::SUCCESS
 }
 
+/// The tables of all sessions, locked: a range of addresses may have memory of several GPUs.
+fn tables() -> Vec<(&'static Session, HeldTable<'static>)> {
+    session::all().map(|session| (session, session.table())).collect()
+}
+
+/// What is mapped in a range of addresses, by session; None if nothing is.
+fn whole_in(
+    tables: &[(&Session, HeldTable<'_>)],
+    address: CUdeviceptr,
+    bytes: usize,
+) -> Option<Result<Vec<Vec<Mapped>>, CUresult>> {
+    let found = tables.iter().map(|(_, table)| table.created().whole_in(address.0, bytes as u64));
+    match found.collect::<Result<Vec<_>, _>>() {
+        Ok(mappings) => mappings.iter().any(|mappings| !mappings.is_empty()).then_some(Ok(mappings)),
+        Err(code) => Some(Err(code)),
+    }
+}
+
 /// Unmaps all that is mapped in a range of addresses.
 ///
 /// # Safety
@@ -97,19 +115,19 @@ unsafe extern "C" fn cuMemUnmap(address: CUdeviceptr, bytes: usize) -> CUresult 
         "cuMemUnmap",
         || Some(CUresult::UNKNOWN),
         || {
-            let session = session::current()?;
-            let mut table = session.table();
-            let mappings = match table.created().whole_in(address.0, bytes as u64) {
-                Ok(mappings) if mappings.is_empty() => return None,
+            let mut tables = tables();
+            let mappings = match whole_in(&tables, address, bytes)? {
                 Ok(mappings) => mappings,
                 Err(code) => return Some(code),
             };
             let result = native();
             if result == CUresult::SUCCESS {
-                for mapped in &mappings {
-                    table.created_mut().unmap(mapped, now_ns());
+                for ((session, table), mappings) in tables.iter_mut().zip(&mappings) {
+                    for mapped in mappings {
+                        table.created_mut().unmap(mapped, now_ns());
+                    }
+                    cache::keep_some(session, table);
                 }
-                cache::keep_some(session, &mut table);
             }
             Some(result)
         },
@@ -131,10 +149,8 @@ unsafe extern "C" fn cuMemSetAccess(
     // SAFETY: the caller's arguments, as they came.
     let native = || unsafe { native::cuMemSetAccess(address, bytes, access, count) };
     let set = || {
-        let session = session::current()?;
-        let mut table = session.table();
-        let mappings = match table.created().whole_in(address.0, bytes as u64) {
-            Ok(mappings) if mappings.is_empty() => return None,
+        let mut tables = tables();
+        let mappings = match whole_in(&tables, address, bytes)? {
             Ok(mappings) => mappings,
             Err(code) => return Some(code),
         };
@@ -142,8 +158,10 @@ unsafe extern "C" fn cuMemSetAccess(
         if result == CUresult::SUCCESS && !access.is_null() {
             // SAFETY: the driver has just read so many.
             let access = unsafe { std::slice::from_raw_parts(access, count) };
-            for mapped in &mappings {
-                table.created_mut().set_access(mapped, access);
+            for ((_, table), mappings) in tables.iter_mut().zip(&mappings) {
+                for mapped in mappings {
+                    table.created_mut().set_access(mapped, access);
+                }
             }
         }
         Some(result)
@@ -168,9 +186,16 @@ unsafe fn pin_for_others(
     access: *const CUmemAccessDesc,
     count: usize,
 ) -> CUresult {
-    let Some(session) = session::current().filter(|_| !access.is_null()) else { return CUresult::SUCCESS };
+    if access.is_null() {
+        return CUresult::SUCCESS;
+    }
     // SAFETY: as this function's own contract.
     let access = unsafe { std::slice::from_raw_parts(access, count) };
+    let pinned = session::all().map(|session| pin_for(session, address, bytes, access));
+    pinned.into_iter().find(|result| *result != CUresult::SUCCESS).unwrap_or(CUresult::SUCCESS)
+}
+
+fn pin_for(session: &Session, address: CUdeviceptr, bytes: usize, access: &[CUmemAccessDesc]) -> CUresult {
     let table = session.table();
     let is_anothers = |number: &u64| {
         let Some(created) = table.created().get(*number) else { return false };
@@ -185,7 +210,7 @@ unsafe fn pin_for_others(
     let numbers: Vec<u64> = numbers.into_iter().filter(is_anothers).collect();
     drop(table);
     for number in numbers {
-        if !session.table().created().is_shared(number)
+        if !session.table().created().stays(number)
             && let Err(refused) = pinned::pin(session, number)
         {
             return refused;
@@ -201,10 +226,8 @@ unsafe fn pin_for_others(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemAddressFree(address: CUdeviceptr, bytes: usize) -> CUresult {
     let is_mapped = || {
-        let Some(session) = session::current() else { return false };
-        let found = session.table().created().whole_in(address.0, bytes as u64);
         // Also what is away is mapped, as far as the program knows.
-        !found.is_ok_and(|mappings| mappings.is_empty())
+        whole_in(&tables(), address, bytes).is_some()
     };
     match guarded("cuMemAddressFree", || true, is_mapped) {
         true => CUresult::INVALID_VALUE,

@@ -2,10 +2,12 @@
 
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 
-use cuda::types::{CUcontext, CUdeviceptr, CUmemAllocationHandleType, CUmemGenericAllocationHandle};
+use cuda::types::{
+    CUcontext, CUdeviceptr, CUmemAllocationHandleType, CUmemAllocationProp, CUmemGenericAllocationHandle,
+};
 use cuda::{CUresult, Driver};
 
-use super::table::{Kind, Mapping, Part};
+use super::table::{Mapping, Part};
 
 /// A call that the driver refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,12 +40,12 @@ pub(crate) fn unreserve(driver: &Driver, address: u64, bytes: u64) -> Result<(),
 /// Makes memory that is mapped nowhere.
 pub(crate) fn make(
     driver: &Driver,
-    kind: &Kind,
+    wanted: &CUmemAllocationProp,
     bytes: u64,
 ) -> Result<CUmemGenericAllocationHandle, Refused> {
     let mut physical = CUmemGenericAllocationHandle(0);
     // SAFETY: the driver writes one handle and reads the properties.
-    let result = unsafe { (driver.cuMemCreate)(&mut physical, bytes as usize, &kind.made(), 0) };
+    let result = unsafe { (driver.cuMemCreate)(&mut physical, bytes as usize, wanted, 0) };
     check("cuMemCreate", result)?;
     Ok(physical)
 }
@@ -92,7 +94,7 @@ fn map_again(
 
 /// Makes memory for a part and maps it at its addresses. On failure nothing is left.
 pub(crate) fn bring(driver: &Driver, part: &Part) -> Result<CUmemGenericAllocationHandle, Refused> {
-    let physical = make(driver, &part.kind, part.bytes)?;
+    let physical = make(driver, &part.kind.made(), part.bytes)?;
     for (done, mapping) in part.mappings.iter().enumerate() {
         if let Err(refused) = map_again(driver, mapping, part.bytes, physical) {
             for before in &part.mappings[..done] {

@@ -8,7 +8,7 @@ use cuda::CUresult;
 use cuda::types::{CUdeviceptr, CUmemAllocationHandleType, CUmemGenericAllocationHandle};
 
 use super::native;
-use super::table::{Part, Table, is_number};
+use super::table::{Part, Table};
 use crate::guard::guarded;
 use crate::notice::OnceNotice;
 use crate::session::{self, NotPinned, Session};
@@ -35,7 +35,7 @@ unsafe extern "C" fn cuMemExportToShareableHandle(
         "cuMemExportToShareableHandle",
         || Some(CUresult::UNKNOWN),
         || {
-            let session = session::current()?;
+            let session = session::with_number(handle.0)?;
             let asked = session.table().created().named(handle.0)?.kind.handle_types;
             // The driver would do it, because the daemon has a file too; but it was not asked for.
             if asked.0 & kind.0 == 0 || shared.is_null() || flags != 0 {
@@ -68,7 +68,7 @@ unsafe extern "C" fn cuMulticastBindMem(
         "cuMulticastBindMem",
         || Some(CUresult::UNKNOWN),
         || {
-            let session = session::current().filter(|_| is_number(memory.0))?;
+            let session = session::with_number(memory.0)?;
             session.table().created().named(memory.0)?;
             Some(with_pinned(session, memory.0, native))
         },
@@ -82,8 +82,8 @@ fn with_pinned(
     number: u64,
     call: impl FnOnce(CUmemGenericAllocationHandle) -> CUresult,
 ) -> CUresult {
-    let before = session.table().created().is_shared(number);
-    if !before && let Err(code) = pin(session, number) {
+    let stays = session.table().created().stays(number);
+    if !stays && let Err(code) = pin(session, number) {
         return code;
     }
     let physical = match session.table().created().named(number).map(|created| &created.parts[..]) {
@@ -93,7 +93,10 @@ fn with_pinned(
         None => None,
     };
     let result = physical.map_or(CUresult::INVALID_VALUE, call);
-    if result != CUresult::SUCCESS && !before {
+    if result == CUresult::SUCCESS {
+        session.table().created_mut().set_shared(number, true);
+    }
+    if result != CUresult::SUCCESS && !stays {
         unpin(session, number);
     }
     result
@@ -103,8 +106,8 @@ fn with_pinned(
 pub(super) fn pin_range(session: &Session, address: CUdeviceptr, bytes: usize) -> bool {
     let numbers = session.table().created().touched_by(address.0, bytes as u64);
     numbers.into_iter().all(|number| {
-        let is_shared = session.table().created().is_shared(number);
-        is_shared || pin(session, number).is_ok()
+        let stays = session.table().created().stays(number);
+        stays || pin(session, number).is_ok()
     })
 }
 

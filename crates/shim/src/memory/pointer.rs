@@ -15,7 +15,7 @@ use super::second_reference::{if_it_stays, is_refused};
 use super::table::{Allocation, Table};
 use super::{native, while_mapped};
 use crate::guard::guarded;
-use crate::session::{self, Session};
+use crate::session;
 
 /// An address that is nobody's, for what the driver says about such.
 const NOBODYS: CUdeviceptr = CUdeviceptr(0x1000);
@@ -191,7 +191,7 @@ struct Known {
 }
 
 fn place(address: CUdeviceptr) -> Place {
-    let Some(session) = session::current() else { return Place::Elsewhere };
+    let Some(session) = session::around(address.0) else { return opened(address.0) };
     let table = session.table();
     match table.around(address.0) {
         Some(allocation) => {
@@ -202,21 +202,23 @@ fn place(address: CUdeviceptr) -> Place {
         None => {
             let view = view(&table, address.0);
             drop(table);
-            view.or_else(|| opened(session, address.0)).map_or(Place::Elsewhere, Place::Mapped)
+            view.map_or_else(|| opened(address.0), Place::Mapped)
         }
     }
 }
 
 /// What was opened of another process.
-fn opened(session: &Session, address: u64) -> Option<View> {
-    let (start, bytes, context) = session.names().around(address)?;
-    Some(View {
-        start,
-        bytes,
-        buffer: 0,
-        handle_types: CUmemAllocationHandleType::NONE,
-        is_in_parts: true,
-        opened_in: Some(context),
+fn opened(address: u64) -> Place {
+    let found = session::all().find_map(|session| session.names().around(address));
+    found.map_or(Place::Elsewhere, |(start, bytes, context)| {
+        Place::Mapped(View {
+            start,
+            bytes,
+            buffer: 0,
+            handle_types: CUmemAllocationHandleType::NONE,
+            is_in_parts: true,
+            opened_in: Some(context),
+        })
     })
 }
 
@@ -302,5 +304,5 @@ pub(super) unsafe fn note_sync_memops(value: *const c_void, address: CUdeviceptr
     }
     // SAFETY: not null, and the caller promises a number.
     let is_on = unsafe { value.cast::<c_int>().read_unaligned() } != 0;
-    session::current().is_some_and(|session| session.table().set_sync_memops(address.0, is_on))
+    session::around(address.0).is_some_and(|session| session.table().set_sync_memops(address.0, is_on))
 }

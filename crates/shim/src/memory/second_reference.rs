@@ -15,12 +15,12 @@ use super::table::Table;
 use super::{native, pinned};
 use crate::guard::guarded;
 use crate::notice::OnceNotice;
-use crate::session;
+use crate::session::{self, Session};
 
 /// Whether a range has memory in it that rota may move.
 fn moves(address: CUdeviceptr, bytes: usize) -> bool {
-    let Some(session) = session::current().filter(|session| !session.has_ended()) else { return false };
-    session.table().overlaps(address.0, bytes as u64)
+    let mut serving = session::all().filter(|session| !session.has_ended());
+    serving.any(|session| session.table().overlaps(address.0, bytes as u64))
 }
 
 /// Refuses a call about memory that rota moves, and makes any other.
@@ -34,7 +34,7 @@ fn unless_moved(name: &str, address: CUdeviceptr, bytes: usize, call: impl Fn() 
 
 /// The same; but what the program created itself stays where it is from then on.
 fn unless_it_moves(name: &str, address: CUdeviceptr, bytes: usize, call: impl Fn() -> CUresult) -> CUresult {
-    let stays = || session::current().is_none_or(|session| pinned::pin_range(session, address, bytes));
+    let stays = || session::all().all(|session| pinned::pin_range(session, address, bytes));
     match guarded(name, || false, stays) {
         true => unless_moved(name, address, bytes, call),
         false => CUresult::NOT_SUPPORTED,
@@ -51,9 +51,8 @@ pub(super) fn if_it_stays(
 ) -> CUresult {
     static REFUSED: OnceNotice = OnceNotice::new();
     let found = || {
-        let session = session::current().filter(|session| !session.has_ended())?;
-        let table = session.table();
-        table.overlaps(address.0, bytes as u64).then_some(session)
+        let overlaps = |session: &&Session| session.table().overlaps(address.0, bytes as u64);
+        session::all().filter(|session| !session.has_ended()).find(overlaps)
     };
     let Some(session) = guarded(name, || None, found) else {
         return unless_it_moves(name, address, bytes, call);
@@ -99,7 +98,7 @@ unsafe extern "C" fn cuMemRetainAllocationHandle(
     address: *mut c_void,
 ) -> CUresult {
     let place = CUdeviceptr(address.addr() as u64);
-    let retained = || session::current()?.table().created_mut().retain(place.0);
+    let retained = || session::all().find_map(|session| session.table().created_mut().retain(place.0));
     if !handle.is_null()
         && let Some(number) = guarded("cuMemRetainAllocationHandle", || None, retained)
     {

@@ -19,8 +19,9 @@ use cuda::types::{CUcontext, CUdevice, CUevent, CUmemoryPool};
 use wire::{GrantId, HandleId};
 
 use super::heap::{Block, Growth, Heap};
+use super::peers::Peers;
 use crate::pool::{Accounts, Reuse, Stream};
-pub(crate) use created::{Created, Creations, is_number};
+pub(crate) use created::{Created, Creations, Making, Mapped, is_number};
 use parts::{Home, Parts};
 pub(crate) use parts::{Kind, Mapping, Part, part_sizes};
 
@@ -109,6 +110,8 @@ pub(crate) struct Table {
     allocations: BTreeMap<u64, Allocation>,
     /// What the program has in ranges, rounded up.
     used_bytes: u64,
+    /// What the driver itself has for the program, as it is booked.
+    kept_bytes: u64,
     /// What was freed in streams.
     pub(crate) reuse: Reuse,
     /// The program's pools.
@@ -121,6 +124,8 @@ pub(crate) struct Table {
     is_unmapping: bool,
     /// The agent looks again by itself for ranges that are idle.
     pub(crate) is_watched: bool,
+    /// Other devices that may use the memory.
+    pub(crate) peers: Peers,
 }
 
 /// What the program asks for.
@@ -226,6 +231,11 @@ impl Table {
         before.is_some_and(|(start, (_, range))| start + (range.block.bytes - 1) >= address)
     }
 
+    /// Whether an address is in a range, or in what the program created and mapped.
+    pub(crate) fn knows_address(&self, address: u64) -> bool {
+        self.overlaps(address, 1) || !self.created.touched_by(address, 1).is_empty()
+    }
+
     /// The context and device of a heap.
     pub(crate) fn owner(&self, heap: HeapId) -> Option<(CUcontext, CUdevice)> {
         self.heaps.get(&heap).map(|owned| (owned.context, owned.device))
@@ -262,7 +272,12 @@ impl Table {
 
     /// What the program has, rounded up.
     pub(crate) fn used_bytes(&self) -> u64 {
-        self.used_bytes + self.created.used_bytes()
+        self.used_bytes + self.created.used_bytes() + self.kept_bytes
+    }
+
+    /// The driver itself has so much for the program.
+    pub(crate) fn set_kept_bytes(&mut self, bytes: u64) {
+        self.kept_bytes = bytes;
     }
 
     /// Bytes of ranges that nothing is in, and of what the program created and let go.
@@ -384,6 +399,16 @@ impl Table {
     pub(crate) fn take_event(&mut self, context: CUcontext) -> Option<CUevent> {
         let found = self.events.iter().position(|(owner, _)| *owner == context)?;
         Some(self.events.swap_remove(found).1)
+    }
+
+    /// Whether a part is of a range, and not of what the program created.
+    pub(crate) fn is_in_a_range(&self, handle: HandleId) -> bool {
+        matches!(self.parts.place(handle), Some((Home::Range(_), _)))
+    }
+
+    /// All parts of ranges.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.ranges.values().flat_map(|(_, range)| &range.parts)
     }
 
     /// A part, with the context of its range; what the program created is of no context.

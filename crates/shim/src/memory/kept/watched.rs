@@ -7,7 +7,6 @@
 
 use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use cuda::CUresult;
@@ -36,6 +35,7 @@ const POOLS_MAX: usize = 1024;
 pub(crate) struct Watched {
     devices: HashSet<c_int>,
     pools: HashSet<CUmemoryPool>,
+    has_begun: bool,
     booked: Pieces,
 }
 
@@ -107,14 +107,13 @@ pub(crate) fn watch(asked: Option<CUmemoryPool>) {
 
 /// A pool is about to go: its handle may not be used any more.
 pub(crate) fn forget_pool(pool: CUmemoryPool) {
-    if let Some(session) = session::current() {
+    session::all().for_each(|session| {
         session.watched().pools.remove(&pool);
-    }
+    });
 }
 
 fn begin(session: &'static Session) {
-    static BEGUN: AtomicBool = AtomicBool::new(false);
-    if BEGUN.swap(true, SeqCst) {
+    if std::mem::replace(&mut session.watched().has_begun, true) {
         return;
     }
     let watch = move || {

@@ -8,6 +8,7 @@
 //! somebody. Pure bookkeeping.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use cuda::CUresult;
 use cuda::types::{CUmemAccess_flags, CUmemAccessDesc};
@@ -19,9 +20,21 @@ use super::{Kind, Mapping, Part};
 const NUMBERS: u64 = 0x7261_0000_0000_0000;
 const NUMBERS_MASK: u64 = 0xffff_0000_0000_0000;
 
+/// How many were given out, to all sessions together: a number says whose it is.
+static GIVEN: AtomicU64 = AtomicU64::new(0);
+
 /// Whether a number may be one that was given out here.
 pub(crate) fn is_number(number: u64) -> bool {
     number & NUMBERS_MASK == NUMBERS
+}
+
+/// How memory is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Making {
+    /// So that it can be moved.
+    Moving,
+    /// Exactly as asked for; it stays where it is.
+    Kept,
 }
 
 /// Memory that the program created.
@@ -39,6 +52,7 @@ pub(crate) struct Created {
     references: u64,
     /// At how many addresses it is.
     mappings: usize,
+    making: Making,
     /// Since when nobody has it.
     idle_since: Option<u64>,
     /// Others may have it too: it stays where it is, and is not kept for the next one.
@@ -47,9 +61,19 @@ pub(crate) struct Created {
 
 impl Created {
     /// New memory, that nobody has yet.
-    pub(crate) fn new(kind: Kind, grant: GrantId, parts: Vec<Part>) -> Self {
+    pub(crate) fn new(kind: Kind, making: Making, grant: GrantId, parts: Vec<Part>) -> Self {
         let bytes = parts.iter().map(|part| part.bytes).sum();
-        Self { kind, bytes, grant, parts, references: 0, mappings: 0, idle_since: None, is_shared: false }
+        Self {
+            kind,
+            bytes,
+            grant,
+            parts,
+            references: 0,
+            mappings: 0,
+            making,
+            idle_since: None,
+            is_shared: false,
+        }
     }
 
     fn is_unused(&self) -> bool {
@@ -80,13 +104,11 @@ pub(crate) struct Creations {
     idle: VecDeque<u64>,
     used_bytes: u64,
     idle_bytes: u64,
-    numbers: u64,
 }
 
 impl Creations {
     pub(super) fn add(&mut self, mut created: Created) -> u64 {
-        self.numbers += 1;
-        let number = NUMBERS | self.numbers;
+        let number = NUMBERS | (GIVEN.fetch_add(1, Relaxed) + 1);
         created.references = 1;
         self.used_bytes += created.bytes;
         self.all.insert(number, created);
@@ -153,9 +175,9 @@ impl Creations {
         }
     }
 
-    /// Whether others may have it.
-    pub(crate) fn is_shared(&self, number: u64) -> bool {
-        self.all.get(&number).is_some_and(|created| created.is_shared)
+    /// Whether it stays where it is in any case.
+    pub(crate) fn stays(&self, number: u64) -> bool {
+        self.all.get(&number).is_some_and(|it| it.is_shared || it.making == Making::Kept)
     }
 
     /// The driver has mapped it there.

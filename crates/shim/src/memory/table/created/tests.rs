@@ -18,7 +18,7 @@ fn created(handle: u64, sizes: &[u64]) -> Created {
         physical: None,
         exported: true,
     };
-    Created::new(kind, GrantId(handle), (0..).zip(sizes).map(part).collect())
+    Created::new(kind, Making::Moving, GrantId(handle), (0..).zip(sizes).map(part).collect())
 }
 
 fn at(slot: u64) -> u64 {
@@ -269,7 +269,7 @@ proptest! {
                 those.map(|(blocks, ..)| blocks * BLOCK_BYTES).sum::<u64>()
             };
             prop_assert_eq!((all.used_bytes(), all.idle_bytes()), (sum(false), sum(true)));
-            for (number, _) in &model.all {
+            for number in model.all.keys() {
                 let mut offset = 0;
                 for part in &all.get(*number).expect("it is there").parts {
                     let mut found: Vec<(u64, u32)> = part.mappings.iter().map(|mapping| {
