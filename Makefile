@@ -42,7 +42,7 @@ bench: gpu-bundle
 # Without a GPU: first real programs that take turns on a virtual one, then what turns are worth on a large one, simulated:
 # four programs of 12 GiB on 16 GiB under rota and under what it is compared with.
 demo:
-	@$(CARGO) build --release --locked --quiet -p rota-cli -p rota-daemon -p rota-shim -p rota-vgpu -p rota-vgpu-device -p rota-programs
+	@$(CARGO) build --release --locked --quiet -p rota-cli -p rota-daemon -p rota-shim -p rota-nvml-shim -p rota-vgpu -p rota-vgpu-nvml -p rota-vgpu-device -p rota-programs
 	@$(TARGET)/release/rota demo
 	@echo
 	@$(TARGET)/release/rota sim compare seed-4x12 --timeline $(TARGET)/demo/seed-4x12.svg
@@ -77,7 +77,7 @@ gpu-bundle: build
 	mkdir -p $(BUNDLE)
 	install -m 755 $(TARGET)/release/rota $(TARGET)/release/rotad $(BUNDLE)/
 	install -m 755 $(TARGET)/release/conformance $(TARGET)/release/misuse $(TARGET)/release/worker $(BUNDLE)/
-	install -m 644 $(TARGET)/release/librota_shim.so $(BUNDLE)/
+	install -m 644 $(TARGET)/release/librota_shim.so $(TARGET)/release/librota_nvml.so $(BUNDLE)/
 
 clean:
 	$(CARGO) clean

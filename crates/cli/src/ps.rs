@@ -8,7 +8,7 @@ use crate::quantity::{printable, size, span};
 use anyhow::Context as _;
 use std::path::Path;
 use std::time::Duration;
-use wire::{Gpu, Listing, Tenant};
+use wire::{Gpu, Listing, Tenant, Unmanaged};
 
 /// Prints who is there.
 pub(crate) fn ps(args: &PsArgs, socket: &Path) -> anyhow::Result<()> {
@@ -47,6 +47,7 @@ fn table(listing: &Listing) -> String {
     if listing.gpus.is_empty() {
         text += "The daemon shares no GPU.\n";
     }
+    text += &strangers(listing);
     text.push('\n');
     if listing.tenants.is_empty() {
         let flag = if listing.gpus.iter().any(|gpu| gpu.vgpu.is_some()) { "--vgpu " } else { "" };
@@ -84,6 +85,25 @@ fn gpu_line(gpu: &Gpu) -> String {
         size(gpu.arena_used_bytes),
         size(gpu.arena_bytes)
     )
+}
+
+/// Those who use a GPU past rota, a line for each.
+fn strangers(listing: &Listing) -> String {
+    let line = |stranger: &Unmanaged| {
+        let program = if stranger.program.is_empty() { "?" } else { &stranger.program };
+        let of = match &stranger.job {
+            Some(job) => format!(" of job {}, which lost the shim,", printable(job)),
+            None => String::new(),
+        };
+        let number = listing.gpus.iter().position(|gpu| gpu.uuid == stranger.gpu);
+        let on = match number {
+            Some(number) if listing.gpus.len() > 1 => format!(" of GPU {number}"),
+            _ => String::new(),
+        };
+        let (pid, program) = (stranger.pid, printable(program));
+        format!("unmanaged: process {pid} ({program}){of} holds {} GiB{on}\n", gib(stranger.bytes))
+    };
+    listing.unmanaged.iter().map(line).collect()
 }
 
 fn cells(tenant: &Tenant) -> [String; COLUMNS.len()] {

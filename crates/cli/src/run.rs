@@ -17,6 +17,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 use vgpu_messages::enter::{self, Library};
+use wire::quantity::Span;
 use wire::{Answer, Gpu, JobRequest, Opened};
 
 /// rota's own failure; as in `env` and `docker run`, above what programs commonly use.
@@ -58,15 +59,19 @@ fn prepare(args: &RunArgs, matches: &ArgMatches, place: &Place) -> anyhow::Resul
         bail!("{reason}");
     }
     let job = args.name.clone().unwrap_or_else(|| default_job(program, std::process::id()));
-    let (asked, usual) = args.terms.changes(matches);
-    let request = wire::Command::Open(JobRequest { name: job.clone(), asked, usual });
+    let (mut asked, usual) = args.terms.changes(matches);
+    asked.gang = args.gang.then_some(true);
+    let gpus = args.gpus.clone().unwrap_or_default();
+    let timeout_ns = args.timeout.map(Span::nanos);
+    let request = wire::Command::Open(JobRequest { name: job.clone(), asked, usual, gpus, timeout_ns });
     let opened = match start::command_or_start(&place, &request, args.vgpu, args.quiet)? {
         Answer::Opened(opened) => opened,
         other => return Err(daemon::strange(&socket, &other)),
     };
-    let gpu = &opened.gpu;
+    let gpu = opened.gpus.first().context("the daemon named no GPU for the program")?;
     let machine = machine(args.vgpu, gpu, &socket)?;
-    let chosen_gpu = std::env::var_os("CUDA_VISIBLE_DEVICES");
+    // What was asked for in so many words counts, and else what is there.
+    let chosen_gpu = std::env::var_os("CUDA_VISIBLE_DEVICES").filter(|_| args.gpus.is_none());
 
     if !args.quiet {
         let line = notice(&job, &opened, chosen_gpu.as_deref());
@@ -82,6 +87,7 @@ fn prepare(args: &RunArgs, matches: &ArgMatches, place: &Place) -> anyhow::Resul
         preloaded = environment.iter().find(|(name, _)| *name == "LD_PRELOAD").map(|(_, list)| list.clone());
         command.envs(environment);
     }
+    let preloaded = wire::preload_nvml(&shim, preloaded);
     command
         .args(arguments)
         .env("LD_PRELOAD", wire::preload(&shim, preloaded))
@@ -89,7 +95,7 @@ fn prepare(args: &RunArgs, matches: &ArgMatches, place: &Place) -> anyhow::Resul
         .env("ROTA_JOB", job)
         .env("ROTA_REQUIRED", "1");
     if chosen_gpu.is_none() {
-        command.env("CUDA_VISIBLE_DEVICES", &gpu.uuid);
+        command.env("CUDA_VISIBLE_DEVICES", uuids(&opened).join(","));
     }
     Ok(command)
 }
@@ -129,27 +135,35 @@ fn default_job(program: &OsStr, pid: u32) -> String {
 }
 
 fn notice(job: &str, opened: &Opened, chosen_gpu: Option<&OsStr>) -> String {
-    let gpu = &opened.gpu;
     let others = match opened.others {
         0 => "no other program there".into(),
         1 => "1 other program there".into(),
         more => format!("{more} other programs there"),
     };
     let chosen = match chosen_gpu {
-        Some(chosen) if chosen != gpu.uuid.as_str() => {
+        Some(chosen) if chosen != uuids(opened).join(",").as_str() => {
             format!("; CUDA_VISIBLE_DEVICES stays \"{}\"", printable(&chosen.to_string_lossy()))
         }
         _ => String::new(),
     };
+    let gpus: Vec<String> = opened.gpus.iter().map(named).collect();
+    format!("job {job} on {}, {others}{chosen}", gpus.join(" and "))
+}
+
+fn named(gpu: &Gpu) -> String {
     // The first group of a UUID is enough to tell GPUs apart, and is accepted wherever a UUID is.
     let uuid = gpu.uuid.split('-').take(2).collect::<Vec<_>>().join("-");
     format!(
-        "job {job} on {} ({}, {}{}), {others}{chosen}",
+        "{} ({}, {}{})",
         printable(&uuid),
         printable(&gpu.name),
         size(gpu.capacity_bytes),
         if gpu.vgpu.is_some() { ", virtual" } else { "" }
     )
+}
+
+fn uuids(opened: &Opened) -> Vec<&str> {
+    opened.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect()
 }
 
 #[cfg(test)]

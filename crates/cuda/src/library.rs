@@ -22,7 +22,21 @@ pub const SONAME: &str = "libcuda.so.1";
 /// A symbol that rota's own `libcuda.so.1` exports, so that one copy of it never takes another for the real driver.
 pub const SHIM_MARKER: &CStr = c"rota_shim_marker";
 
-/// Why there is no driver library.
+/// A library of NVIDIA's that rota puts one of its own in front of.
+#[derive(Debug)]
+pub struct Sought {
+    /// The name that programs ask for.
+    pub soname: &'static str,
+    /// The environment variable that names the real one's file.
+    pub variable: &'static str,
+    /// A symbol that only rota's own has.
+    pub marker: &'static CStr,
+}
+
+/// The driver.
+pub static DRIVER: Sought = Sought { soname: SONAME, variable: search::DRIVER_VARIABLE, marker: SHIM_MARKER };
+
+/// Why there is no library of NVIDIA's.
 #[derive(Debug, thiserror::Error)]
 pub enum LibraryError {
     /// The dynamic linker refused.
@@ -33,21 +47,26 @@ pub enum LibraryError {
         /// What the dynamic linker said.
         reason: String,
     },
-    /// The environment names a driver that cannot be used.
+    /// The environment names one that cannot be used.
     #[error(
-        "{}={} cannot be used: {reason}; unset it, or set it to the path of NVIDIA's libcuda.so.1",
-        search::DRIVER_VARIABLE,
-        path.display()
+        "{}={} cannot be used: {reason}; unset it, or set it to the path of NVIDIA's {}",
+        sought.variable,
+        path.display(),
+        sought.soname
     )]
     Chosen {
+        /// What was looked for.
+        sought: &'static Sought,
         /// The path it names.
         path: PathBuf,
         /// Why it cannot be used.
         reason: String,
     },
     /// No place has a usable one.
-    #[error("no usable NVIDIA driver library (libcuda.so.1) found; tried {}", list(tried))]
+    #[error("no usable NVIDIA driver library ({}) found; tried {}", sought.soname, list(tried))]
     NotFound {
+        /// What was looked for.
+        sought: &'static Sought,
         /// Where it was looked for, and what was wrong with each.
         tried: Vec<Tried>,
     },
@@ -57,7 +76,7 @@ impl LibraryError {
     /// Whether there simply is no driver on this machine, as opposed to one that cannot be used.
     pub fn is_absence(&self) -> bool {
         match self {
-            LibraryError::NotFound { tried } => tried.iter().all(|tried| tried.absent),
+            LibraryError::NotFound { tried, .. } => tried.iter().all(|tried| tried.absent),
             LibraryError::Open { .. } | LibraryError::Chosen { .. } => false,
         }
     }
@@ -98,7 +117,7 @@ impl Library {
     /// Finds and opens the real driver, as [`Search`] says. `own` is the file of the calling library, never to be
     /// taken for the driver.
     pub fn find(own: Option<&Path>) -> Result<Library, LibraryError> {
-        Search::from_environment(own).run()
+        Search::from_environment(&DRIVER, own).run()
     }
 
     /// The address of an exported symbol.

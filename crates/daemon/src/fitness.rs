@@ -10,12 +10,11 @@
 //! Whether freezing works is the self-test's question, not one of these.
 
 pub mod mps;
-pub mod nvml;
 
 use cuda::Driver;
 use mover::cuda_device::{CudaDevice, Which};
 use mover::device::DeviceError;
-use nvml::Nvml;
+use nvml::{Device, Nvml};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -98,7 +97,7 @@ pub enum Unfit {
 /// How a GPU is set up.
 pub fn look(driver: &Driver, nvml: Option<&Nvml>, which: &Which) -> Result<Setting, DeviceError> {
     let glance = CudaDevice::glance(driver, which)?;
-    let handle = nvml.and_then(|nvml| nvml.device(&glance.uuid));
+    let known = nvml.and_then(|nvml| Some((nvml, nvml.device(&glance.uuid).ok()?)));
     Ok(Setting {
         compute_mode: match glance.compute_mode {
             0 => ComputeMode::Default,
@@ -106,12 +105,17 @@ pub fn look(driver: &Driver, nvml: Option<&Nvml>, which: &Which) -> Result<Setti
             // 3, and 1 of older drivers, which meant a thread.
             _ => ComputeMode::Exclusive,
         },
-        mig: handle.as_ref().and_then(nvml::Device::mig),
-        mps_pids: handle.as_ref().map(nvml::Device::mps_pids).unwrap_or_default(),
-        processes: handle.as_ref().map(nvml::Device::processes).unwrap_or_default(),
+        mig: known.and_then(|(nvml, device)| nvml.mig(device)),
+        mps_pids: known.map(|(nvml, device)| nvml.mps_pids(device)).unwrap_or_default(),
+        processes: known.map(|(nvml, device)| processes(nvml, device)).unwrap_or_default(),
         uuid: glance.uuid,
         name: glance.name,
     })
+}
+
+fn processes(nvml: &Nvml, device: Device) -> Vec<Process> {
+    let told = nvml.processes(device).unwrap_or_default().into_iter();
+    told.map(|(pid, bytes)| Process { pid, bytes: Some(bytes) }).collect()
 }
 
 /// Is it fit to be shared?

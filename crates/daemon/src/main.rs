@@ -1,6 +1,7 @@
 //! The daemon's command line and its start.
 
 mod background;
+mod freezing;
 mod look;
 mod notify;
 mod socket_folder;
@@ -11,14 +12,15 @@ use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcomm
 use cuda::{Driver, Library};
 use mover::cuda_device::Which;
 use mover::{Arena, CudaDevice, Device as _, Mover};
+use nvml::Nvml;
 use rota_daemon::arbiter::Arbiter;
-use rota_daemon::config::{Config, Gpus, Settings};
-use rota_daemon::daemon::{About, Input, Rules, Setup, SharedGpu, serve};
+use rota_daemon::config::{Config, Freeze, Gpus, Settings};
+use rota_daemon::daemon::{About, Freezes, Input, Rules, Setup, SharedGpu, serve};
 use rota_daemon::events::{Events, nanos};
-use rota_daemon::fitness::nvml::Nvml;
 use rota_daemon::fitness::{self, mps};
+use rota_daemon::machine;
 use rota_daemon::resource_manager::ResourceManager;
-use rota_daemon::self_test;
+use rota_daemon::self_test::{self, SelfTestError};
 use rota_daemon::virtual_machine::{Life, VirtualMachine};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -176,12 +178,16 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
     let uuids = devices.iter().map(|device| Arbiter::of(device.uuid()));
     let arbiters = uuids.collect::<Result<Vec<_>, _>>()?;
     let usual = Usual::of(machine.as_ref());
+    let nvml = find_nvml();
     let mut gpus = Vec::new();
     let mut total_bytes = 0;
     let mut slowest = None;
     for device in &mut devices {
-        let tested = report_self_test(device, &config.socket)?;
-        slowest = Some(slowest.map_or(tested, |before: SelfTest| before.slower(tested)));
+        let (freezes, tested) = freezing::choose(device, &config, nvml.as_ref())?;
+        let measured = tested.as_ref().and_then(|tested| tested.residue_bytes);
+        if let Some(freezing::Tested { found, .. }) = tested {
+            slowest = Some(slowest.map_or(found, |before: SelfTest| before.slower(found)));
+        }
         let total = device.capacity()?.total_bytes;
         let capacity_bytes = config.capacity.map_or(total, |bytes| bytes.0);
         anyhow::ensure!(
@@ -197,9 +203,12 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
             name: device.name().into(),
             capacity_bytes,
             reserve_bytes: config.reserve.map_or(usual.reserve_bytes, |bytes| bytes.0),
-            residue_bytes: config.residue.map_or(usual.residue_bytes, |bytes| bytes.0),
+            residue_bytes: config.residue.map_or(measured.unwrap_or(usual.residue_bytes), |bytes| bytes.0),
+            spare_bytes: total - capacity_bytes,
+            freezes,
         });
     }
+    let all_freeze = gpus.iter().all(|gpu: &SharedGpu| gpu.freezes == Freezes::Channels);
     let arena_bytes = match config.arena {
         Some(bytes) => bytes.0,
         // Host memory is all that a virtual GPU takes as well.
@@ -227,7 +236,8 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
         about: About {
             config: config.file.map(|file| file.display().to_string()),
             settings: in_force(config.settings, &sizes),
-            self_test: slowest,
+            // Where one GPU's programs cannot be frozen, nobody is to rely on it.
+            self_test: slowest.filter(|_| all_freeze),
             idle_exit: config.idle_exit.map(|span| span.0),
             rules: config.rules,
         },
@@ -260,8 +270,12 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
     }
     let movers = devices.into_iter().map(|device| Mover::new(device, arena.clone())).collect();
     drop(arena);
+    let uuids: Vec<String> = setup.gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
     notify::ready(&format!("shares {described}"));
     let served = serve(setup, movers, listener, events, |inputs| {
+        if let Some(nvml) = nvml {
+            machine::watch(nvml, &uuids, inputs.clone());
+        }
         if let Some(life) = life {
             tell_of_loss(life, inputs.clone());
         }
@@ -343,7 +357,7 @@ fn open_gpus(gpus: &Gpus, machine: Option<&VirtualMachine>) -> anyhow::Result<Ve
         Gpus::All => (0..CudaDevice::count(&driver)?).map(Which::Index).collect(),
     };
     anyhow::ensure!(!wanted.is_empty(), "the driver is here, but there is no GPU");
-    let nvml = Nvml::beside(&driver.library);
+    let nvml = find_nvml();
     let mut devices: Vec<CudaDevice> = Vec::new();
     for which in &wanted {
         let one = Gpus::These(vec![which.clone()]);
@@ -366,9 +380,10 @@ fn test(gpus: &Gpus, folder: Option<&Path>, json: bool) -> anyhow::Result<()> {
     let machine = folder.map(VirtualMachine::enter).transpose()?;
     let folder = std::env::temp_dir();
     let mut slowest = None;
-    for device in open_gpus(gpus, machine.as_ref())? {
-        let tested = report_self_test(&device, &folder.join("rotad"))?;
-        slowest = Some(slowest.map_or(tested, |before: SelfTest| before.slower(tested)));
+    let nvml = find_nvml();
+    for mut device in open_gpus(gpus, machine.as_ref())? {
+        let found = freezing::test(&mut device, &folder.join("rotad"), nvml.as_ref())?.found;
+        slowest = Some(slowest.map_or(found, |before: SelfTest| before.slower(found)));
     }
     if json {
         println!("{}", serde_json::to_string(&slowest).context("cannot write the result as JSON")?);
@@ -388,27 +403,13 @@ fn without_root(everybody: bool) -> Option<String> {
     (!uid.is_root()).then(|| format!("run by user {} and not by root: {others}{files}", uid.as_raw()))
 }
 
-fn report_self_test(device: &CudaDevice, socket: &Path) -> anyhow::Result<SelfTest> {
-    let shim = wire::find_shim()?;
-    let socket = socket.with_extension(format!("self-test-{}", std::process::id()));
-    let report = self_test::run(&shim, device.uuid(), &socket);
-    let _ = std::fs::remove_file(&socket);
-    let report = report.map_err(|cause| {
-        let name = device.name();
-        anyhow!("freezing cannot be relied on with {name}: {cause}\nhint: choose other GPUs with --gpus; `rota doctor` looks for the cause")
-    })?;
-    eprintln!(
-        "rotad: self-test on {}: a running kernel was frozen and thawed {} times, freeze at most {:.2} ms, thaw at most {:.2} ms",
-        device.uuid(),
-        report.rounds,
-        report.freeze_max.as_secs_f64() * 1e3,
-        report.thaw_max.as_secs_f64() * 1e3
-    );
-    Ok(SelfTest {
-        rounds: report.rounds,
-        freeze_max_ns: nanos(report.freeze_max),
-        thaw_max_ns: nanos(report.thaw_max),
-    })
+/// NVML, if it is there: without it contexts count as what they took at first, and other programs are not seen.
+fn find_nvml() -> Option<Nvml> {
+    let found = Nvml::find(None);
+    if let Err(cause) = &found {
+        tracing::warn!("memory of programs outside of rota will not be seen: {cause}");
+    }
+    found.ok()
 }
 
 /// Every tenant is some files here, and its handles are files on their way. The soft limit is a default, not a wish.

@@ -53,6 +53,16 @@ pub enum SelfTestError {
     Control(#[from] GripError),
 }
 
+impl SelfTestError {
+    /// Is it the driver that cannot freeze, rather than the test that could not be made?
+    pub fn is_the_drivers(&self) -> bool {
+        match self {
+            Self::DoesNotFreeze(_) | Self::DoesNotThaw | Self::Control(_) => true,
+            Self::Setup(_) | Self::Ended(_) | Self::NoHeartbeat => false,
+        }
+    }
+}
+
 /// What a self-test that went well measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Report {
@@ -62,10 +72,18 @@ pub struct Report {
     pub freeze_max: Duration,
     /// The longest time from the thaw until the kernel went on.
     pub thaw_max: Duration,
+    /// What the program's context took of the device, if that could be told.
+    pub residue_bytes: Option<u64>,
 }
 
-/// Freezes and thaws a kernel of our own on `gpu`. `socket` is a free name for the private socket this needs.
-pub fn run(shim: &Path, gpu: &str, socket: &Path) -> Result<Report, SelfTestError> {
+/// Freezes and thaws a kernel of our own on `gpu`. `socket` is a free name for the private socket this needs. `measure` tells
+/// what a process holds of the device; it is asked once, of one that has a context and a kernel, and no memory.
+pub fn run(
+    shim: &Path,
+    gpu: &str,
+    socket: &Path,
+    measure: impl FnOnce(u32) -> Option<u64>,
+) -> Result<Report, SelfTestError> {
     let setup = |what: &dyn std::fmt::Display| SelfTestError::Setup(what.to_string());
     let words = rustix::fs::memfd_create("rota-heartbeat", MemfdFlags::CLOEXEC).map_err(|e| setup(&e))?;
     rustix::fs::ftruncate(&words, HEARTBEAT_BYTES as u64).map_err(|e| setup(&e))?;
@@ -93,7 +111,9 @@ pub fn run(shim: &Path, gpu: &str, socket: &Path) -> Result<Report, SelfTestErro
     let grip = Grip::new(page, ResourceManager::SYSTEM);
     std::thread::scope(|scope| {
         let reports = scope.spawn(|| take_reports(&connection, &grip));
+        let mut residue_bytes = None;
         let verdict = child.beats().map(|()| {
+            residue_bytes = measure(child.0.id());
             channels::selftest::run(
                 &Plan::default(),
                 &SystemClock::new(),
@@ -110,6 +130,7 @@ pub fn run(shim: &Path, gpu: &str, socket: &Path) -> Result<Report, SelfTestErro
                 rounds,
                 freeze_max: Duration::from_nanos(freeze_ns_max),
                 thaw_max: Duration::from_nanos(thaw_ns_max),
+                residue_bytes,
             }),
             Verdict::DoesNotFreeze { progressed } => Err(SelfTestError::DoesNotFreeze(progressed)),
             Verdict::DoesNotThaw => Err(SelfTestError::DoesNotThaw),

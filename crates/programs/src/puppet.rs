@@ -11,19 +11,26 @@
 //! | `graph N MS` | captures so many kernels, launches them as a graph, in the second stream |
 //! | `allocate`, `free` | device memory of one mebibyte |
 //! | `keep MIB`, `check` | fills so much more memory, in pieces; looks whether all of that is as it was |
+//! | `fill KIB` | allocates pieces of so many kibibytes until there is no more, and says how many bytes that was |
+//! | `empty` | frees them |
+//! | `context` | makes another context, and leaves it alone |
+//! | `look` | says, as JSON, what it sees of memory |
 //! | `host MS` | sleeps |
 //!
-//! After each line it prints the line and how many microseconds it took.
+//! After each line it prints the line, how many microseconds it took, and what there is to say.
+
+mod look;
 
 use std::io::{BufRead, Write};
 use std::time::{Duration, Instant};
 
 use cuda::CUresult;
-use cuda::types::{CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUstream, CUstreamCaptureMode};
+use cuda::types::{CUcontext, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUstream, CUstreamCaptureMode};
 
 use crate::api::ApiError;
 use crate::bench::Bench;
 use crate::kernels::SPIN;
+use look::Look;
 
 /// Flag of a stream that does not wait for the default one.
 const NON_BLOCKING: u32 = 1;
@@ -55,6 +62,9 @@ struct Puppet {
     word: CUdeviceptr,
     extra: Vec<CUdeviceptr>,
     kept: Vec<CUdeviceptr>,
+    filled: Vec<CUdeviceptr>,
+    /// What there is to say of the last line.
+    said: String,
 }
 
 /// Memory that is kept lies in pieces of this size.
@@ -70,14 +80,26 @@ pub fn run(lines: impl BufRead, mut answers: impl Write) -> Result<(), PuppetErr
     if !trouble.is_empty() {
         return Err(PuppetError::Beginning(trouble));
     }
-    let mut puppet = Puppet { bench, beside, event, word, extra: Vec::new(), kept: Vec::new() };
+    let mut puppet = Puppet {
+        bench,
+        beside,
+        event,
+        word,
+        extra: Vec::new(),
+        kept: Vec::new(),
+        filled: Vec::new(),
+        said: String::new(),
+    };
     writeln!(answers, "ready")?;
     answers.flush()?;
     for line in lines.lines() {
         let line = line?;
         let began = Instant::now();
         match puppet.does(&line)? {
-            CUresult::SUCCESS => writeln!(answers, "{line} {}", began.elapsed().as_micros())?,
+            CUresult::SUCCESS => {
+                let said = std::mem::take(&mut puppet.said);
+                writeln!(answers, "{line} {}{said}", began.elapsed().as_micros())?;
+            }
             code => return Err(PuppetError::Call(line, code)),
         }
         answers.flush()?;
@@ -115,6 +137,22 @@ impl Puppet {
             ["free"] => self.extra.pop().map_or(CUresult::INVALID_VALUE, |address| cu.cuMemFree_v2(address)),
             ["keep", mib] => self.keep(number(mib)?),
             ["check"] => self.check(),
+            ["fill", kib] => self.fill(number(kib)? as usize * 1024),
+            ["empty"] => {
+                let filled = std::mem::take(&mut self.filled);
+                first_error(filled.into_iter().map(|address| cu.cuMemFree_v2(address)))
+            }
+            ["context"] => {
+                let mut context = CUcontext::NULL;
+                first_error([
+                    cu.cuCtxCreate_v2(&mut context, 0, self.bench.device),
+                    cu.cuCtxPopCurrent_v2(&mut context),
+                ])
+            }
+            ["look"] => {
+                self.said = format!(" {}", Look::at(&self.bench));
+                CUresult::SUCCESS
+            }
             ["host", ms] => {
                 std::thread::sleep(Duration::from_millis(number(ms)?));
                 CUresult::SUCCESS
@@ -143,6 +181,19 @@ impl Puppet {
             }
             self.kept.push(piece);
         }
+        CUresult::SUCCESS
+    }
+
+    fn fill(&mut self, bytes: usize) -> CUresult {
+        loop {
+            let mut piece = CUdeviceptr(0);
+            match self.bench.cu.cuMemAlloc_v2(&mut piece, bytes) {
+                CUresult::SUCCESS => self.filled.push(piece),
+                CUresult::OUT_OF_MEMORY => break,
+                code => return code,
+            }
+        }
+        self.said = format!(" {}", self.filled.len() * bytes);
         CUresult::SUCCESS
     }
 

@@ -167,6 +167,14 @@ pub enum Event {
     },
     /// Time passed: [`Core::wake_at`](crate::Core::wake_at) is due.
     Tick,
+    /// What a tenant's context takes of the device, as seen now. It is there already, so it is never denied: what follows is
+    /// that less is granted. Of one who was not let in yet it means nothing.
+    Residue {
+        /// Who.
+        tenant: TenantId,
+        /// How much.
+        bytes: Bytes,
+    },
 }
 
 /// How an action went.

@@ -33,6 +33,8 @@ pub struct Settings {
     pub ageing: Span,
     /// Device memory that is never given out.
     pub headroom: Bytes,
+    /// What a context takes of the device, before any was seen.
+    pub context: Bytes,
     /// All tenants of a GPU together may have this share of its memory. 1,000,000 is all of it, more is overcommitment.
     pub overcommit_max: Ratio,
     /// No handle is larger than this. The arena keeps room for two of the largest, without which nothing could move.
@@ -102,6 +104,7 @@ impl Default for Settings {
             gap_max: Span::from_secs(60),
             ageing: Span::from_secs(30),
             headroom: Bytes::ZERO,
+            context: Bytes::from_mib(518),
             overcommit_max: Ratio::from_percent(1600),
             handle_max: Bytes(u64::MAX),
             tenants_max: 128,

@@ -36,6 +36,10 @@ pub struct Described {
     pub waiting: Span,
     /// What became of its hints.
     pub hints: HintCounts,
+    /// What its context takes of the device.
+    pub residue: Bytes,
+    /// What it was granted and has not used yet.
+    pub granted: Bytes,
 }
 
 /// A GPU, for people.

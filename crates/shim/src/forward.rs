@@ -1,13 +1,7 @@
 //! Every driver function, exported: most of them by forwarding to the real driver.
 //!
-//! ```text
-//! program ── cuXyz: r11 = index, jump to SLOTS[index] ──┬─ first call: first_call ── resolve(index) ── real cuXyz
-//!                                                       └─ afterwards: real cuXyz
-//! ```
-//!
-//! A forwarder is two instructions and knows nothing about its function's arguments: it jumps with all of them in place.
-//! `first_call` keeps the argument registers while [`resolve`] finds the real function. `build.rs` writes the functions from
-//! the table of driver functions and the lists beside it:
+//! A forwarder is two instructions, see the crate `forwarders`; its first call [`resolve`]s the real function. `build.rs` writes
+//! the functions from the table of driver functions and the lists beside it:
 //!
 //! | list | what becomes of the function |
 //! |---|---|
@@ -19,20 +13,15 @@
 //!
 //! - [`real`]: the real driver, found at the first use.
 //! - [`driverless`]: what is answered where there is no driver, or no such function.
-//! - [`once`]: a value made at its first use, without a lock.
 //!
 //! Nothing here takes a lock of its own, so a child of `fork` finds everything usable; a panic never leaves this crate.
 
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-compile_error!(
-    "rota's libcuda.so.1 forwards calls in x86-64 machine code for Linux; other systems are not supported yet"
-);
-
 mod driverless;
-pub(crate) mod once;
+pub(crate) mod once {
+    pub(crate) use forwarders::Once;
+}
 pub(crate) mod real;
 
-use std::arch::naked_asm;
 use std::ffi::{CStr, c_void};
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -55,16 +44,7 @@ struct Export {
 
 macro_rules! forwarder {
     ($symbol:ident, $index:literal) => {
-        #[unsafe(no_mangle)]
-        #[unsafe(naked)]
-        extern "C" fn $symbol() {
-            std::arch::naked_asm!(
-                "mov r11d, {index}",
-                "jmp qword ptr [rip + {slots} + 8*{index}]",
-                index = const $index,
-                slots = sym super::SLOTS,
-            )
-        }
+        forwarders::forwarder!($symbol, $index, super::SLOTS);
     };
 }
 
@@ -86,54 +66,7 @@ use exports::{COUNT, EXPORTS};
 /// ordering: on x86-64 that is safe, and the code it points to was there before.
 static SLOTS: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(first_call as *mut c_void) }; COUNT];
 
-/// The first call of any forwarder: finds the real function and jumps there, with all arguments as they came.
-///
-/// Arguments travel in rdi, rsi, rdx, rcx, r8, r9 and xmm0 to xmm7, with the number of the latter in al, and on the
-/// stack, which is left alone. r11, the index, belongs to nobody across a call.
-#[unsafe(naked)]
-extern "C" fn first_call() {
-    naked_asm!(
-        "push rbp",
-        "mov rbp, rsp",
-        "sub rsp, 192", // A multiple of 16: the stack is aligned for the call.
-        "mov [rsp], rdi",
-        "mov [rsp + 8], rsi",
-        "mov [rsp + 16], rdx",
-        "mov [rsp + 24], rcx",
-        "mov [rsp + 32], r8",
-        "mov [rsp + 40], r9",
-        "mov [rsp + 48], rax",
-        "movaps [rsp + 64], xmm0",
-        "movaps [rsp + 80], xmm1",
-        "movaps [rsp + 96], xmm2",
-        "movaps [rsp + 112], xmm3",
-        "movaps [rsp + 128], xmm4",
-        "movaps [rsp + 144], xmm5",
-        "movaps [rsp + 160], xmm6",
-        "movaps [rsp + 176], xmm7",
-        "mov edi, r11d",
-        "call {resolve}",
-        "mov r11, rax",
-        "mov rdi, [rsp]",
-        "mov rsi, [rsp + 8]",
-        "mov rdx, [rsp + 16]",
-        "mov rcx, [rsp + 24]",
-        "mov r8, [rsp + 32]",
-        "mov r9, [rsp + 40]",
-        "mov rax, [rsp + 48]",
-        "movaps xmm0, [rsp + 64]",
-        "movaps xmm1, [rsp + 80]",
-        "movaps xmm2, [rsp + 96]",
-        "movaps xmm3, [rsp + 112]",
-        "movaps xmm4, [rsp + 128]",
-        "movaps xmm5, [rsp + 144]",
-        "movaps xmm6, [rsp + 160]",
-        "movaps xmm7, [rsp + 176]",
-        "leave",
-        "jmp r11",
-        resolve = sym resolve,
-    )
-}
+forwarders::first_call!(first_call, resolve);
 
 /// The final address for a slot, kept there from now on. Never unwinds: its caller has no unwinding tables.
 extern "C" fn resolve(index: u32) -> *const c_void {

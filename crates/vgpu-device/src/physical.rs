@@ -33,6 +33,8 @@ pub struct Block {
     /// Whose memory it is, in the books of NVML.
     pub owner: SessionId,
     references: u32,
+    /// Of them, those that are the owner's.
+    own: u32,
     pages: Vec<Option<Box<[u8]>>>,
 }
 
@@ -126,13 +128,27 @@ impl Physical {
         let pages = std::iter::repeat_with(|| None).take(pages).collect();
         self.last += 1;
         let id = BlockId(self.last);
-        self.blocks.insert(id, Block { bytes, properties, owner, references: 1, pages });
+        self.blocks.insert(id, Block { bytes, properties, owner, references: 1, own: 1, pages });
         Ok(id)
     }
 
     /// One more reference.
     pub fn retain(&mut self, id: BlockId) {
         self.blocks.get_mut(&id).expect("a block that is referred to").references += 1;
+    }
+
+    /// One more reference by a handle or a mapping of this session.
+    pub fn hold(&mut self, id: BlockId, session: SessionId) {
+        self.retain(id);
+        let block = self.block_mut(id);
+        block.own += u32::from(block.owner == session);
+    }
+
+    /// One less. Once its owner has none left it is nobody's memory, though somebody else may keep it.
+    pub fn let_go(&mut self, id: BlockId, session: SessionId) {
+        let block = self.block_mut(id);
+        block.own -= u32::from(block.owner == session);
+        self.release(id);
     }
 
     /// One reference less; the last one takes the block along.
@@ -183,7 +199,7 @@ impl Physical {
 
     /// Bytes of a session's blocks on a GPU.
     pub fn owned(&self, device: DeviceId, owner: SessionId) -> u64 {
-        let own = |block: &&Block| block.owner == owner && block.device() == Some(device);
+        let own = |block: &&Block| block.owner == owner && block.own > 0 && block.device() == Some(device);
         self.blocks.values().filter(own).map(|block| block.bytes).sum()
     }
 
@@ -215,6 +231,23 @@ mod tests {
         assert_eq!(physical.owned(DeviceId(1), SessionId(1)), 6 << 20);
         physical.release(block);
         assert_eq!((physical.used(DeviceId(1)).0, physical.count()), (0, 0));
+    }
+
+    #[test]
+    fn memory_counts_for_who_made_it_until_that_one_lets_go() {
+        let mut physical = Physical::new(1, 8 << 20);
+        let (maker, importer) = (SessionId(1), SessionId(2));
+        let owned = |physical: &Physical| [maker, importer].map(|it| physical.owned(DeviceId(0), it));
+        let block = physical.make(2 << 20, on_device(0), maker).unwrap();
+        physical.hold(block, importer);
+        physical.hold(block, maker);
+        assert_eq!(owned(&physical), [2 << 20, 0]);
+        physical.let_go(block, maker);
+        assert_eq!(owned(&physical), [2 << 20, 0], "its mapping is there");
+        physical.let_go(block, maker);
+        assert_eq!((owned(&physical), physical.used(DeviceId(0)).0), ([0, 0], 2 << 20));
+        physical.let_go(block, importer);
+        assert_eq!(physical.used(DeviceId(0)).0, 0);
     }
 
     #[test]

@@ -18,6 +18,9 @@ const FILE_NAME: &str = "libvgpu.so";
 /// The environment variable that names the driver library, where it is not beside the executable.
 pub const LIBRARY_VARIABLE: &str = "ROTA_LIBVGPU";
 
+/// NVML's file, beside it.
+const NVML_FILE_NAME: &str = "libvgpu_nvml.so";
+
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 
 /// Why no process can be put on a virtual machine.
@@ -85,13 +88,23 @@ impl Library {
 
     /// What a process on the machine of this directory has in its environment. `preloaded` is what it would have in
     /// `LD_PRELOAD` without.
-    pub fn environment(&self, directory: &Path, preloaded: Option<&OsStr>) -> [(&'static str, OsString); 3] {
+    pub fn environment(&self, directory: &Path, preloaded: Option<&OsStr>) -> Vec<(&'static str, OsString)> {
         let mut list = self.0.clone().into_os_string();
         for other in entries(preloaded).filter(|other| *other != self.0.as_os_str()) {
             list.push(":");
             list.push(other);
         }
-        [(VARIABLE, directory.into()), (DRIVER_VARIABLE, self.0.clone().into()), (PRELOAD_VARIABLE, list)]
+        let mut environment = vec![
+            (VARIABLE, directory.into()),
+            (DRIVER_VARIABLE, self.0.clone().into()),
+            (PRELOAD_VARIABLE, list),
+        ];
+        // Looking at GPUs must not lead to real ones.
+        let nvml = self.0.with_file_name(NVML_FILE_NAME);
+        if nvml.is_file() {
+            environment.push((nvml::VARIABLE, nvml.into()));
+        }
+        environment
     }
 
     /// Whether this process has all that in its environment.

@@ -3,17 +3,13 @@
 use std::ffi::c_uint;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use nvml::version;
 use vgpu_messages::figures::{Figures, ProcessFigures};
 
 use crate::session::figures;
 use crate::types::{
     Device, Memory, MemoryV2, Out, Outcome, Process, ProcessSample, ProcessV1, Return, Utilization, nvml,
 };
-
-/// What a structure says its version is: its size, and a number.
-const fn version<T>(number: c_uint) -> c_uint {
-    size_of::<T>() as c_uint | number << 24
-}
 
 fn free_bytes(figures: &Figures) -> u64 {
     figures.memory_total_bytes.saturating_sub(figures.memory_used_bytes)

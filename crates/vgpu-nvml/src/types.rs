@@ -3,24 +3,7 @@
 use std::ffi::{c_char, c_uint};
 use std::mem::size_of;
 
-/// What a function returns.
-#[repr(transparent)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Return(pub(crate) c_uint);
-
-impl Return {
-    pub(crate) const SUCCESS: Self = Self(0);
-    pub(crate) const UNINITIALIZED: Self = Self(1);
-    pub(crate) const INVALID_ARGUMENT: Self = Self(2);
-    pub(crate) const NOT_SUPPORTED: Self = Self(3);
-    pub(crate) const NOT_FOUND: Self = Self(6);
-    pub(crate) const INSUFFICIENT_SIZE: Self = Self(7);
-    pub(crate) const DRIVER_NOT_LOADED: Self = Self(9);
-    pub(crate) const TIMEOUT: Self = Self(10);
-    pub(crate) const GPU_IS_LOST: Self = Self(15);
-    pub(crate) const ARGUMENT_VERSION_MISMATCH: Self = Self(25);
-    pub(crate) const UNKNOWN: Self = Self(999);
-}
+pub(crate) use nvml::{Memory, MemoryV2, Process, ProcessV1, Return};
 
 /// What the work of a function comes to.
 pub(crate) type Outcome = Result<(), Return>;
@@ -118,35 +101,9 @@ pub(crate) fn text_array<const SIZE: usize>(text: &str) -> [c_char; SIZE] {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct Memory {
-    pub(crate) total: u64,
-    pub(crate) free: u64,
-    pub(crate) used: u64,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct MemoryV2 {
-    pub(crate) version: c_uint,
-    pub(crate) total: u64,
-    pub(crate) reserved: u64,
-    pub(crate) free: u64,
-    pub(crate) used: u64,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
 pub(crate) struct Utilization {
     pub(crate) gpu: c_uint,
     pub(crate) memory: c_uint,
-}
-
-/// A process, as the first version tells it.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct ProcessV1 {
-    pub(crate) pid: c_uint,
-    pub(crate) memory: u64,
 }
 
 /// Whether the machine computes confidentially: in which environment, whether it is on, in which mode for tools.
@@ -156,16 +113,6 @@ pub(crate) struct ConfidentialComputing {
     pub(crate) environment: c_uint,
     pub(crate) feature: c_uint,
     pub(crate) tools: c_uint,
-}
-
-/// A process, as later versions tell it.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct Process {
-    pub(crate) pid: c_uint,
-    pub(crate) memory: u64,
-    pub(crate) gpu_instance: c_uint,
-    pub(crate) compute_instance: c_uint,
 }
 
 #[repr(C)]
@@ -211,9 +158,6 @@ pub(crate) struct EventDataV1 {
 }
 
 const _: () = {
-    assert!(size_of::<MemoryV2>() == 40);
-    assert!(size_of::<ProcessV1>() == 16);
-    assert!(size_of::<Process>() == 24);
     assert!(size_of::<ProcessSample>() == 32);
     assert!(size_of::<PciInfo>() == 68);
     assert!(size_of::<EventData>() == 32);

@@ -2,7 +2,7 @@
 //!
 //! The commands about jobs name them as people do: by the job's name, which is its user's own.
 
-use crate::{Change, Description, Gpu, Setting, Status, Terms};
+use crate::{Change, Description, Gpu, JobMemory, Setting, Status, Terms};
 use serde::{Deserialize, Serialize};
 
 /// What is asked.
@@ -38,10 +38,15 @@ pub enum Command {
     Status,
     /// The settings in force, and where each comes from. Answered by `Settings`.
     Settings,
+    /// The memory of a job, for a program of it that looks at GPUs. Answered by `Memory`.
+    Memory {
+        /// The job's name.
+        job: String,
+    },
 }
 
 /// A job that is to begin.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRequest {
     /// Its name.
     pub name: String,
@@ -49,6 +54,24 @@ pub struct JobRequest {
     pub asked: Change,
     /// Terms that it gets where it begins, and nothing else was asked for.
     pub usual: Change,
+    /// The GPUs for this program.
+    pub gpus: GpuChoice,
+    /// How long its programs may wait at the door before they give up; None is for ever.
+    pub timeout_ns: Option<u64>,
+}
+
+/// The GPUs that a program wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GpuChoice {
+    /// One, as nothing else was said.
+    #[default]
+    Usual,
+    /// So many.
+    Count(u16),
+    /// All that are shared, or that its user may have.
+    All,
+    /// These: each an index, or the beginning of a UUID.
+    Named(Vec<String>),
 }
 
 /// What the daemon answers.
@@ -69,13 +92,15 @@ pub enum Answer {
         /// What to do instead.
         hint: Option<String>,
     },
+    /// The memory of a job.
+    Memory(JobMemory),
 }
 
 /// A job that a program may be started in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Opened {
-    /// The GPU for this program.
-    pub gpu: Gpu,
+    /// The GPUs for this program: one or more.
+    pub gpus: Vec<Gpu>,
     /// How many programs are there already, those at the door included.
     pub others: u32,
     /// Its terms, by all rules.

@@ -20,16 +20,19 @@ mod socket;
 mod terms;
 mod view;
 
-pub use command::{Answer, Command, JobRequest, Opened};
-pub use ids::{FileId, GrantId, HandleId, TenantId};
-pub use listing::{Gpu, Listing, SCHEMA_VERSION, Tenant, TenantState};
-pub use message::{ChannelGroup, FromDaemon, SizedHandle, ToDaemon};
+pub use command::{Answer, Command, GpuChoice, JobRequest, Opened};
+pub use ids::{FileId, GrantId, HandleId, TenantId, Token};
+pub use listing::{Gpu, Listing, SCHEMA_VERSION, Tenant, TenantState, Unmanaged};
+pub use message::{ChannelGroup, FromDaemon, SharedGpu, SizedHandle, ToDaemon};
 pub use page::{IDLE_SINCE_OFFSET, Page, PageError, SharedPage, monotonic_ns};
 pub use place::{default_socket, find_socket};
-pub use shim_file::{ShimError, find_shim, preload};
+pub use shim_file::{ShimError, find_shim, preload, preload_nvml};
 pub use socket::{Connection, Listener, WireError};
 pub use terms::{Change, Class, Priority, Terms};
-pub use view::{Description, GpuView, JobView, SelfTest, Setting, Status, TenantView};
+pub use view::{
+    Description, GpuView, JobMemory, JobView, MemoryOnGpu, ProcessOnGpu, SelfTest, Setting, Status,
+    TenantView,
+};
 
 /// Version of the messages and of the shared page. Both sides must agree.
 pub const VERSION: u32 = 2;

@@ -16,6 +16,8 @@ pub struct Listing {
     pub gpus: Vec<Gpu>,
     /// The tenants, in the order they came.
     pub tenants: Vec<Tenant>,
+    /// Processes that use these GPUs and are no tenants, those that hold most first.
+    pub unmanaged: Vec<Unmanaged>,
 }
 
 /// A GPU.
@@ -60,6 +62,21 @@ pub struct Tenant {
     pub turns: u64,
     /// For how long it has waited for its next turn, in nanoseconds; 0 while it runs.
     pub waiting_ns: u64,
+}
+
+/// A process that uses a GPU past rota.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unmanaged {
+    /// Which.
+    pub pid: u32,
+    /// UUID of the GPU.
+    pub gpu: String,
+    /// What it holds there.
+    pub bytes: u64,
+    /// The program's name, if that can be told.
+    pub program: String,
+    /// The job whose process started it: then it lost the shim on its way. None for a stranger.
+    pub job: Option<String>,
 }
 
 /// What a tenant is doing.

@@ -1,7 +1,7 @@
 //! The page of memory that one tenant and the daemon share.
 //!
-//! It answers, without a message: is this tenant frozen, is all of its memory there, which channels has it made, and has
-//! it work for the GPU.
+//! It answers, without a message: is this tenant frozen, is all of its memory there, which channels has it made, has
+//! it work for the GPU, and how much memory its job may have and has.
 //! The one module with shared memory in this crate.
 //!
 //! **Freezing meets channels being born.** The daemon stores an odd `freeze_generation`, then loads
@@ -14,12 +14,18 @@
 //! idle only if it finds it so after it began to watch ([`Page::is_idle_when_watched`]). So either the daemon sees that
 //! there is work, or the tenant sees that it is watched: nobody who has work waits for a turn that nobody gives it. A
 //! tenant that says nothing is never idle.
+//!
+//! **Holding meets new work.** Where the driver cannot freeze, a frozen tenant holds its own launches back: each counts
+//! itself, then looks whether it is frozen, and waits for the thaw if so; what was counted before is drained.
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use thiserror::Error;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"rotapage");
@@ -43,15 +49,25 @@ pub struct Page {
     channel_generation: AtomicU64,
     /// The daemon sets it to be told when an idle tenant has work again; the tenant takes it back when it tells.
     watched: AtomicU64,
+    /// Daemon: what the tenant's job may have on this GPU, contexts included.
+    limit_bytes: AtomicU64,
+    /// Daemon: what other tenants of the job have on this GPU.
+    others_bytes: AtomicU64,
+    /// Daemon: what this tenant's context takes.
+    residue_bytes: AtomicU64,
     /// To the next two cache lines: what follows is written often.
-    _apart: [u64; 8],
+    _apart: [u64; 5],
     /// Tenant: since when it has no work, on the system's monotonic clock; 0 while it has.
     idle_since_ns: AtomicU64,
     /// Tenant: how long it had no work, up to the last time that it had some again.
     idle_total_ns: AtomicU64,
+    /// Daemon, before the tenant has the page: 1 if the tenant is frozen by holding its launches back.
+    holds_launches: AtomicU64,
+    /// Tenant: what its program has on this GPU, wherever it lies just now. What rota keeps beyond that is not in it.
+    used_bytes: AtomicU64,
 }
 
-const _: () = assert!(size_of::<Page>() == 144);
+const _: () = assert!(size_of::<Page>() == 160);
 
 /// Where in a [`Page`] the word lies that is 0 while the tenant has work, for code that reads it without Rust.
 pub const IDLE_SINCE_OFFSET: usize = std::mem::offset_of!(Page, idle_since_ns);
@@ -135,10 +151,93 @@ impl Page {
             slice_us: AtomicU64::new(0),
             channel_generation: AtomicU64::new(0),
             watched: AtomicU64::new(0),
-            _apart: [0; 8],
+            limit_bytes: AtomicU64::new(0),
+            others_bytes: AtomicU64::new(0),
+            residue_bytes: AtomicU64::new(0),
+            _apart: [0; 5],
             idle_since_ns: AtomicU64::new(0),
             idle_total_ns: AtomicU64::new(0),
+            used_bytes: AtomicU64::new(0),
+            holds_launches: AtomicU64::new(0),
         }
+    }
+
+    /// Of no tenant, and idle for ever: whoever looks at it before new work goes the long way.
+    pub const fn of_nobody_idle() -> Self {
+        Self { idle_since_ns: AtomicU64::new(1), ..Self::of_nobody() }
+    }
+
+    /// Is the tenant to hold its launches back while it is frozen? Otherwise its channels are taken off the GPU.
+    pub fn holds_launches(&self) -> bool {
+        self.holds_launches.load(SeqCst) != 0
+    }
+
+    /// The daemon cannot take channels off the GPU: the tenant is to hold its launches back.
+    pub fn set_holds_launches(&self) {
+        self.holds_launches.store(1, SeqCst);
+    }
+
+    /// Waits while the tenant is frozen, in a generation that was read before, and a while at most: the caller looks again.
+    pub fn wait_while_frozen(&self, generation: u64) {
+        let limit = libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        // SAFETY: the word is mapped for as long as self is, and the kernel reads it and the time. On this machine's byte
+        // order the lower half of a word lies at its address; the two sides are in different processes.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.freeze_generation.as_ptr().cast::<u32>(),
+                libc::FUTEX_WAIT,
+                generation as u32,
+                &raw const limit,
+            );
+        }
+    }
+
+    /// Wakes whoever waits in [`Page::wait_while_frozen`].
+    pub fn wake_held(&self) {
+        // SAFETY: as above.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.freeze_generation.as_ptr().cast::<u32>(),
+                libc::FUTEX_WAKE,
+                libc::c_int::MAX,
+            );
+        }
+    }
+
+    /// The daemon says how the tenant's job is: what it may have on this GPU, what others of it have, and what the
+    /// tenant's own context takes.
+    pub fn set_memory(&self, limit_bytes: u64, others_bytes: u64, residue_bytes: u64) {
+        self.limit_bytes.store(limit_bytes, SeqCst);
+        self.others_bytes.store(others_bytes, SeqCst);
+        self.residue_bytes.store(residue_bytes, SeqCst);
+    }
+
+    /// What the tenant's job may have on this GPU.
+    pub fn limit_bytes(&self) -> u64 {
+        self.limit_bytes.load(SeqCst)
+    }
+
+    /// What other tenants of its job have there.
+    pub fn others_bytes(&self) -> u64 {
+        self.others_bytes.load(SeqCst)
+    }
+
+    /// What the tenant's context takes there.
+    pub fn residue_bytes(&self) -> u64 {
+        self.residue_bytes.load(SeqCst)
+    }
+
+    /// What the tenant's program has there beside its context, by its own word.
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(SeqCst)
+    }
+
+    /// The tenant says what its program has.
+    pub fn set_used_bytes(&self, bytes: u64) {
+        // Nothing else is ordered by it.
+        self.used_bytes.store(bytes, Relaxed);
     }
 
     /// Since when the tenant has no work; None while it has.
@@ -312,6 +411,14 @@ mod tests {
         assert!(tenant.frozen() && !tenant.resident());
         assert_eq!(tenant.slice_us(), Some(2048));
 
+        daemon.set_memory(8 << 30, 1 << 30, 518 << 20);
+        assert_eq!(
+            (tenant.limit_bytes(), tenant.others_bytes(), tenant.residue_bytes()),
+            (8 << 30, 1 << 30, 518 << 20)
+        );
+        tenant.set_used_bytes(7);
+        assert_eq!(daemon.used_bytes(), 7);
+
         assert_eq!(tenant.raise_channel_generation(), 1);
         assert_eq!(daemon.channel_generation(), 1);
     }
@@ -325,6 +432,24 @@ mod tests {
         page.set_frozen(false);
         page.set_frozen(false);
         assert!(!page.frozen());
+    }
+
+    #[test]
+    fn whoever_waits_for_the_thaw_is_woken_by_it() {
+        let daemon = SharedPage::create(1).unwrap();
+        let tenant = SharedPage::open(daemon.file().try_clone_to_owned().unwrap()).unwrap();
+        assert!(!tenant.holds_launches());
+        daemon.set_holds_launches();
+        assert!(tenant.holds_launches());
+        daemon.set_frozen(true);
+        let held = std::thread::spawn(move || {
+            while tenant.frozen() {
+                tenant.wait_while_frozen(tenant.freeze_generation());
+            }
+        });
+        daemon.set_frozen(false);
+        daemon.wake_held();
+        held.join().unwrap();
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 const FILE_NAME: &str = "librota_shim.so";
+const NVML_FILE_NAME: &str = "librota_nvml.so";
 
 /// Why there is no shim to use.
 #[derive(Debug, Error)]
@@ -58,6 +59,13 @@ pub fn preload(shim: &Path, existing: Option<OsString>) -> OsString {
         list.push(existing);
     }
     list
+}
+
+/// The same list with the library in front of NVML, which lies beside the shim. Where it does not, programs see the whole
+/// GPU when they look at it by NVML, and nothing else is different.
+pub fn preload_nvml(shim: &Path, existing: Option<OsString>) -> Option<OsString> {
+    let nvml = shim.with_file_name(NVML_FILE_NAME);
+    if nvml.is_file() { Some(preload(&nvml, existing)) } else { existing }
 }
 
 fn places(chosen: Option<&OsStr>, executable: &Path) -> Vec<PathBuf> {
@@ -113,6 +121,20 @@ mod tests {
         assert_eq!(places(Some(OsStr::new("/x.so")), here), [PathBuf::from("/x.so")]);
         let error = first_file(&places(Some(OsStr::new("/usr")), here)).unwrap_err().to_string();
         assert!(error.contains("tried /usr: not a file"), "{error}");
+    }
+
+    #[test]
+    fn what_stands_before_nvml_is_beside_the_shim() {
+        let folder = tempfile::tempdir().unwrap();
+        let shim = folder.path().join(FILE_NAME);
+        assert_eq!(preload_nvml(&shim, None), None);
+        assert_eq!(preload_nvml(&shim, Some("/a.so".into())), Some("/a.so".into()));
+        let nvml = folder.path().join(NVML_FILE_NAME);
+        std::fs::write(&nvml, "").unwrap();
+        assert_eq!(preload_nvml(&shim, None), Some(nvml.clone().into()));
+        let mut both = nvml.into_os_string();
+        both.push(":/a.so");
+        assert_eq!(preload_nvml(&shim, Some("/a.so".into())), Some(both));
     }
 
     #[test]

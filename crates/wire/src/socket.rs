@@ -4,6 +4,7 @@
 //! too long, malformed or carries files that were not announced ends the connection with a [`WireError`].
 
 use crate::{FILES_MAX, MESSAGE_BYTES_MAX};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, UCred,
@@ -13,6 +14,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use thiserror::Error;
 
 /// Why a conversation ended or never began.
@@ -143,6 +145,23 @@ impl Connection {
         Ok((message, files))
     }
 
+    /// Asks one question of the daemon at `path`, and waits for its answer, but not for ever.
+    pub fn ask<Q: Serialize, A: DeserializeOwned>(
+        path: &Path,
+        question: &Q,
+        within: Duration,
+    ) -> Result<A, WireError> {
+        let connection = Self::connect(path)?;
+        connection.send(question, &[])?;
+        let mut wait = [PollFd::new(&connection, PollFlags::IN)];
+        let limit = Timespec::try_from(within).map_err(|_| rustix::io::Errno::INVAL)?;
+        let ready = rustix::io::retry_on_intr(|| rustix::event::poll(&mut wait, Some(&limit)))?;
+        if ready == 0 {
+            return Err(rustix::io::Errno::TIMEDOUT.into());
+        }
+        Ok(connection.receive()?.0)
+    }
+
     /// Who is on the other side, by the kernel's word.
     pub fn peer(&self) -> Result<UCred, WireError> {
         crate::peer::of(self.socket.as_fd())
@@ -263,6 +282,25 @@ mod tests {
         drop(b);
         assert!(matches!(a.send(&ToDaemon::List { version: 1 }, &[]), Err(WireError::Closed)));
         assert!(matches!(a.receive::<ToDaemon>(), Err(WireError::Closed)));
+    }
+
+    #[test]
+    fn a_question_gets_its_answer_or_none_in_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rotad.sock");
+        let listener = Listener::bind(&path).unwrap();
+        let served = std::thread::spawn(move || {
+            let connection = listener.accept().unwrap();
+            let (question, _) = connection.receive::<ToDaemon>().unwrap();
+            connection.send(&question, &[]).unwrap();
+            listener
+        });
+        let question = ToDaemon::List { version: 1 };
+        let answer: ToDaemon = Connection::ask(&path, &question, Duration::from_secs(60)).unwrap();
+        assert_eq!(answer, question);
+        let _deaf = served.join().unwrap();
+        let none = Connection::ask::<_, ToDaemon>(&path, &question, Duration::from_millis(1));
+        assert!(matches!(none, Err(WireError::System(rustix::io::Errno::TIMEDOUT))), "{none:?}");
     }
 
     #[test]

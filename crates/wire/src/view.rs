@@ -98,6 +98,37 @@ pub struct TenantView {
     pub forecast_ns: Option<u64>,
 }
 
+/// What a job sees of the machine's memory: its own, as if nobody else were there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobMemory {
+    /// The GPUs that are shared.
+    pub gpus: Vec<MemoryOnGpu>,
+    /// Its tenants.
+    pub processes: Vec<ProcessOnGpu>,
+}
+
+/// A GPU, as a job sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryOnGpu {
+    /// Its UUID, as `GPU-…`.
+    pub gpu: String,
+    /// What the job may have there.
+    pub limit_bytes: u64,
+    /// What it has there, contexts included, wherever it lies just now.
+    pub used_bytes: u64,
+}
+
+/// A process on a GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessOnGpu {
+    /// Which.
+    pub pid: u32,
+    /// The GPU's UUID.
+    pub gpu: String,
+    /// What it has there.
+    pub bytes: u64,
+}
+
 /// How the daemon is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -121,7 +152,7 @@ pub struct Status {
     pub turn_max_ns: u64,
     /// After how long with nobody there it ends.
     pub idle_exit_ns: Option<u64>,
-    /// What the self-test at its start found.
+    /// What the self-test at its start found; None where programs are not frozen, but their launches held back.
     pub self_test: Option<SelfTest>,
     /// The GPUs that it shares.
     pub gpus: Vec<Gpu>,

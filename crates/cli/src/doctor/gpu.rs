@@ -223,7 +223,11 @@ pub(super) fn freezing(known: &Known, fit_so_far: bool) -> Check {
     if let Some(status) = &known.status {
         return match &status.self_test {
             Some(found) => pass(NAME, status::self_test(found)),
-            None => skip(NAME, "the daemon made no self-test"),
+            None => warn(
+                NAME,
+                status::HELD_BACK,
+                "`rotad self-test` says why the driver cannot, unless the setting `freeze` is `launches`",
+            ),
         };
     }
     if !fit_so_far {

@@ -134,7 +134,12 @@ pub(crate) fn listing_on(vgpu: Option<&str>, tenants: Vec<Tenant>) -> FromDaemon
         arena_used_bytes: 24 << 30,
         vgpu: vgpu.map(Into::into),
     };
-    FromDaemon::Listing(Listing { schema_version: wire::SCHEMA_VERSION, gpus: vec![gpu], tenants })
+    FromDaemon::Listing(Listing {
+        schema_version: wire::SCHEMA_VERSION,
+        gpus: vec![gpu],
+        tenants,
+        unmanaged: Vec::new(),
+    })
 }
 
 pub(crate) fn two_tenants() -> Vec<Tenant> {
@@ -174,11 +179,12 @@ pub(crate) const TERMS: Terms = Terms {
     cores_max_millionths: None,
     slo_ns: None,
     wait: false,
+    gang: false,
 };
 
 fn opened(listing: &Listing) -> FromDaemon {
     let others = u32::try_from(listing.tenants.len()).unwrap();
-    let opened = Opened { gpu: listing.gpus[0].clone(), others, terms: TERMS };
+    let opened = Opened { gpus: vec![listing.gpus[0].clone()], others, terms: TERMS };
     FromDaemon::Answer(Box::new(Answer::Opened(opened)))
 }
 

@@ -36,6 +36,28 @@ fn of_several_gpus_each_has_a_number_and_tenants_say_which_is_theirs() {
 }
 
 #[test]
+fn who_uses_a_gpu_past_rota_is_named() {
+    let FromDaemon::Listing(mut both) = listing(vec![]) else { panic!("a listing is a listing") };
+    let one = wire::Unmanaged {
+        pid: 77,
+        gpu: both.gpus[0].uuid.clone(),
+        bytes: 3 << 30,
+        program: "py\u{1b}thon".into(),
+        job: Some("nightly".into()),
+    };
+    let other = wire::Unmanaged { pid: 78, bytes: 1 << 30, program: String::new(), job: None, ..one.clone() };
+    both.unmanaged = vec![one, other];
+    let daemon = FakeDaemon::start(FromDaemon::Listing(both));
+    let text = stdout(daemon.rota().arg("ps"));
+    let expected = "\
+unmanaged: process 77 (py?thon) of job nightly, which lost the shim, holds 3.0 GiB
+unmanaged: process 78 (?) holds 1.0 GiB
+
+";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
 fn nobody_there_is_said_in_words() {
     let daemon = FakeDaemon::start(listing(vec![]));
     let text = stdout(daemon.rota().args(["ps", "-o", "table"]));
@@ -84,7 +106,8 @@ fn json_has_stable_keys_and_whole_numbers() {
       "turns": 9,
       "waiting_ns": 83500000000
     }
-  ]
+  ],
+  "unmanaged": []
 }
 "#;
     assert_eq!(stdout(daemon.rota().args(["ps", "-o", "json"])), expected);

@@ -1,6 +1,6 @@
-//! Where the real `libcuda.so.1` is looked for, and in which order.
+//! Where the real `libcuda.so.1` is looked for, and other libraries of NVIDIA's, and in which order.
 //!
-//! 1. the path in `ROTA_DRIVER`: if set, nothing else is tried;
+//! 1. the path in `ROTA_DRIVER`, or the variable of another library: if set, nothing else is tried;
 //! 2. the directories in `LD_LIBRARY_PATH`;
 //! 3. the system's cache of libraries, `/etc/ld.so.cache`;
 //! 4. the usual directories.
@@ -14,7 +14,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::{Library, LibraryError, SHIM_MARKER, SONAME, cache};
+use super::{Library, LibraryError, Sought, cache};
 
 /// The environment variable that names the real driver's file.
 pub const DRIVER_VARIABLE: &str = "ROTA_DRIVER";
@@ -44,10 +44,12 @@ impl fmt::Display for Tried {
     }
 }
 
-/// A search for the real driver: all it depends on.
+/// A search for a real library: all it depends on.
 #[derive(Clone, Debug)]
 pub struct Search {
-    /// The path in `ROTA_DRIVER`.
+    /// What is looked for.
+    pub sought: &'static Sought,
+    /// The path in its variable.
     pub chosen: Option<PathBuf>,
     /// The value of `LD_LIBRARY_PATH`.
     pub library_path: Option<OsString>,
@@ -61,10 +63,11 @@ pub struct Search {
 
 impl Search {
     /// The search as this process's environment and system have it.
-    pub fn from_environment(own: Option<&Path>) -> Search {
+    pub fn from_environment(sought: &'static Sought, own: Option<&Path>) -> Search {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         Search {
-            chosen: set(DRIVER_VARIABLE).map(PathBuf::from),
+            sought,
+            chosen: set(sought.variable).map(PathBuf::from),
             library_path: set("LD_LIBRARY_PATH"),
             cache: PathBuf::from(CACHE),
             directories: DIRECTORIES.iter().map(PathBuf::from).collect(),
@@ -74,12 +77,15 @@ impl Search {
 
     /// Opens the first candidate that is usable.
     pub fn run(&self) -> Result<Library, LibraryError> {
+        let sought = self.sought;
         if let Some(chosen) = &self.chosen {
             // A bare name would be looked up by the dynamic linker and could give the caller back.
             let path = if chosen.is_absolute() { chosen.clone() } else { Path::new(".").join(chosen) };
-            return self
-                .try_one(&path)
-                .map_err(|tried| LibraryError::Chosen { path: chosen.clone(), reason: tried.reason });
+            return self.try_one(&path).map_err(|tried| LibraryError::Chosen {
+                sought,
+                path: chosen.clone(),
+                reason: tried.reason,
+            });
         }
         let mut tried = Vec::new();
         for candidate in self.candidates() {
@@ -88,20 +94,21 @@ impl Search {
                 Err(reason) => tried.push(reason),
             }
         }
-        Err(LibraryError::NotFound { tried })
+        Err(LibraryError::NotFound { sought, tried })
     }
 
     /// All candidates, in order, each once.
     pub fn candidates(&self) -> Vec<PathBuf> {
+        let soname = self.sought.soname;
         let listed = self.library_path.iter().flat_map(|list| {
             let directories = list.as_bytes().split(|byte| matches!(byte, b':' | b';'));
             // The dynamic linker takes an empty entry for the working directory; a driver is never there.
             let directories = directories.filter(|directory| !directory.is_empty());
-            directories.map(|directory| PathBuf::from(OsString::from_vec(directory.to_vec())).join(SONAME))
+            directories.map(|directory| PathBuf::from(OsString::from_vec(directory.to_vec())).join(soname))
         });
         // Without a readable cache there is nothing to take from it, and the usual directories follow.
-        let cached = cache::read(&self.cache, SONAME).unwrap_or_default();
-        let usual = self.directories.iter().map(|directory| directory.join(SONAME));
+        let cached = cache::read(&self.cache, soname).unwrap_or_default();
+        let usual = self.directories.iter().map(|directory| directory.join(soname));
         let mut candidates = Vec::new();
         for candidate in listed.chain(cached).chain(usual) {
             // As with ROTA_DRIVER: never a bare name.
@@ -133,7 +140,7 @@ impl Search {
             LibraryError::Open { reason, .. } => tried(&reason, false),
             other => tried(&other.to_string(), false),
         })?;
-        if library.symbol(SHIM_MARKER).is_some() {
+        if library.symbol(self.sought.marker).is_some() {
             return Err(tried("another copy of rota's own library", true));
         }
         Ok(library)
@@ -143,9 +150,11 @@ impl Search {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::library::{DRIVER, SONAME};
 
     fn search() -> Search {
         Search {
+            sought: &DRIVER,
             chosen: None,
             library_path: None,
             cache: PathBuf::from("/nonexistent/ld.so.cache"),

@@ -3,7 +3,7 @@
 use super::Daemon;
 use crate::events::nanos;
 use crate::executor::Work;
-use sched::{Event, TenantId};
+use sched::{Event, GpuId, JobId, TenantId};
 use serde_json::json;
 use std::time::Instant;
 
@@ -12,6 +12,8 @@ use std::time::Instant;
 pub(super) struct Dying {
     closed: bool,
     reaped: Option<Instant>,
+    /// Its process, and where it was.
+    pub(super) process: Option<(GpuId, u32)>,
 }
 
 impl Daemon {
@@ -19,10 +21,14 @@ impl Daemon {
     pub(super) fn leave(&mut self, tenant: TenantId, seen: Instant) {
         self.note("left", tenant, json!({}));
         let Some(known) = self.known.remove(&tenant) else { return };
-        self.dying.entry(tenant).or_default();
+        self.dying.entry(tenant).or_default().process = Some((known.gpu, known.link.who.pid));
         self.executor(known.gpu).order(Work::Reap(tenant, seen));
         self.step(Event::Left(tenant));
+        let home = self.jobs.of(tenant);
         self.end_job_of(tenant);
+        if let Some(home) = home {
+            self.tell_of_memory(home);
+        }
     }
 
     /// Its process is gone and its files are closed.
@@ -38,7 +44,7 @@ impl Daemon {
     }
 
     fn bury(&mut self, tenant: TenantId) {
-        if let Some(Dying { closed: true, reaped: Some(seen) }) = self.dying.get(&tenant) {
+        if let Some(Dying { closed: true, reaped: Some(seen), .. }) = self.dying.get(&tenant) {
             self.events.note("reaped", json!({ "tenant": tenant.0, "took_ns": nanos(seen.elapsed()) }));
             self.dying.remove(&tenant);
             self.step(Event::Buried(tenant));
@@ -53,8 +59,18 @@ impl Daemon {
     }
 
     pub(super) fn end_job_of(&mut self, tenant: TenantId) {
-        if let Some(job) = self.jobs.leave(tenant) {
-            self.step(Event::JobOver(job));
+        let job = self.jobs.of(tenant);
+        if let Some(over) = self.jobs.leave(tenant) {
+            self.step(Event::JobOver(over));
+        } else if let Some(job) = job {
+            self.mind_several(job);
+        }
+    }
+
+    /// A job that nobody came to is over.
+    pub(super) fn end_if_empty(&mut self, job: JobId) {
+        if let Some(over) = self.jobs.end(job) {
+            self.step(Event::JobOver(over));
         }
     }
 }

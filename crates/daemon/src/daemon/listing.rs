@@ -41,7 +41,12 @@ impl Daemon {
         });
         // As many as may come fit into one message; the rest of those at the door are not shown.
         let tenants = tenants.chain(at_door).take(TENANTS_MAX as usize).collect();
-        Listing { schema_version: SCHEMA_VERSION, gpus: self.listed_gpus(), tenants }
+        Listing {
+            schema_version: SCHEMA_VERSION,
+            gpus: self.listed_gpus(),
+            tenants,
+            unmanaged: self.unmanaged(),
+        }
     }
 
     pub(super) fn listed_gpus(&self) -> Vec<Gpu> {

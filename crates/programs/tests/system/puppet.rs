@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::parts::PUPPET;
 use crate::stage::Stage;
@@ -21,7 +21,13 @@ impl Puppet {
     /// Starts one, by these words before its own name, and waits until it has its context.
     pub(crate) fn start(stage: &Stage, name: &str, before: &[&str]) -> Self {
         let mut command = stage.under_rota(0, name);
-        command.args(before).arg(PUPPET).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(before).arg(PUPPET);
+        Self::by(stage, name, command)
+    }
+
+    /// Starts one by this command, and waits until it has its context.
+    pub(crate) fn by(stage: &Stage, name: &str, mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let log = stage.path(&format!("puppet.log-{name}"));
         command.stderr(File::create(&log).unwrap());
         let mut child = command.spawn().unwrap();
@@ -45,6 +51,19 @@ impl Puppet {
     pub(crate) fn has_done(&mut self, line: &str) {
         let answer = self.hears();
         assert!(answer.starts_with(line), "{answer} instead of {line}");
+    }
+
+    /// Has it do something, and hears what it has to say of that.
+    pub(crate) fn says(&mut self, line: &str) -> String {
+        self.begin(line);
+        let answer = self.hears();
+        let rest = answer.strip_prefix(line).unwrap_or_else(|| panic!("{answer} instead of {line}"));
+        rest.trim_start().split_once(' ').map_or("", |(_, said)| said).to_owned()
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Has it do something, and waits for that.

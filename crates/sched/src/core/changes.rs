@@ -39,6 +39,18 @@ impl Core {
         }
     }
 
+    /// A context takes more than it was taken for, or less. On the books it grows only so far that whoever has most still
+    /// finds room: a program that ran so far does not stand still because of a figure.
+    pub(super) fn set_residue(&mut self, id: TenantId, bytes: Bytes) {
+        let Some(tenant) = self.tenants.get(id).filter(|tenant| tenant.phase == Phase::Here) else { return };
+        let books = self.gpu_of(tenant.gpu);
+        let spare = books.usable(self.settings.headroom).less(books.largest());
+        let bytes = bytes.min(tenant.residue + spare).max(bytes.min(tenant.residue));
+        if bytes != tenant.residue {
+            self.update(id, |tenant| tenant.residue = bytes);
+        }
+    }
+
     pub(super) fn set_arena(&mut self, bytes: Bytes) {
         self.arena = bytes;
         self.concerned.extend(self.gpus.ids());

@@ -28,6 +28,8 @@ impl Core {
             turns: tenant.turns,
             waiting: if waits { now.since(tenant.since) } else { Span::ZERO },
             hints: tenant.hints.counts(),
+            residue: tenant.residue,
+            granted: tenant.granted_sum,
         })
     }
 

@@ -40,21 +40,23 @@ pub(crate) struct Budget {
     /// Programs outside of rota that come, and may go, 1 GiB each.
     pub(crate) intruders: u8,
     pub(crate) hints: u8,
+    /// Contexts that grow by half.
+    pub(crate) swells: u8,
 }
 
 impl Budget {
     /// Nothing happens but what has to.
     pub(crate) const NOTHING: Self =
-        Self { faults: 0, deaths: 0, idles: 0, frees: 0, pauses: 0, intruders: 0, hints: 0 };
+        Self { faults: 0, deaths: 0, idles: 0, frees: 0, pauses: 0, intruders: 0, hints: 0, swells: 0 };
 }
 
 impl fmt::Display for Budget {
     /// What every configuration has, and how often the rest may happen.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { faults, deaths, idles, frees, pauses, intruders, hints } = *self;
+        let Self { faults, deaths, idles, frees, pauses, intruders, hints, swells } = *self;
         f.write_str("turns, requests, grants, moves")?;
-        let all = [faults, deaths, idles, frees, pauses, intruders, hints];
-        let names = ["mistake", "death", "idle spell", "free", "pause", "stranger", "hint"];
+        let all = [faults, deaths, idles, frees, pauses, intruders, hints, swells];
+        let names = ["mistake", "death", "idle spell", "free", "pause", "stranger", "hint", "larger context"];
         for (count, name) in all.into_iter().zip(names).filter(|&(count, _)| count > 0) {
             write!(f, ", {count} {name}{}", if count > 1 { "s" } else { "" })?;
         }
@@ -125,6 +127,16 @@ pub(crate) fn two(budget: Budget) -> Config {
         jobs: vec![Terms::default(), Terms::default()],
         budget,
         ..plain()
+    }
+}
+
+/// The same on a GPU with some room to spare.
+pub(crate) fn roomy(budget: Budget) -> Config {
+    Config {
+        name: "two tenants on a GPU with some room to spare",
+        capacity: 7,
+        parts: vec![on(0, 0, &[2, 1]), on(0, 1, &[3])],
+        ..two(budget)
     }
 }
 

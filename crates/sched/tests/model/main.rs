@@ -19,7 +19,7 @@ use configuration::{Budget, Config};
 use sched::Bytes;
 use stateright::{Checker, Expectation, Model, Property};
 use std::ops::RangeInclusive;
-use steps::{Moment, Step};
+use steps::{CONTEXT, Moment, Step};
 use world::rules::Rule;
 use world::truth::Stage;
 
@@ -78,7 +78,9 @@ impl Model for Config {
         assert_eq!(all.len(), Rule::ALL.len());
         all.push(Property::always("bytes on a GPU never exceed its capacity", |_, Moment { world, .. }| {
             let fits = |(&id, gpu): (_, &world::truth::Gpu)| {
-                gpu.unmanaged > Bytes::ZERO || world.committed(id) <= gpu.spec.capacity
+                // Strangers, and contexts that grew, are there without having been let in.
+                let swollen = world.tenants.values().any(|t| t.gpu == id && t.residue > CONTEXT);
+                swollen || gpu.unmanaged > Bytes::ZERO || world.committed(id) <= gpu.spec.capacity
             };
             world.gpus.iter().all(fits)
         }));
@@ -159,6 +161,12 @@ fn two_tenants_with_mistakes() {
 fn two_tenants_and_what_people_do() {
     let budget = Budget { frees: 1, pauses: 1, intruders: 1, ..NOTHING };
     explore(configuration::two(budget), 15_000..=60_000);
+}
+
+#[test]
+fn two_tenants_whose_contexts_grow() {
+    let budget = Budget { faults: 1, deaths: 1, swells: 1, ..NOTHING };
+    explore(configuration::roomy(budget), 16_000..=67_000);
 }
 
 #[test]

@@ -63,7 +63,13 @@ pub(crate) enum Step {
     Pause(JobId),
     Resume(JobId),
     Intrude(GpuId, bool),
+    /// A context takes half as much again.
+    Swell(TenantId),
 }
+
+/// What a context takes, at first and grown.
+pub(crate) const CONTEXT: Bytes = Bytes::from_gib(1);
+const SWOLLEN: Bytes = Bytes::from_mib(1536);
 
 impl Config {
     fn steps_of(&self, moment: &Moment, id: TenantId, steps: &mut Vec<Step>) {
@@ -107,6 +113,13 @@ impl Config {
         }
         if t.stage == Stage::Context && left.hints > 0 && world.critical(id) && !t.wants {
             steps.push(Step::Hint(id));
+        }
+        if t.stage == Stage::Context
+            && left.swells > 0
+            && t.residue < SWOLLEN
+            && world.spare(t.gpu) >= SWOLLEN - CONTEXT
+        {
+            steps.push(Step::Swell(id));
         }
         if left.deaths > 0 || t.ending {
             steps.push(Step::Leave(id));
@@ -191,7 +204,7 @@ impl Config {
                     tenant: tenant(index),
                     job: JobId(part.job),
                     gpu: GpuId(part.gpu),
-                    residue: Bytes::from_gib(1),
+                    residue: CONTEXT,
                 });
             }
             Step::Context(tenant) => {
@@ -250,6 +263,10 @@ impl Config {
             Step::Intrude(gpu, comes) => {
                 left.intruders -= u8::from(comes);
                 world.tell(Event::Unmanaged { gpu, bytes: Bytes::from_gib(u64::from(comes)) });
+            }
+            Step::Swell(tenant) => {
+                left.swells -= 1;
+                world.tell(Event::Residue { tenant, bytes: SWOLLEN });
             }
         }
         moment.world = moment.world.normal();

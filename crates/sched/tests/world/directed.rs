@@ -132,6 +132,10 @@ impl Life {
             "Lingers" => Event::Lingers(tenant),
             "Buried" if seen != Seen::Left => Event::Buried(tenant),
             "Tick" => Event::Tick,
+            "Residue" => {
+                let bytes = known.map_or(Bytes::from_gib(1), |t| t.residue);
+                Event::Residue { tenant, bytes }
+            }
             _ => return None,
         })
     }

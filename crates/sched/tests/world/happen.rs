@@ -72,6 +72,7 @@ impl World {
             | Event::Hint { tenant, .. }
             | Event::Returned { tenant, .. }
             | Event::Freed { tenant, .. }
+            | Event::Residue { tenant, .. }
             | Event::Ask { tenant, .. } => self.happen_to(*tenant, event),
             Event::Claimed { owned, request, bytes } => {
                 let known = |t: &&mut Tenant| t.lives() && !t.handles.contains_key(&owned.handle);
@@ -149,6 +150,7 @@ impl World {
                 t.grants.remove(request);
                 t.asks.remove(request);
             }
+            Event::Residue { bytes, .. } => t.residue = *bytes,
             Event::Freed { handles, .. } => t.handles.retain(|handle, _| !handles.contains(handle)),
             Event::Ask { request, bytes, .. } => {
                 let known = t.asks.contains_key(request) || t.grants.contains_key(request);

@@ -50,6 +50,7 @@ impl Life {
                 let weight = 1 + self.chance.below(4) as u32;
                 self.tell(Event::User { user, weight });
             }
+            154 => self.swell(),
             _ => self.nonsense(),
         }
     }
@@ -267,6 +268,15 @@ impl Life {
             let bytes = if self.chance.percent(50) { Bytes::ZERO } else { self.chance.mib(0, 6 << 10) };
             self.tell(Event::Unmanaged { gpu, bytes });
         }
+    }
+
+    /// A context takes more than before, or less, but never so much that somebody would have no room any more.
+    fn swell(&mut self) {
+        let Some(tenant) = self.someone(Tenant::admitted) else { return };
+        let t = &self.world.tenants[&tenant];
+        let most = t.residue + self.world.spare(t.gpu);
+        let bytes = self.chance.mib(0, 1 << 10).min(most);
+        self.tell(Event::Residue { tenant, bytes });
     }
 
     fn set(&mut self) {

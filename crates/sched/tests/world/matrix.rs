@@ -39,7 +39,7 @@ impl Seen {
 }
 
 /// Kinds of events, in the order of their declaration.
-pub(crate) const KINDS: [&str; 33] = [
+pub(crate) const KINDS: [&str; 34] = [
     "Gpu",
     "Settings",
     "Unmanaged",
@@ -73,6 +73,7 @@ pub(crate) const KINDS: [&str; 33] = [
     "DoneFailed",
     "DoneLate",
     "Tick",
+    "Residue",
 ];
 
 /// How often which kind of event came in which state.
@@ -121,6 +122,7 @@ impl Matrix {
             Event::Buried(tenant) => ("Buried", vec![*tenant]),
             Event::Done { .. } => ("DoneLate", Vec::new()),
             Event::Tick => ("Tick", all()),
+            Event::Residue { tenant, .. } => ("Residue", vec![*tenant]),
         };
         self.add(world, kind, who);
     }

@@ -261,6 +261,21 @@ impl World {
         self.tenants.iter().filter(|(_, tenant)| tenant.lives()).map(|(&id, tenant)| (id, tenant))
     }
 
+    /// By how much contexts may grow, so that whoever has most still finds room.
+    pub(crate) fn spare(&self, gpu: GpuId) -> Bytes {
+        let Some(there) = self.gpus.get(&gpu) else { return Bytes::ZERO };
+        let on_it = || self.tenants.values().filter(|t| t.gpu == gpu);
+        let taken = |t: &Tenant| match t.gone {
+            Some(gone) if gone.lingers => gone.device,
+            None if t.admitted() => t.residue,
+            _ => Bytes::ZERO,
+        };
+        let taken: Bytes = on_it().map(taken).sum();
+        let kept = there.spec.reserve + there.unmanaged + self.settings.headroom;
+        let largest = on_it().map(|t| t.all().less(t.residue)).max().unwrap_or_default();
+        there.spec.capacity.less(taken + kept).less(largest)
+    }
+
     /// Device bytes that are taken or promised: never more than there are, by rota's own doing.
     pub(crate) fn committed(&self, gpu: GpuId) -> Bytes {
         let Some(there) = self.gpus.get(&gpu) else { return Bytes::ZERO };

@@ -3,12 +3,11 @@
 //! There may be none: then everything answers as a machine without a GPU does. If there is one that cannot be used, the
 //! program's user is told so, once, in one line on stderr.
 
-use std::ffi::{CStr, OsStr, c_char, c_void};
-use std::mem::{MaybeUninit, size_of, transmute_copy};
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::ffi::{CStr, c_void};
+use std::mem::{size_of, transmute_copy};
 
 use cuda::{Driver, Library};
+use forwarders::own_path;
 
 use super::once::Once;
 use crate::notice::OnceNotice;
@@ -62,24 +61,4 @@ pub(crate) fn disabled() -> bool {
     *DISABLED.get_or_make(|| {
         std::env::var_os("ROTA_DISABLE").is_some_and(|value| !value.is_empty() && value != "0")
     })
-}
-
-/// The file this library was loaded from.
-fn own_path() -> Option<PathBuf> {
-    let mut info = MaybeUninit::<libc::Dl_info>::uninit();
-    // SAFETY: dladdr fills `info` if it does not return 0; the address is in this library.
-    let info = unsafe {
-        let own = own_path as fn() -> Option<PathBuf>;
-        if libc::dladdr(own as *const c_void, info.as_mut_ptr()) == 0 {
-            return None;
-        }
-        info.assume_init()
-    };
-    let name: *const c_char = info.dli_fname;
-    if name.is_null() {
-        return None;
-    }
-    // SAFETY: dladdr gives a C string that lives as long as the library is loaded.
-    let name = unsafe { CStr::from_ptr(name) };
-    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }

@@ -5,7 +5,7 @@
 //!
 //! | asked for | comes from | rounded up to |
 //! |---|---|---|
-//! | less than 1 MiB | a slab for small ones | 512 bytes |
+//! | 1 MiB or less | a slab for small ones | 512 bytes |
 //! | less than 32 MiB | a slab for medium ones | blocks of 2 MiB |
 //! | more | a range of its own | blocks of 2 MiB |
 //!
@@ -26,8 +26,8 @@ use whole::Whole;
 
 /// Addresses of small memory are multiples of this.
 const GRANULE_BYTES: u64 = 512;
-/// From here on memory comes in blocks.
-const MEDIUM_BYTES_MIN: u64 = 1 << 20;
+/// Beyond this memory comes in blocks: two of these still share one, as natively.
+const SMALL_BYTES_MAX: u64 = 1 << 20;
 /// From here on memory has a range of its own.
 const LARGE_BYTES_MIN: u64 = 32 << 20;
 /// The largest slab.
@@ -68,15 +68,15 @@ enum Kind {
 
 fn kind(bytes: u64) -> Kind {
     match bytes {
-        ..MEDIUM_BYTES_MIN => Kind::Small,
-        MEDIUM_BYTES_MIN..LARGE_BYTES_MIN => Kind::Medium,
-        _ => Kind::Large,
+        ..=SMALL_BYTES_MAX => Kind::Small,
+        LARGE_BYTES_MIN.. => Kind::Large,
+        _ => Kind::Medium,
     }
 }
 
 /// The size that a request is rounded up to; None if no such memory can exist.
 pub(crate) fn rounded(asked: u64) -> Option<u64> {
-    asked.checked_next_multiple_of(if asked < MEDIUM_BYTES_MIN { GRANULE_BYTES } else { BLOCK_BYTES })
+    asked.checked_next_multiple_of(if asked <= SMALL_BYTES_MAX { GRANULE_BYTES } else { BLOCK_BYTES })
 }
 
 /// Whether requests of these sizes are served from the same place.

@@ -1,14 +1,19 @@
 //! How much memory the program is told there is: the shared GPU as if it were its own.
 
+use std::time::Duration;
+
 use cuda::CUresult;
 use cuda::types::CUdevice;
+use wire::{Command, Connection, FromDaemon, ToDaemon};
 
 use super::native;
+use crate::gpus;
 use crate::guard::guarded;
 use crate::session::{self, Session};
+use crate::settings;
 
-/// What a context takes on the device, roughly. The program's own is not in its table of allocations, but it is not free.
-const CONTEXT_BYTES: u64 = 512 << 20;
+/// How long the daemon may take to say what other processes of the job have.
+const OTHERS_WITHIN: Duration = Duration::from_millis(200);
 
 /// Free and total memory of the current device.
 ///
@@ -26,12 +31,13 @@ unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUr
         "cuMemGetInfo",
         || None,
         || {
-            let session = session::current().filter(|session| !session.has_ended())?;
+            let session = session::here().ok()?.filter(|session| !session.has_ended())?;
             let mut device = CUdevice(0);
             // SAFETY: the driver writes one number.
             unsafe { (session.driver.cuCtxGetDevice)(&mut device) }.ok().ok()?;
             let total = tenant_total(session, device, real_total as u64)?;
-            Some((tenant_free(total, session.table().used_bytes()), total))
+            ask_for_others(session);
+            Some((tenant_free(total, used(session)), total))
         },
     );
     let (own_free, own_total) =
@@ -57,10 +63,15 @@ unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) ->
             "cuDeviceTotalMem",
             || (),
             || {
-                let Some(session) = session::current().filter(|session| !session.has_ended()) else { return };
                 // SAFETY: the driver has just written it.
                 let real = unsafe { bytes.read() } as u64;
-                if let Some(total) = tenant_total(session, device, real) {
+                let total = match gpus::of(device) {
+                    Some(session) if session.has_ended() => None,
+                    Some(session) => tenant_total(session, device, real),
+                    // It is not used yet, but its size is known.
+                    None => gpus::capacity_bytes(device).map(|capacity| capacity.min(real)),
+                };
+                if let Some(total) = total {
                     // SAFETY: as above.
                     unsafe { bytes.write(total as usize) };
                 }
@@ -70,15 +81,37 @@ unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) ->
     result
 }
 
-/// The size of the shared GPU for a tenant; None for another GPU.
+/// The size of the shared GPU for a tenant, which is what its job may have; None for another GPU.
 fn tenant_total(session: &Session, device: CUdevice, real: u64) -> Option<u64> {
-    session.shares(device).then(|| session.capacity_bytes.min(real))
+    let limit = match session.page.limit_bytes() {
+        0 => session.capacity_bytes,
+        limit => limit,
+    };
+    session.shares(device).then(|| limit.min(real))
 }
 
-/// What a tenant may think is free: all that it does not have; what rota keeps for it without use is free too. Others' memory does not count, since it can be moved away;
-/// nor does what the tenant allocates past rota, such as the driver's own pools.
-fn tenant_free(total: u64, own: u64) -> u64 {
-    total.saturating_sub(own).saturating_sub(CONTEXT_BYTES)
+/// What the job has of it: its contexts, and what its programs have, wherever that lies just now. What rota keeps for them
+/// without use is free, and so is what other jobs have, since that can be moved away.
+fn used(session: &Session) -> u64 {
+    let own = session.table().used_bytes();
+    own + session.page.residue_bytes() + session.page.others_bytes()
+}
+
+/// Where the job has other processes there, what they have may have changed since the daemon looked last: it looks again
+/// when it is asked. Without an answer the page is as good as it was.
+fn ask_for_others(session: &Session) {
+    if session.page.others_bytes() == 0 {
+        return;
+    }
+    let Some(socket) = settings::socket() else { return };
+    let command = Command::Memory { job: settings::job() };
+    let question = ToDaemon::Command { version: wire::VERSION, command };
+    let _ = Connection::ask::<_, FromDaemon>(&socket, &question, OTHERS_WITHIN);
+}
+
+/// What a tenant may think is free.
+fn tenant_free(total: u64, used: u64) -> u64 {
+    total.saturating_sub(used)
 }
 
 /// Writes an answer that the caller may not want.
@@ -98,7 +131,7 @@ mod tests {
 
     #[test]
     fn free_memory_is_never_less_than_nothing() {
-        assert_eq!(tenant_free(16 << 30, 4 << 30), (12 << 30) - CONTEXT_BYTES);
+        assert_eq!(tenant_free(16 << 30, 4 << 30), 12 << 30);
         assert_eq!(tenant_free(4 << 30, 4 << 30), 0);
         assert_eq!(tenant_free(4 << 30, 5 << 30), 0);
     }

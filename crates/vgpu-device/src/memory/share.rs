@@ -50,7 +50,7 @@ impl Machine {
             MemoryRequest::Import => {
                 let block =
                     file.and_then(|file| self.exports.get(&file).copied()).ok_or(CUresult::UNKNOWN)?;
-                self.store.physical.retain(block);
+                self.store.physical.hold(block, session);
                 Ok(Answer::Handle(self.new_handle(session, block)).into())
             }
             MemoryRequest::IpcExport(address) => {

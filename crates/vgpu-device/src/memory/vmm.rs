@@ -58,7 +58,7 @@ impl Machine {
                 if its.count == 0 {
                     handles.remove(&handle);
                 }
-                self.store.physical.release(block);
+                self.store.physical.let_go(block, session);
                 Ok(Answer::Done.into())
             }
             MemoryRequest::Map { address, bytes, offset, handle } => {
@@ -77,7 +77,7 @@ impl Machine {
                 let space = &self.store.spaces[&session];
                 let block = space.mapping(address.0).ok_or_else(invalid)?.1.block;
                 let handles = &mut self.sessions.get_mut(&session).expect("it asks").handles;
-                self.store.physical.retain(block);
+                self.store.physical.hold(block, session);
                 if let Some((id, handle)) = handles.iter_mut().find(|(_, handle)| handle.block == block) {
                     handle.count += 1;
                     return Ok(Answer::Handle(*id).into());
@@ -160,7 +160,7 @@ impl Machine {
             return Err(invalid());
         }
         mappings.insert(address, Mapping { bytes, block, offset, access: BTreeMap::new() });
-        self.store.physical.retain(block);
+        self.store.physical.hold(block, session);
         Ok(Answer::Done.into())
     }
 
@@ -194,7 +194,7 @@ impl Machine {
         }
         for (start, _) in touched {
             let mapping = mappings.remove(&start).expect("listed above");
-            self.store.physical.release(mapping.block);
+            self.store.physical.let_go(mapping.block, session);
         }
         Ok(Answer::Done.into())
     }

@@ -187,6 +187,59 @@ fn unmanaged_memory_comes_and_goes() {
 }
 
 #[test]
+fn a_context_that_grew_takes_from_what_is_granted_and_ends_nobody() {
+    let mut rig = Rig::new(settings());
+    let (a, b) = (rig.busy(1, 1, 0, 6), rig.busy(2, 2, 0, 6));
+    rig.until(2.0);
+    assert!(rig.moves(0.0).is_empty());
+    let used = |rig: &Rig| rig.core.gpu(GpuId(0)).unwrap().used;
+    let before = used(&rig);
+    rig.tell(Event::Residue { tenant: a, bytes: Bytes::from_gib(6) });
+    assert_eq!(rig.core.describe(a, rig.now).unwrap().residue, Bytes::from_gib(6));
+    assert!(used(&rig) > before);
+    rig.until(40.0);
+    let on_device: u64 =
+        rig.sizes.iter().filter(|(owned, _)| !rig.away.contains(owned)).map(|(_, bytes)| bytes.0).sum();
+    assert!(on_device <= 10 * GIB, "they take turns in what is left");
+    close(rig.ran(a), rig.ran(b), 0.2);
+    rig.tell(Event::Residue { tenant: a, bytes: Bytes::ZERO });
+    rig.until(80.0);
+    assert!(rig.moves(60.0).is_empty());
+    assert_eq!(used(&rig), before);
+}
+
+#[test]
+fn a_context_never_grows_so_far_that_somebody_could_not_run_any_more() {
+    let mut rig = Rig::new(settings());
+    let (a, b) = (rig.busy(1, 1, 0, 12), rig.busy(2, 2, 0, 2));
+    rig.until(2.0);
+    rig.tell(Event::Residue { tenant: b, bytes: Bytes::from_gib(9) });
+    assert_eq!(
+        rig.core.describe(b, rig.now).unwrap().residue,
+        Bytes::from_gib(4),
+        "12 of 16 are the other's"
+    );
+    rig.until(40.0);
+    assert!(rig.ran(a) > 10.0 && rig.ran(b) > 10.0);
+    rig.tell(Event::Residue { tenant: TenantId(77), bytes: Bytes::from_gib(9) });
+}
+
+#[test]
+fn a_context_that_grew_counts_for_the_limit_of_its_job() {
+    let mut rig = Rig::new(settings());
+    let limit = Some(Bytes::from_gib(8));
+    rig.job(1, Terms { memory_max: limit, ..Terms::default() });
+    let a = rig.tenant(1, 1, 0, 4);
+    rig.until(1.0);
+    rig.tell(Event::Residue { tenant: a, bytes: Bytes::from_gib(3) });
+    rig.ask(a, 100, GIB);
+    rig.until(2.0);
+    assert_eq!(denials(&rig), []);
+    rig.ask(a, 101, GIB);
+    assert_eq!(denials(&rig), [Short::Limit { wanted: Bytes::from_gib(9), limit: Bytes::from_gib(8) }]);
+}
+
+#[test]
 fn an_idle_tenant_makes_room_for_others_also_while_nobody_has_the_turn() {
     let mut rig = Rig::new(settings());
     let a = rig.tenant(1, 1, 0, 12);

@@ -13,7 +13,8 @@ fn sizes_are_rounded_as_their_kind_needs() {
     assert_eq!(rounded(1), Some(512));
     assert_eq!(rounded(512), Some(512));
     assert_eq!(rounded(MIB - 1), Some(MIB));
-    assert_eq!(rounded(MIB), Some(2 * MIB));
+    assert_eq!(rounded(MIB), Some(MIB));
+    assert_eq!(rounded(MIB + 1), Some(2 * MIB));
     assert_eq!(rounded(33 * MIB), Some(34 * MIB));
     assert_eq!(rounded(u64::MAX), None);
 }

@@ -7,18 +7,24 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// A value made at its first use.
-pub(crate) struct Once<T: Send + Sync + 'static> {
+pub struct Once<T: Send + Sync + 'static> {
     value: AtomicPtr<T>,
+}
+
+impl<T: Send + Sync + 'static> Default for Once<T> {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl<T: Send + Sync + 'static> Once<T> {
     /// Nothing made yet.
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         Once { value: AtomicPtr::new(ptr::null_mut()) }
     }
 
     /// The value; makes it if this is the first use.
-    pub(crate) fn get_or_make(&'static self, make: impl FnOnce() -> T) -> &'static T {
+    pub fn get_or_make(&'static self, make: impl FnOnce() -> T) -> &'static T {
         let present = self.value.load(Ordering::Acquire);
         if !present.is_null() {
             // SAFETY: only pointers from `Box::into_raw` are stored below, once, and they are never freed.
