@@ -43,6 +43,20 @@ pub const GROUP_GET_TIMESLICE: u32 = 0xa06c_0104;
 pub const CHANNEL_SCHEDULE: u32 = 0xa06f_0103;
 /// Subdevice control: disable or enable a list of channels.
 pub const FIFO_DISABLE_CHANNELS: u32 = 0x2080_110b;
+/// Subdevice control: which GPU it is on, as its UUID.
+pub const GPU_GET_GID_INFO: u32 = 0x2080_014a;
+/// Bytes of its parameters: an index, flags, a length, and room for the UUID.
+pub const GID_BYTES: usize = 268;
+/// Where the flags stand.
+pub const GID_FLAGS_OFFSET: usize = 4;
+/// Where the length of the answer stands.
+pub const GID_LENGTH_OFFSET: usize = 8;
+/// Where the answer stands.
+pub const GID_DATA_OFFSET: usize = 12;
+/// Flags: the UUID as its 16 bytes, not as text.
+pub const GID_BINARY: u32 = 2;
+/// Bytes of a UUID.
+pub const UUID_BYTES: usize = 16;
 
 /// The request number of an ioctl that reads and writes `bytes` bytes of argument.
 pub const fn request(number: u8, bytes: usize) -> u32 {

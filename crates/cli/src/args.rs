@@ -9,11 +9,13 @@ pub(crate) use terms::TermsArgs;
 
 use clap::{Args as ArgsOf, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use help::{
-    COMPLETIONS_EXAMPLES, CONFIG_EXAMPLES, DEMO_EXAMPLES, DESCRIBE_EXAMPLES, DOCTOR_EXAMPLES, EXAMPLES,
-    MAN_EXAMPLES, PS_AFTER, PS_EXAMPLES, RUN_AFTER, RUN_EXAMPLES, SET_EXAMPLES,
+    CDI_EXAMPLES, COMPLETIONS_EXAMPLES, CONFIG_EXAMPLES, DEMO_EXAMPLES, DESCRIBE_EXAMPLES, DOCTOR_EXAMPLES,
+    EXAMPLES, MAN_EXAMPLES, PS_AFTER, PS_EXAMPLES, RUN_AFTER, RUN_EXAMPLES, SET_EXAMPLES,
 };
 use std::ffi::OsString;
 use std::path::PathBuf;
+use wire::GpuChoice;
+use wire::quantity::Span;
 
 /// The most bytes a job's name may have.
 pub(crate) const JOB_NAME_BYTES_MAX: usize = 128;
@@ -59,6 +61,9 @@ pub(crate) enum Verb {
     /// Check whether this machine is fit for it, and say what to do.
     #[command(before_long_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
+    /// Bring rota into containers.
+    #[command(subcommand, before_long_help = CDI_EXAMPLES)]
+    Cdi(CdiVerb),
     /// Print what makes a shell complete rota's words.
     #[command(before_long_help = COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
@@ -83,6 +88,25 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     pub(crate) terms: TermsArgs,
+
+    /// The GPUs for it: how many, all, or device=0,1 or device=GPU-….
+    ///
+    /// Without it: one, chosen by where there is room. Indices are as in `rota ps`, and the beginning of a UUID is enough.
+    /// CUDA_VISIBLE_DEVICES is set to them.
+    #[arg(long, value_name = "GPUS", env = "ROTA_GPUS", value_parser = gpus)]
+    pub(crate) gpus: Option<GpuChoice>,
+
+    /// Its processes only get on together: they run at the same time, on all their GPUs, or not at all.
+    ///
+    /// For jobs whose kernels wait for each other, as with NCCL. A process on several GPUs is always treated so.
+    #[arg(long)]
+    pub(crate) gang: bool,
+
+    /// How long it may wait for a place on a GPU before it gives up, as 10m.
+    ///
+    /// The exit code is 125 then. Without it, it waits for as long as it takes.
+    #[arg(long, value_name = "TIME", env = "ROTA_TIMEOUT")]
+    pub(crate) timeout: Option<Span>,
 
     /// Run it on a virtual GPU, which only a daemon started with `rotad --vgpu DIR` has.
     ///
@@ -186,6 +210,20 @@ pub(crate) struct DoctorArgs {
     pub(crate) output: OutputArgs,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum CdiVerb {
+    /// Write the file that tells container engines what a container needs.
+    #[command(before_long_help = CDI_EXAMPLES)]
+    Generate(GenerateArgs),
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct GenerateArgs {
+    /// Where to write it; without it, to stdout.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
 #[derive(Debug, ArgsOf)]
 pub(crate) struct CompletionsArgs {
     /// Which shell.
@@ -239,6 +277,27 @@ fn job_name(name: &str) -> Result<String, String> {
     Ok(name.into())
 }
 
+/// As docker has them.
+fn gpus(text: &str) -> Result<GpuChoice, String> {
+    if text == "all" {
+        return Ok(GpuChoice::All);
+    }
+    if let Some(names) = text.strip_prefix("device=") {
+        let names: Vec<String> = names.split(',').map(|name| name.trim().to_owned()).collect();
+        return match names.iter().any(String::is_empty) {
+            true => Err(format!("`{text}` names a GPU by nothing; write it as device=0,1 or device=GPU-…")),
+            false => Ok(GpuChoice::Named(names)),
+        };
+    }
+    match text.parse() {
+        Ok(0) => Err("a program on no GPU has no use for rota: ask for 1 or more".to_owned()),
+        Ok(count) => Ok(GpuChoice::Count(count)),
+        Err(_) => Err(format!(
+            "`{text}` is not what can be asked for; write it as 2, all, device=0,1 or device=GPU-…"
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -268,6 +327,18 @@ mod tests {
     fn the_socket_may_stand_before_or_after_the_verb() {
         for words in [["rota", "--socket", "/s", "ps"], ["rota", "ps", "--socket", "/s"]] {
             assert_eq!(Args::parse_from(words).socket, Some("/s".into()));
+        }
+    }
+
+    #[test]
+    fn gpus_are_asked_for_as_docker_does() {
+        let named = |names: &[&str]| Ok(GpuChoice::Named(names.iter().map(|name| (*name).into()).collect()));
+        assert_eq!(gpus("2"), Ok(GpuChoice::Count(2)));
+        assert_eq!(gpus("all"), Ok(GpuChoice::All));
+        assert_eq!(gpus("device=0,1"), named(&["0", "1"]));
+        assert_eq!(gpus("device=GPU-1a2b"), named(&["GPU-1a2b"]));
+        for wrong in ["0", "-1", "two", "device=", "device=0,,1", "", "70000"] {
+            assert!(gpus(wrong).is_err(), "{wrong}");
         }
     }
 

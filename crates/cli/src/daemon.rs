@@ -55,7 +55,7 @@ pub(crate) fn described(socket: &Path, wanted: Command) -> anyhow::Result<Descri
 fn ask(socket: &Path, question: &ToDaemon) -> anyhow::Result<FromDaemon> {
     let connection = Connection::connect(socket).map_err(|error| unreachable(error, socket))?;
     let asked = || format!("the daemon at {} gave no answer", socket.display());
-    connection.send(question, &[]).with_context(asked)?;
+    let sent = connection.send(question, &[]);
 
     let mut wait = [PollFd::new(&connection, PollFlags::IN)];
     let limit = Timespec { tv_sec: ANSWER_SECONDS_MAX, tv_nsec: 0 };
@@ -68,7 +68,12 @@ fn ask(socket: &Path, question: &ToDaemon) -> anyhow::Result<FromDaemon> {
             socket.display()
         );
     }
-    match connection.receive().with_context(asked)? {
+    // One that takes nobody in says so at once, and hears no question.
+    let answer = match (connection.receive(), sent) {
+        (Err(_), Err(unsent)) => Err(unsent),
+        (received, _) => received,
+    };
+    match answer.with_context(asked)? {
         (FromDaemon::Refused { reason }, _) => {
             bail!("the daemon at {} refused: {reason}", socket.display())
         }

@@ -26,7 +26,7 @@ pub(crate) fn as_json<T: serde::Serialize>(what: &T) -> anyhow::Result<String> {
 
 /// Terms on one line.
 pub(crate) fn terms(terms: &Terms) -> String {
-    let Terms { weight, class, priority, slo_ns, wait, .. } = terms;
+    let Terms { weight, class, priority, slo_ns, wait, gang, .. } = terms;
     let mut text = format!("weight {weight}, class {class}, priority {priority}, ");
     text += &match terms.memory_max_bytes {
         Some(bytes) => format!("memory up to {}", size(bytes)),
@@ -39,7 +39,8 @@ pub(crate) fn terms(terms: &Terms) -> String {
     if let Some(slo) = slo_ns {
         text += &format!(", served within {}", span(Duration::from_nanos(*slo)));
     }
-    text + if *wait { ", waits for memory" } else { "" }
+    text += if *wait { ", waits for memory" } else { "" };
+    text + if *gang { ", its processes run together" } else { "" }
 }
 
 fn text(description: &Description) -> String {

@@ -1,6 +1,8 @@
 //! `rota doctor`: is this machine fit for it? One line for each check, PASS, WARN or FAIL, with what to do.
 
 mod checks;
+mod gpu;
+mod host;
 
 use crate::args::{DoctorArgs, Output};
 use crate::columns::{Side, columns};

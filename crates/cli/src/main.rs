@@ -6,6 +6,7 @@
 //! stdout is data, stderr is for people. Exit codes: 0 done, 1 failed, 2 wrong usage; `run` has its own, in `run`.
 
 mod args;
+mod cdi;
 mod columns;
 mod completions;
 mod config;
@@ -13,6 +14,7 @@ mod daemon;
 mod demo;
 mod describe;
 mod doctor;
+mod elf;
 mod pause;
 mod ps;
 mod quantity;
@@ -22,7 +24,7 @@ mod sim;
 mod status;
 
 use anyhow::Context as _;
-use args::{Args, ConfigVerb, Verb};
+use args::{Args, CdiVerb, ConfigVerb, Verb};
 use clap::FromArgMatches as _;
 use daemon::Place;
 use std::process::ExitCode;
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         Verb::Pause(args) => pause::pause(&args, socket),
         Verb::Resume(args) => pause::resume(&args, socket),
         Verb::Config(ConfigVerb::Show(args)) => config::show(&args, socket),
+        Verb::Cdi(CdiVerb::Generate(args)) => cdi::generate(&args, &place),
         Verb::Completions(args) => completions::completions(&args),
         Verb::Man(args) => completions::man(&args),
         Verb::Demo(args) => demo::demo(&args),

@@ -4,7 +4,7 @@ use crate::args::{Output, PsArgs};
 use crate::columns::{Side, columns};
 use crate::daemon;
 use crate::print;
-use crate::quantity::{gib, printable, span};
+use crate::quantity::{printable, size, span};
 use anyhow::Context as _;
 use std::path::Path;
 use std::time::Duration;
@@ -77,13 +77,13 @@ fn gpu_line(gpu: &Gpu) -> String {
     let machine =
         gpu.vgpu.as_ref().map_or(String::new(), |folder| format!("  virtual, in {}", printable(folder)));
     format!(
-        "{}  {}  {} of {} GiB in use  arena {} of {} GiB{machine}",
+        "{}  {}  {} of {} in use  arena {} of {}{machine}",
         printable(&gpu.uuid),
         printable(&gpu.name),
-        gib(gpu.used_bytes),
-        gib(gpu.capacity_bytes),
-        gib(gpu.arena_used_bytes),
-        gib(gpu.arena_bytes)
+        size(gpu.used_bytes),
+        size(gpu.capacity_bytes),
+        size(gpu.arena_used_bytes),
+        size(gpu.arena_bytes)
     )
 }
 
@@ -116,8 +116,8 @@ fn cells(tenant: &Tenant) -> [String; COLUMNS.len()] {
         printable(&tenant.job),
         printable(&tenant.program),
         tenant.state.to_string(),
-        gib(tenant.resident_bytes) + " GiB",
-        gib(tenant.away_bytes) + " GiB",
+        size(tenant.resident_bytes),
+        size(tenant.away_bytes),
         tenant.turns.to_string(),
         waiting,
     ]

@@ -2,11 +2,6 @@
 
 use std::time::Duration;
 
-/// Bytes in GiB with one digit, which is what tells tenants apart on a GPU.
-pub(crate) fn gib(bytes: u64) -> String {
-    format!("{:.1}", bytes as f64 / (1_u64 << 30) as f64)
-}
-
 /// Bytes in the unit that leaves few digits.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
@@ -45,13 +40,6 @@ pub(crate) fn printable(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_are_told_in_gib() {
-        assert_eq!(gib(0), "0.0");
-        assert_eq!(gib(600 << 20), "0.6");
-        assert_eq!(gib(16 << 30), "16.0");
-    }
 
     #[test]
     fn sizes_are_told_in_their_own_unit() {

@@ -7,15 +7,17 @@ mod program;
 
 use crate::args::{JOB_NAME_BYTES_MAX, RunArgs};
 use crate::daemon::{self, Place, start};
-use crate::quantity::{gib, printable};
+use crate::quantity::{printable, size};
 use anyhow::{Context as _, anyhow, bail};
 use clap::ArgMatches;
+use program::Obstacle;
 use std::ffi::OsStr;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 use vgpu_messages::enter::{self, Library};
+use wire::quantity::Span;
 use wire::{Answer, Gpu, JobRequest, Opened};
 
 /// rota's own failure; as in `env` and `docker run`, above what programs commonly use.
@@ -52,21 +54,29 @@ fn prepare(args: &RunArgs, matches: &ArgMatches, place: &Place) -> anyhow::Resul
         .with_context(|| format!("cannot tell the full path of {}", place.socket.display()))?;
     let place = Place { socket: socket.clone(), chosen: place.chosen };
     let shim = wire::find_shim()?;
+    let obstacle = program::obstacle(program, &shim);
+    if let Some(Obstacle::Never(reason)) = obstacle {
+        bail!("{reason}");
+    }
     let job = args.name.clone().unwrap_or_else(|| default_job(program, std::process::id()));
-    let (asked, usual) = args.terms.changes(matches);
-    let request = wire::Command::Open(JobRequest { name: job.clone(), asked, usual });
+    let (mut asked, usual) = args.terms.changes(matches);
+    asked.gang = args.gang.then_some(true);
+    let gpus = args.gpus.clone().unwrap_or_default();
+    let timeout_ns = args.timeout.map(Span::nanos);
+    let request = wire::Command::Open(JobRequest { name: job.clone(), asked, usual, gpus, timeout_ns });
     let opened = match start::command_or_start(&place, &request, args.vgpu, args.quiet)? {
         Answer::Opened(opened) => opened,
         other => return Err(daemon::strange(&socket, &other)),
     };
-    let gpu = &opened.gpu;
+    let gpu = opened.gpus.first().context("the daemon named no GPU for the program")?;
     let machine = machine(args.vgpu, gpu, &socket)?;
-    let chosen_gpu = std::env::var_os("CUDA_VISIBLE_DEVICES");
+    // What was asked for in so many words counts, and else what is there.
+    let chosen_gpu = std::env::var_os("CUDA_VISIBLE_DEVICES").filter(|_| args.gpus.is_none());
 
     if !args.quiet {
         let line = notice(&job, &opened, chosen_gpu.as_deref());
         let _ = writeln!(std::io::stderr(), "rota: {line}");
-        if let Some(obstacle) = program::obstacle(program) {
+        if let Some(Obstacle::Past(obstacle)) = obstacle {
             let _ = writeln!(std::io::stderr(), "rota: {obstacle}");
         }
     }
@@ -85,7 +95,7 @@ fn prepare(args: &RunArgs, matches: &ArgMatches, place: &Place) -> anyhow::Resul
         .env("ROTA_JOB", job)
         .env("ROTA_REQUIRED", "1");
     if chosen_gpu.is_none() {
-        command.env("CUDA_VISIBLE_DEVICES", &gpu.uuid);
+        command.env("CUDA_VISIBLE_DEVICES", uuids(&opened).join(","));
     }
     Ok(command)
 }
@@ -125,27 +135,35 @@ fn default_job(program: &OsStr, pid: u32) -> String {
 }
 
 fn notice(job: &str, opened: &Opened, chosen_gpu: Option<&OsStr>) -> String {
-    let gpu = &opened.gpu;
     let others = match opened.others {
         0 => "no other program there".into(),
         1 => "1 other program there".into(),
         more => format!("{more} other programs there"),
     };
     let chosen = match chosen_gpu {
-        Some(chosen) if chosen != gpu.uuid.as_str() => {
+        Some(chosen) if chosen != uuids(opened).join(",").as_str() => {
             format!("; CUDA_VISIBLE_DEVICES stays \"{}\"", printable(&chosen.to_string_lossy()))
         }
         _ => String::new(),
     };
+    let gpus: Vec<String> = opened.gpus.iter().map(named).collect();
+    format!("job {job} on {}, {others}{chosen}", gpus.join(" and "))
+}
+
+fn named(gpu: &Gpu) -> String {
     // The first group of a UUID is enough to tell GPUs apart, and is accepted wherever a UUID is.
     let uuid = gpu.uuid.split('-').take(2).collect::<Vec<_>>().join("-");
     format!(
-        "job {job} on {} ({}, {} GiB{}), {others}{chosen}",
+        "{} ({}, {}{})",
         printable(&uuid),
         printable(&gpu.name),
-        gib(gpu.capacity_bytes),
+        size(gpu.capacity_bytes),
         if gpu.vgpu.is_some() { ", virtual" } else { "" }
     )
+}
+
+fn uuids(opened: &Opened) -> Vec<&str> {
+    opened.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect()
 }
 
 #[cfg(test)]

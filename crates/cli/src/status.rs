@@ -26,6 +26,10 @@ pub(crate) fn ask(socket: &Path) -> anyhow::Result<Status> {
     }
 }
 
+/// How programs are stopped where no self-test was passed.
+pub(crate) const HELD_BACK: &str =
+    "programs are not frozen here: launches are held back, so a turn ends only when kernels end";
+
 /// What a self-test found, in words.
 pub(crate) fn self_test(found: &SelfTest) -> String {
     let ms = |nanos: u64| nanos as f64 / 1e6;
@@ -65,7 +69,7 @@ fn text(status: &Status, socket: &Path) -> String {
         ("socket", socket.display().to_string()),
         ("config", status.config.as_deref().map_or("no file, all defaults".into(), printable)),
         ("sharing", turns),
-        ("self-test", status.self_test.as_ref().map_or("not made".into(), self_test)),
+        ("self-test", status.self_test.as_ref().map_or(HELD_BACK.into(), self_test)),
         ("ends", ends),
         (
             "now",

@@ -187,6 +187,8 @@ integers! {
     CUdevice_attribute {
         /// Number of multiprocessors.
         MULTIPROCESSOR_COUNT = 16,
+        /// Who may use it: 0 anybody, 2 nobody, 3 one process.
+        COMPUTE_MODE = 20,
         /// PCI bus number.
         PCI_BUS_ID = 33,
         /// PCI device number.

@@ -3,6 +3,7 @@
 //! The daemon is no child of the program that wanted it, has no terminal, and writes to a log file. One of those who want a
 //! daemon at the same moment starts it, the others wait for that.
 
+use crate::socket_folder::is_ours;
 use anyhow::{Context as _, bail};
 use rustix::fs::FlockOperation;
 use std::fs::File;
@@ -50,6 +51,8 @@ pub(crate) fn start(socket: &Path) -> anyhow::Result<()> {
         .append(true)
         .read(true)
         .mode(0o600)
+        // A link there is not ours.
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
         .open(&path)
         .with_context(|| format!("cannot write the log {}", path.display()))?;
     let begin = log.seek(SeekFrom::End(0))?;
@@ -94,16 +97,20 @@ pub(crate) fn leave_folder() {
     }
 }
 
-/// Where the log is: `rota/rotad.log` in `$XDG_STATE_HOME`, else in `~/.local/state`.
+/// Where the log is: `rota/rotad.log` in `$XDG_STATE_HOME`, else in `~/.local/state`; without a home in a folder for
+/// temporary files, where others might have made it before us.
 fn log_file() -> anyhow::Result<PathBuf> {
     let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = named("XDG_STATE_HOME").or_else(|| Some(named("HOME")?.join(".local/state")));
-    let folder = state.unwrap_or_else(std::env::temp_dir).join("rota");
+    let user = rustix::process::geteuid().as_raw();
+    let folder =
+        state.map_or_else(|| std::env::temp_dir().join(format!("rota-{user}")), |state| state.join("rota"));
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(&folder)
         .with_context(|| format!("cannot make the folder {} for the daemon's log", folder.display()))?;
+    is_ours(&folder, "name another for the daemon's log with XDG_STATE_HOME")?;
     let path = folder.join("rotad.log");
     if std::fs::metadata(&path).is_ok_and(|file| file.len() > LOG_BYTES_MAX) {
         let _ = std::fs::rename(&path, folder.join("rotad.log.1"));

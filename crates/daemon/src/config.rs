@@ -107,6 +107,10 @@ pub struct Settings {
     /// A file that gets one JSON line per freeze, move, thaw and turn.
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
+    /// How programs are stopped: `channels` takes them off the GPU in the middle of a kernel, `launches` holds back what they
+    /// launch and waits for the rest, `auto` does the latter where the driver cannot do the former [default: auto].
+    #[arg(long, value_name = "HOW")]
+    pub freeze: Option<Freeze>,
     /// How the next one is chosen [default: fair].
     #[arg(long, value_name = "POLICY")]
     pub policy: Option<Policy>,
@@ -163,6 +167,19 @@ pub struct Settings {
     pub from_environment: Vec<(&'static str, &'static str)>,
 }
 
+/// How programs are stopped.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Freeze {
+    /// By their channels where that works, otherwise by their launches.
+    #[default]
+    Auto,
+    /// By their channels; where that does not work, nothing is shared.
+    Channels,
+    /// By their launches.
+    Launches,
+}
+
 /// How the next one is chosen.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -196,6 +213,8 @@ pub struct Config {
     pub residue: Option<Bytes>,
     /// See [`Settings::events`].
     pub events: Option<PathBuf>,
+    /// See [`Settings::freeze`].
+    pub freeze: Freeze,
     /// See [`Settings::turn_jitter`].
     pub turn_jitter: f64,
     /// See [`Settings::idle_exit`].
@@ -246,6 +265,7 @@ impl Config {
             reserve: settings.reserve,
             residue: settings.residue,
             events: settings.events,
+            freeze: settings.freeze.unwrap_or_default(),
             idle_exit: settings.idle_exit.or(settings.idle_exit_usual),
             everybody: settings.everybody.unwrap_or(false),
             file: path,
@@ -276,6 +296,7 @@ impl Settings {
             reserve: self.reserve.or(other.reserve),
             residue: self.residue.or(other.residue),
             events: self.events.or(other.events),
+            freeze: self.freeze.or(other.freeze),
             policy: self.policy.or(other.policy),
             turn: self.turn.or(turns.turn),
             turn_min: self.turn_min.or(turns.turn_min),

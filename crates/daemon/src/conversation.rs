@@ -94,7 +94,10 @@ pub fn hold(connection: Connection, ears: &Ears) {
     };
     let _ = wait(None);
     match first {
-        ToDaemon::List { version } | ToDaemon::Hello { version, .. } | ToDaemon::Command { version, .. }
+        ToDaemon::List { version }
+        | ToDaemon::Hello { version, .. }
+        | ToDaemon::Command { version, .. }
+        | ToDaemon::Survey { version, .. }
             if version != VERSION =>
         {
             refuse(
@@ -122,9 +125,29 @@ pub fn hold(connection: Connection, ears: &Ears) {
                 refuse(&connection, &ended.to_string());
             }
         }
+        ToDaemon::Survey { job, gpus, .. } => {
+            let long = |name: &String| name.len() > NAME_BYTES_MAX;
+            if long(&job) || gpus.iter().any(long) || gpus.len() > GPUS_MAX {
+                return refuse(&connection, "a name is too long, or there are too many");
+            }
+            let Ok(peer) = connection.peer() else { return };
+            let (answer, surveyed) = mpsc::channel();
+            let asked = Input::Survey { uid: peer.uid.as_raw(), job, gpus, answer };
+            if ears.inputs.send(asked).is_ok()
+                && let Ok(answer) = surveyed.recv()
+                && let Err(cause) = connection.send(&answer, &[])
+            {
+                tracing::debug!("a survey was not taken: {cause}");
+            }
+        }
         ToDaemon::Command { command, .. } => {
-            if let Err(ended) = serve_command(&connection, ears, command) {
-                tracing::debug!("a command came to nothing: {ended}");
+            match serve_command(&connection, ears, command) {
+                Ok(()) => {}
+                // Whoever asks and is still there, learns why.
+                Err(ended @ (Ended::Wire(WireError::Unseen) | Ended::Unwatchable(..))) => {
+                    refuse(&connection, &ended.to_string());
+                }
+                Err(ended) => tracing::debug!("a command came to nothing: {ended}"),
             }
         }
         _ => refuse(&connection, "the first message was neither Hello nor List nor Command"),
@@ -163,7 +186,7 @@ fn wrong_name(name: &str) -> Option<&'static str> {
     }
 }
 
-fn refuse(connection: &Connection, reason: &str) {
+pub(crate) fn refuse(connection: &Connection, reason: &str) {
     tracing::warn!("a connection is refused: {reason}");
     let _ = connection.send(&FromDaemon::Refused { reason: reason.into() }, &[]);
     connection.shut_down();
@@ -330,9 +353,31 @@ fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> R
             answer(replies, Reply::Failed { owner, handles: numbers(&handles), code, call })
         }
         ToDaemon::Wants => tell(ears, Input::Wants(tenant)),
-        ToDaemon::Hello { .. } | ToDaemon::List { .. } | ToDaemon::Command { .. } => {
-            Err(Ended::OutOfOrder("a greeting in the middle of a conversation"))
+        ToDaemon::Pin { handles, .. } | ToDaemon::Unpin { handles } if handles.len() > HANDLES_MAX => {
+            Err(Ended::OutOfOrder("too many handles in one message"))
         }
+        ToDaemon::Pin { request, handles } => {
+            tell(ears, Input::Pin(tenant, RequestId(request.0), in_core(&handles)))
+        }
+        ToDaemon::Unpin { handles } => tell(ears, Input::Unpin(tenant, in_core(&handles))),
+        ToDaemon::Kept { grant, handle } => {
+            if handle.bytes == 0 || !handle.bytes.is_multiple_of(BLOCK_BYTES) {
+                return Err(Ended::OutOfOrder("a handle's size is not a multiple of 2 MiB"));
+            }
+            let owned = Owned { tenant, handle: HandleId(handle.handle.0) };
+            tell(ears, Input::Kept(RequestId(grant.0), owned, Bytes(handle.bytes)))
+        }
+        ToDaemon::Publish { .. } | ToDaemon::Open { .. } | ToDaemon::Closed { .. } => {
+            Err(Ended::OutOfOrder("not done yet"))
+        }
+        ToDaemon::Drained { generation } => {
+            grip.drained(generation);
+            Ok(())
+        }
+        ToDaemon::Hello { .. }
+        | ToDaemon::List { .. }
+        | ToDaemon::Command { .. }
+        | ToDaemon::Survey { .. } => Err(Ended::OutOfOrder("a greeting in the middle of a conversation")),
     }
 }
 

@@ -4,32 +4,35 @@
 //! have threads of their own, and so has the executor.
 //!
 //! - `arrivals`: how tenants come, `departures`: how they go, `demands`: what they want meanwhile, `idleness`: when they
-//!   want nothing. `jobs`: which tenants belong together, and on which terms; `limits`: who may have which.
+//!   want nothing; `pins`: what of theirs must stay. `jobs`: which tenants belong together, and on which terms; `limits`: who
+//!   may have which; `placing`: on which GPUs.
 //! - `sights`: what NVML says of the GPUs, and what follows; `memory_told`: what programs are told of memory.
 //! - `actions`: what is done with what the core wants. `lengths`: turns that vary.
-//! - `commands`: what people ask for. `listing` and `views`: how things are, for them.
+//! - `setup`: what is fixed at its start. `commands`: what people ask for. `listing` and `views`: how things are, for them.
 
 mod actions;
 mod arrivals;
 pub mod commands;
 mod demands;
 mod departures;
+mod guests;
 mod idleness;
 mod jobs;
 mod lengths;
 mod limits;
 mod listing;
 mod memory_told;
+mod pins;
+mod placing;
+mod setup;
 mod sights;
 mod views;
 
-use crate::config::rules;
 use crate::conversation::Ears;
 use crate::conversation::Taken;
 use crate::events::{Events, nanos};
 use crate::executor::{self, Done, Executor, Link, Work};
 use crate::machine::{Books, Sight};
-use crate::resource_manager::ResourceManager;
 use arrivals::Arriving;
 use commands::Asked;
 use demands::Demands;
@@ -38,13 +41,16 @@ use idleness::Idleness;
 use jobs::Jobs;
 use lengths::Lengths;
 use mover::{Device, Mover};
+use pins::Pins;
 use sched::{Bytes, Core, Event, GpuId, GpuSpec, HandleId, JobId, Owned, RequestId, TenantId, Time, UserId};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
-use wire::{Connection, FromDaemon, Listener, Listing, SelfTest, Setting};
+use wire::{Connection, FromDaemon, Listener, Listing};
+
+pub use setup::{About, Freezes, Rules, Setup, SharedGpu};
 
 /// Someone who said hello.
 #[derive(Debug)]
@@ -84,6 +90,12 @@ pub enum Input {
     Returned(TenantId, RequestId),
     /// Handles were freed.
     Freed(TenantId, Vec<HandleId>),
+    /// Handles must stay on the device.
+    Pin(TenantId, RequestId, Vec<HandleId>),
+    /// Handles need not stay any more.
+    Unpin(TenantId, Vec<HandleId>),
+    /// A grant became memory of so many bytes that never moves.
+    Kept(RequestId, Owned, Bytes),
     /// A tenant is gone, seen at this instant.
     Left(TenantId, Instant),
     /// A tenant that hung up is still alive.
@@ -94,6 +106,17 @@ pub enum Input {
     List(Sender<Listing>),
     /// Something else that people want.
     Command(Asked),
+    /// Which of these GPUs are shared, and how large are they for a job of a user?
+    Survey {
+        /// The user.
+        uid: u32,
+        /// The job's name.
+        job: String,
+        /// The GPUs, by UUID.
+        gpus: Vec<String>,
+        /// Gets the answer.
+        answer: Sender<FromDaemon>,
+    },
     /// A process that began a job is gone.
     RootGone(JobId, u32),
     /// The executor has finished something.
@@ -113,66 +136,6 @@ pub enum Input {
 #[error("{0}")]
 pub struct Lost(pub String);
 
-/// The sizes that stay as they are while the daemon runs, and the settings it begins with.
-#[derive(Clone, Debug)]
-pub struct Rules {
-    /// Host memory for what is away, of all GPUs together.
-    pub arena_bytes: u64,
-    /// The core's. Its deadlines are the daemon's own, see [`executor::deadlines`].
-    pub settings: sched::Settings,
-    /// By which share of its length a turn varies.
-    pub turn_jitter: f64,
-    /// Where the variation begins.
-    pub seed: u64,
-}
-
-/// A GPU that is shared.
-#[derive(Clone, Debug)]
-pub struct SharedGpu {
-    /// Its UUID.
-    pub uuid: String,
-    /// Its name.
-    pub name: String,
-    /// Its size as it is treated.
-    pub capacity_bytes: u64,
-    /// What the daemon's own context takes.
-    pub reserve_bytes: u64,
-    /// What a context takes that does nothing yet: what a newcomer's counts as, until NVML says more.
-    pub residue_bytes: u64,
-    /// What the daemon leaves alone of the device, so that others may have it.
-    pub spare_bytes: u64,
-}
-
-/// What the daemon tells people of itself, and what it lets them do.
-#[derive(Clone, Debug, Default)]
-pub struct About {
-    /// Its configuration file.
-    pub config: Option<String>,
-    /// Every setting, with where it comes from.
-    pub settings: Vec<Setting>,
-    /// What the self-test at the start found.
-    pub self_test: Option<SelfTest>,
-    /// After how long with nobody there it ends.
-    pub idle_exit: Option<Duration>,
-    /// What users may ask for.
-    pub rules: rules::Rules,
-}
-
-/// What the daemon is and how it shares.
-#[derive(Clone, Debug)]
-pub struct Setup {
-    /// The GPUs, in the order in which gangs take them.
-    pub gpus: Vec<SharedGpu>,
-    /// The folder of their virtual machine, if they are in software.
-    pub vgpu: Option<String>,
-    /// Sizes and settings.
-    pub rules: Rules,
-    /// For people.
-    pub about: About,
-    /// How to freeze.
-    pub manager: ResourceManager,
-}
-
 #[derive(Debug)]
 struct Known {
     link: Link,
@@ -182,6 +145,7 @@ struct Known {
     context: bool,
     idleness: Idleness,
     demands: Demands,
+    pins: Pins,
     /// What its context takes, by the last looks.
     contexts: sights::Recent,
 }
@@ -205,6 +169,8 @@ pub struct Daemon {
     strangers: sights::Strangers,
     /// When to look for tenants without work.
     look_at: Option<Time>,
+    /// Does somebody wait until its handles are pinned?
+    pins_wait: bool,
     /// One for each GPU.
     executors: Vec<Executor>,
     next_tenant: u64,
@@ -213,7 +179,7 @@ pub struct Daemon {
     /// Since when nobody is there.
     deserted: Option<Instant>,
     /// Where the core places whoever asks just now, if anywhere, and why.
-    placed: Option<(Option<GpuId>, String)>,
+    placed: Option<(Vec<GpuId>, String)>,
     lost: Option<Lost>,
 }
 
@@ -277,6 +243,7 @@ impl Daemon {
             dying: BTreeMap::new(),
             strangers: sights::Strangers::default(),
             look_at: None,
+            pins_wait: false,
             executors,
             next_tenant: 1,
             epoch: nanos(since_epoch.unwrap_or_default()),
@@ -304,7 +271,7 @@ impl Daemon {
     /// Takes what is heard with it: at its end nobody waits for an answer any more.
     fn run(mut self, heard: Receiver<Input>) -> Result<(), Lost> {
         loop {
-            let wake = [self.core.wake_at(), self.look_at].into_iter().flatten().min();
+            let wake = [self.core.wake_at(), self.look_at, self.give_up_at()].into_iter().flatten().min();
             let wake = wake.map(|at| Duration::from_nanos(at.since(self.now()).0));
             let input = match [wake, self.ends_within()].into_iter().flatten().min() {
                 Some(within) => heard.recv_timeout(within),
@@ -323,8 +290,12 @@ impl Daemon {
             if let Some(lost) = self.lost.take() {
                 return Err(lost);
             }
+            self.answer_pins();
             if self.look_at.is_some_and(|at| at <= self.now()) {
                 self.look();
+            }
+            if self.give_up_at().is_some_and(|at| at <= self.now()) {
+                self.give_up();
             }
             if self.stopping && self.known.is_empty() && self.arriving.is_empty() {
                 return Ok(());
@@ -359,6 +330,9 @@ impl Daemon {
             Input::Allocated(request, owned, bytes, file) => self.claim(request, owned, bytes, file),
             Input::Returned(tenant, request) => self.step(Event::Returned { tenant, request }),
             Input::Freed(tenant, handles) => self.free(tenant, handles),
+            Input::Pin(tenant, request, handles) => self.pin(tenant, request, handles),
+            Input::Unpin(tenant, handles) => self.unpin(tenant, &handles),
+            Input::Kept(request, owned, bytes) => self.keep(request, owned, bytes),
             Input::Left(tenant, seen) => self.leave(tenant, seen),
             Input::Lingers(tenant) => {
                 tracing::warn!(
@@ -371,6 +345,9 @@ impl Daemon {
                 let _ = answer.send(self.listing());
             }
             Input::Command(asked) => self.command(asked),
+            Input::Survey { uid, job, gpus, answer } => {
+                let _ = answer.send(self.survey(uid, &job, &gpus));
+            }
             Input::RootGone(job, pid) => self.root_gone(job, pid),
             Input::Done(done) => self.done(done),
             Input::Lost(reason) => self.lose(reason),

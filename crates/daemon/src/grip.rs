@@ -3,11 +3,15 @@
 //! The tenant reports its channel groups with copies of its control files; the connection's thread puts them here,
 //! the executor uses them. The shared page says which generation of channels the tenant has made: as long as the
 //! report is behind, freezing waits for it (see `wire::Page` on why nothing slips through).
+//!
+//! Where the driver cannot freeze channels, the tenant holds its launches back instead ([`held`]).
 
+mod held;
 mod slices;
 #[cfg(test)]
 mod tests;
 
+use crate::outgoing::Outgoing;
 use crate::resource_manager::ResourceManager;
 use channels::control::Status;
 use channels::{ChannelSet, Control, ControlError, RmControl};
@@ -64,6 +68,9 @@ pub enum GripError {
     /// It failed half way, and so did the way back: nobody knows what runs.
     #[error("that failed, and the program could not be frozen again: {0}")]
     Loose(Box<GripError>),
+    /// The program's kernels go on, and they cannot be interrupted here.
+    #[error("the program's work did not end within {0:?}, and this driver cannot interrupt it")]
+    NotDrained(Duration),
     /// A report that cannot be true.
     #[error("a report of channels with {0}")]
     Malformed(&'static str),
@@ -79,6 +86,8 @@ struct Reported {
     /// As it was set last.
     slice: Slice,
     gone: bool,
+    /// The freeze generation in which nothing of it was left on the GPU.
+    drained: u64,
 }
 
 impl Reported {
@@ -96,6 +105,8 @@ pub struct Grip {
     changed: Condvar,
     /// Its program is to end: its page never says again that its memory is there.
     condemned: AtomicBool,
+    /// To its tenant, if that holds its launches back.
+    holds: Option<Outgoing>,
 }
 
 impl Grip {
@@ -107,7 +118,13 @@ impl Grip {
             reported: Mutex::default(),
             changed: Condvar::new(),
             condemned: AtomicBool::new(false),
+            holds: None,
         }
+    }
+
+    /// For a tenant that is to hold its launches back, as its page says.
+    pub fn by_launches(page: SharedPage, manager: ResourceManager, tenant: Outgoing) -> Self {
+        Self { holds: Some(tenant), ..Self::new(page, manager) }
     }
 
     /// The page shared with the tenant.
@@ -160,6 +177,9 @@ impl Grip {
         reported.generation = reported.generation.max(generation);
         let before = std::mem::replace(&mut reported.groups, groups);
         self.changed.notify_all();
+        if self.holds.is_some() {
+            return Ok(reported.channels());
+        }
         let known = |group: &ChannelGroup, channel: &u32| {
             before
                 .iter()
@@ -183,6 +203,9 @@ impl Grip {
     ///
     /// A failure leaves the tenant as it was, unless it is [`GripError::Loose`].
     pub fn freeze(&self, scope: Scope) -> Result<usize, GripError> {
+        if let Some(tenant) = &self.holds {
+            return self.drain(tenant);
+        }
         let before = self.lock().frozen;
         self.page.set_frozen(true);
         let frozen = self.while_stale(|| {
@@ -212,6 +235,9 @@ impl Grip {
     /// Does not wait for a report that is behind: a group that froze itself at birth is thawed by its tenant when it looks
     /// at the page again, or with its report. A failure leaves the tenant frozen, unless it is [`GripError::Loose`].
     pub fn thaw(&self) -> Result<usize, GripError> {
+        if self.holds.is_some() {
+            return self.release();
+        }
         self.page.set_frozen(false);
         let thawed = self.while_stale(|| {
             let mut reported = self.lock();

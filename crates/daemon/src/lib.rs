@@ -1,11 +1,11 @@
-//! `rotad`: shares one GPU among the programs that come to its socket.
+//! `rotad`: shares GPUs among the programs that come to its socket.
 //!
 //! ```text
 //!  conversation (a thread per program) ──> daemon (main loop) ── Event ──> sched (pure core)
 //!        │ channels, files                      │    ▲                         │
 //!        │                                      │    └────────── Action ───────┘
-//!        │                                      ├──> executor: switching (a thread: freeze, thaw, slices)
-//!        └────────── grip <─────────────────────┴──> executor: memory (a thread: move, adopt, forget) ──> mover
+//!        │                                      ├──> executor: switching (a thread a GPU: freeze, thaw, slices)
+//!        └────────── grip <─────────────────────┴──> executor: memory (a thread a GPU: move, adopt, forget) ──> mover
 //! ```
 //!
 //! Only the core decides, only [`executor`] touches the GPU, only [`conversation`] listens to programs.
@@ -16,6 +16,7 @@ pub mod conversation;
 pub mod daemon;
 pub mod events;
 pub mod executor;
+pub mod fitness;
 pub mod grip;
 pub mod machine;
 pub mod names;

@@ -1,6 +1,9 @@
 //! The daemon's command line and its start.
 
 mod background;
+mod freezing;
+mod look;
+mod notify;
 mod socket_folder;
 
 use anyhow::{Context as _, anyhow};
@@ -11,12 +14,13 @@ use mover::cuda_device::Which;
 use mover::{Arena, CudaDevice, Device as _, Mover};
 use nvml::Nvml;
 use rota_daemon::arbiter::Arbiter;
-use rota_daemon::config::{Config, Gpus, Settings};
-use rota_daemon::daemon::{About, Input, Rules, Setup, SharedGpu, serve};
+use rota_daemon::config::{Config, Freeze, Gpus, Settings};
+use rota_daemon::daemon::{About, Freezes, Input, Rules, Setup, SharedGpu, serve};
 use rota_daemon::events::{Events, nanos};
+use rota_daemon::fitness::{self, mps};
 use rota_daemon::machine;
 use rota_daemon::resource_manager::ResourceManager;
-use rota_daemon::self_test;
+use rota_daemon::self_test::{self, SelfTestError};
 use rota_daemon::virtual_machine::{Life, VirtualMachine};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -65,6 +69,16 @@ enum Verb {
         /// On a virtual machine in this folder
         #[arg(long, value_name = "DIR", env = "ROTA_VGPU")]
         vgpu: Option<PathBuf>,
+        /// Print what was found as JSON, too
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print how the GPUs here are set up, as JSON
+    #[command(hide = true)]
+    Look {
+        /// On a virtual machine in this folder
+        #[arg(long, value_name = "DIR", env = "ROTA_VGPU")]
+        vgpu: Option<PathBuf>,
     },
     /// Read the configuration, and print what would be in force
     CheckConfig {
@@ -103,7 +117,11 @@ fn main() -> ExitCode {
     let done = match arguments.command {
         None if arguments.background => start(arguments.settings, arguments.config.as_deref()),
         None => run(arguments.settings, arguments.config.as_deref(), arguments.detached),
-        Some(Verb::SelfTest { gpus, vgpu }) => test(&gpus, vgpu.as_deref()),
+        Some(Verb::SelfTest { gpus, vgpu, json }) => test(&gpus, vgpu.as_deref(), json),
+        Some(Verb::Look { vgpu }) => {
+            let machine = vgpu.as_deref().map(VirtualMachine::enter).transpose();
+            machine.map_err(Into::into).and_then(|machine| look::look(machine.is_some()))
+        }
         Some(Verb::CheckConfig { config }) => check(config.as_deref()),
         Some(Verb::SelfTestTenant) => self_test::tenant(),
     };
@@ -165,8 +183,11 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
     let mut total_bytes = 0;
     let mut slowest = None;
     for device in &mut devices {
-        let (tested, measured) = report_self_test(device, &config.socket, nvml.as_ref())?;
-        slowest = Some(slowest.map_or(tested, |before: SelfTest| before.slower(tested)));
+        let (freezes, tested) = freezing::choose(device, &config, nvml.as_ref())?;
+        let measured = tested.as_ref().and_then(|tested| tested.residue_bytes);
+        if let Some(freezing::Tested { found, .. }) = tested {
+            slowest = Some(slowest.map_or(found, |before: SelfTest| before.slower(found)));
+        }
         let total = device.capacity()?.total_bytes;
         let capacity_bytes = config.capacity.map_or(total, |bytes| bytes.0);
         anyhow::ensure!(
@@ -184,8 +205,10 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
             reserve_bytes: config.reserve.map_or(usual.reserve_bytes, |bytes| bytes.0),
             residue_bytes: config.residue.map_or(measured.unwrap_or(usual.residue_bytes), |bytes| bytes.0),
             spare_bytes: total - capacity_bytes,
+            freezes,
         });
     }
+    let all_freeze = gpus.iter().all(|gpu: &SharedGpu| gpu.freezes == Freezes::Channels);
     let arena_bytes = match config.arena {
         Some(bytes) => bytes.0,
         // Host memory is all that a virtual GPU takes as well.
@@ -213,7 +236,8 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
         about: About {
             config: config.file.map(|file| file.display().to_string()),
             settings: in_force(config.settings, &sizes),
-            self_test: slowest,
+            // Where one GPU's programs cannot be frozen, nobody is to rely on it.
+            self_test: slowest.filter(|_| all_freeze),
             idle_exit: config.idle_exit.map(|span| span.0),
             rules: config.rules,
         },
@@ -229,14 +253,17 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
         let capacity = Bytes(gpu.capacity_bytes);
         format!("{} ({}) as {capacity}", gpu.name, gpu.uuid)
     });
+    let described = described.collect::<Vec<_>>().join(", ");
     eprintln!(
-        "rotad: ready at {}: {}{}, arena {}, {}",
+        "rotad: ready at {}: {}{described}, arena {}, {}",
         config.socket.display(),
         machine.as_ref().map_or(String::new(), |machine| format!("virtual, in {}: ", machine.folder())),
-        described.collect::<Vec<_>>().join(", "),
         Bytes(arena_bytes),
         turns
     );
+    if let Some(lost) = without_root(config.everybody) {
+        eprintln!("rotad: {lost}");
+    }
     let life = machine.as_ref().map(VirtualMachine::life).transpose()?;
     if detached {
         background::leave_folder();
@@ -244,6 +271,7 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
     let movers = devices.into_iter().map(|device| Mover::new(device, arena.clone())).collect();
     drop(arena);
     let uuids: Vec<String> = setup.gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
+    notify::ready(&format!("shares {described}"));
     let served = serve(setup, movers, listener, events, |inputs| {
         if let Some(nvml) = nvml {
             machine::watch(nvml, &uuids, inputs.clone());
@@ -298,6 +326,7 @@ fn turns(sharing: &sched::Settings) -> String {
 fn pass_on(mut signals: Signals, inputs: Sender<Input>) {
     std::thread::spawn(move || {
         for _ in signals.forever() {
+            notify::stopping();
             if inputs.send(Input::Stop).is_err() {
                 return;
             }
@@ -315,6 +344,10 @@ fn tell_of_loss(life: Life, inputs: Sender<Input>) {
 }
 
 fn open_gpus(gpus: &Gpus, machine: Option<&VirtualMachine>) -> anyhow::Result<Vec<CudaDevice>> {
+    // Before the driver is touched: it would make this process a client of MPS.
+    if machine.is_none() {
+        mps::none_listens()?;
+    }
     let library = Library::find(None).map_err(|cause| {
         anyhow!("rotad needs NVIDIA's driver: {cause}\nhint: without a GPU, `rotad --vgpu DIR` shares a virtual one")
     })?;
@@ -324,9 +357,13 @@ fn open_gpus(gpus: &Gpus, machine: Option<&VirtualMachine>) -> anyhow::Result<Ve
         Gpus::All => (0..CudaDevice::count(&driver)?).map(Which::Index).collect(),
     };
     anyhow::ensure!(!wanted.is_empty(), "the driver is here, but there is no GPU");
+    let nvml = find_nvml();
     let mut devices: Vec<CudaDevice> = Vec::new();
     for which in &wanted {
         let one = Gpus::These(vec![which.clone()]);
+        let setting = fitness::look(&driver, nvml.as_ref(), which);
+        let setting = setting.with_context(|| format!("cannot use GPU {one}"))?;
+        fitness::check(&setting, nvml.as_ref())?;
         let device =
             CudaDevice::open(driver.clone(), which).with_context(|| format!("cannot use GPU {one}"))?;
         if let Some(machine) = machine {
@@ -339,14 +376,31 @@ fn open_gpus(gpus: &Gpus, machine: Option<&VirtualMachine>) -> anyhow::Result<Ve
     Ok(devices)
 }
 
-fn test(gpus: &Gpus, folder: Option<&Path>) -> anyhow::Result<()> {
+fn test(gpus: &Gpus, folder: Option<&Path>, json: bool) -> anyhow::Result<()> {
     let machine = folder.map(VirtualMachine::enter).transpose()?;
     let folder = std::env::temp_dir();
+    let mut slowest = None;
     let nvml = find_nvml();
     for mut device in open_gpus(gpus, machine.as_ref())? {
-        report_self_test(&mut device, &folder.join("rotad"), nvml.as_ref())?;
+        let found = freezing::test(&mut device, &folder.join("rotad"), nvml.as_ref())?.found;
+        slowest = Some(slowest.map_or(found, |before: SelfTest| before.slower(found)));
+    }
+    if json {
+        println!("{}", serde_json::to_string(&slowest).context("cannot write the result as JSON")?);
     }
     Ok(())
+}
+
+/// What a daemon cannot do that root does not run.
+fn without_root(everybody: bool) -> Option<String> {
+    let uid = rustix::process::geteuid();
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    let files = files.map_or(String::new(), |files| format!("; at most {files} files can be open"));
+    let others = match everybody {
+        true => "programs of other users have to be told of this socket",
+        false => "programs of other users are not let in, and use the GPU as if this were not there",
+    };
+    (!uid.is_root()).then(|| format!("run by user {} and not by root: {others}{files}", uid.as_raw()))
 }
 
 /// NVML, if it is there: without it contexts count as what they took at first, and other programs are not seen.
@@ -356,43 +410,6 @@ fn find_nvml() -> Option<Nvml> {
         tracing::warn!("memory of programs outside of rota will not be seen: {cause}");
     }
     found.ok()
-}
-
-/// What the self-test found, and what a context takes of the device.
-fn report_self_test(
-    device: &mut CudaDevice,
-    socket: &Path,
-    nvml: Option<&Nvml>,
-) -> anyhow::Result<(SelfTest, Option<u64>)> {
-    let shim = wire::find_shim()?;
-    let socket = socket.with_extension(format!("self-test-{}", std::process::id()));
-    let uuid = device.uuid().to_owned();
-    let free_before = device.capacity()?.free_bytes;
-    let by_nvml = |pid| {
-        let nvml = nvml?;
-        let processes = nvml.device(&uuid).and_then(|device| nvml.processes(device)).ok()?;
-        processes.into_iter().find(|&(listed, _)| listed == pid).map(|(_, bytes)| bytes)
-    };
-    // Others may come meanwhile and take memory too, so NVML's word is better.
-    let by_difference = || Some(free_before.saturating_sub(device.capacity().ok()?.free_bytes));
-    let measure = |pid| by_nvml(pid).or_else(by_difference).filter(|&bytes| bytes > 0);
-    let report = self_test::run(&shim, &uuid, &socket, measure);
-    let _ = std::fs::remove_file(&socket);
-    let report = report.with_context(|| format!("freezing cannot be relied on with {}", device.name()))?;
-    eprintln!(
-        "rotad: self-test on {}: a running kernel was frozen and thawed {} times, freeze at most {:.2} ms, thaw at most {:.2} ms",
-        device.uuid(),
-        report.rounds,
-        report.freeze_max.as_secs_f64() * 1e3,
-        report.thaw_max.as_secs_f64() * 1e3
-    );
-    let found = SelfTest {
-        rounds: report.rounds,
-        freeze_max_ns: nanos(report.freeze_max),
-        thaw_max_ns: nanos(report.thaw_max),
-    };
-    let whole_blocks = |bytes: u64| bytes.next_multiple_of(wire::BLOCK_BYTES);
-    Ok((found, report.residue_bytes.map(whole_blocks)))
 }
 
 /// Every tenant is some files here, and its handles are files on their way. The soft limit is a default, not a wish.

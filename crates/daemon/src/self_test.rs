@@ -53,6 +53,16 @@ pub enum SelfTestError {
     Control(#[from] GripError),
 }
 
+impl SelfTestError {
+    /// Is it the driver that cannot freeze, rather than the test that could not be made?
+    pub fn is_the_drivers(&self) -> bool {
+        match self {
+            Self::DoesNotFreeze(_) | Self::DoesNotThaw | Self::Control(_) => true,
+            Self::Setup(_) | Self::Ended(_) | Self::NoHeartbeat => false,
+        }
+    }
+}
+
 /// What a self-test that went well measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Report {

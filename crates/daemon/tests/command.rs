@@ -3,8 +3,14 @@
 use std::process::{Command, Output};
 
 fn rotad(arguments: &[&str]) -> Output {
+    rotad_with(arguments, &[])
+}
+
+fn rotad_with(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_rotad"))
         .args(arguments)
+        .env("CUDA_MPS_PIPE_DIRECTORY", "/nowhere/mps")
+        .envs(environment.iter().copied())
         // Whatever this machine has, these tests are of one without a driver.
         .env("ROTA_DRIVER", "/nowhere/libcuda.so.1")
         .env("XDG_CONFIG_HOME", "/nowhere")
@@ -139,20 +145,46 @@ fn in_the_background_names_mean_the_same_files() {
 }
 
 #[test]
-fn the_systemd_unit_is_sound() {
-    let unit = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/rotad.service");
-    let text = std::fs::read_to_string(unit).unwrap();
-    // The tool looks whether the program is there.
-    assert!(text.contains("\nExecStart=/usr/bin/rotad --everybody\n"));
+fn where_mps_listens_it_says_so_and_does_not_become_its_client() {
     let folder = tempfile::tempdir().unwrap();
-    let here = folder.path().join("rotad.service");
-    std::fs::write(&here, text.replace("/usr/bin/rotad", env!("CARGO_BIN_EXE_rotad"))).unwrap();
-    let Ok(output) = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&here).output() else {
-        eprintln!("systemd-analyze is not here: the unit is not verified");
-        return;
-    };
-    let said = String::from_utf8_lossy(&output.stderr);
-    // Units of the machine itself are none of ours.
-    let ours: Vec<&str> = said.lines().filter(|line| line.contains("rotad.service")).collect();
-    assert!(ours.is_empty(), "{ours:#?}");
+    std::fs::write(folder.path().join("control"), "").unwrap();
+    let socket = folder.path().join("rotad.sock");
+    for arguments in [&["--socket", socket.to_str().unwrap()][..], &["self-test"]] {
+        let output = rotad_with(arguments, &[("CUDA_MPS_PIPE_DIRECTORY", folder.path().to_str().unwrap())]);
+        assert_eq!(output.status.code(), Some(1));
+        let said = complaint(&output);
+        assert!(
+            said.contains("an MPS daemon listens in") && said.contains("\nhint: end it with `echo quit"),
+            "{said}"
+        );
+        assert!(!said.contains("libcuda"), "the driver was touched: {said}");
+    }
+}
+
+#[test]
+fn a_log_is_not_written_where_others_could_have_put_it() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join(format!("rota-{}", rustix::process::geteuid().as_raw()));
+    std::fs::create_dir(&log).unwrap();
+    std::fs::set_permissions(&log, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_rotad"))
+        .args(["--background", "--socket"])
+        .arg(folder.path().join("rotad.sock"))
+        .env("ROTA_DRIVER", "/nowhere/libcuda.so.1")
+        .env("TMPDIR", folder.path())
+        .env("XDG_CONFIG_HOME", "/nowhere")
+        .env_remove("XDG_STATE_HOME")
+        .env_remove("HOME")
+        .env_remove("ROTA_SOCKET")
+        .env_remove("ROTA_VGPU")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = complaint(&output);
+    assert!(
+        said.contains("is writable by others or belongs to someone else; name another for the daemon's log"),
+        "{said}"
+    );
+    assert!(!log.join("rotad.log").exists());
 }

@@ -9,9 +9,9 @@ pub use context::{CudaRegistrar, Which};
 use crate::device::{Capacity, Device, DeviceError, Lane, Mark, Registrar};
 use context::{Context, call, check, find, name, uuid};
 use cuda::types::{
-    CU_EVENT_DISABLE_TIMING, CU_STREAM_NON_BLOCKING, CUdeviceptr, CUevent, CUmemAccess_flags,
-    CUmemAccessDesc, CUmemAllocationHandleType, CUmemGenericAllocationHandle, CUmemLocation,
-    CUmemLocationType, CUstream,
+    CU_EVENT_DISABLE_TIMING, CU_STREAM_NON_BLOCKING, CUdevice_attribute, CUdeviceptr, CUevent,
+    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemGenericAllocationHandle,
+    CUmemLocation, CUmemLocationType, CUstream,
 };
 use cuda::{CUresult, Driver};
 use std::collections::VecDeque;
@@ -37,6 +37,17 @@ pub struct CudaMemory {
     address: CUdeviceptr,
     bytes: u64,
     handle: CUmemGenericAllocationHandle,
+}
+
+/// What a GPU is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Glance {
+    /// Its UUID.
+    pub uuid: String,
+    /// Its name.
+    pub name: String,
+    /// Who may use it, by the driver's number.
+    pub compute_mode: i32,
 }
 
 /// A GPU. See the module.
@@ -75,6 +86,19 @@ impl CudaDevice {
             call!(driver, cuDeviceGetCount(&mut count))?;
         }
         Ok(count)
+    }
+
+    /// What a GPU is, without a context there.
+    pub fn glance(driver: &Driver, which: &Which) -> Result<Glance, DeviceError> {
+        // SAFETY: initialising has no conditions.
+        unsafe { call!(driver, cuInit(0)) }?;
+        let device = find(driver, which)?;
+        let mut compute_mode = 0;
+        // SAFETY: `compute_mode` is a place for the result.
+        unsafe {
+            call!(driver, cuDeviceGetAttribute(&mut compute_mode, CUdevice_attribute::COMPUTE_MODE, device))
+        }?;
+        Ok(Glance { uuid: uuid(driver, device)?, name: name(driver, device)?, compute_mode })
     }
 
     fn driver(&self) -> &Driver {

@@ -1,6 +1,6 @@
 //! Finding and loading the real NVML, and asking it what rota wants to know.
 
-use std::ffi::{CStr, CString, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_uint, c_void};
 use std::path::Path;
 use std::ptr::{self, NonNull};
 
@@ -89,9 +89,40 @@ functions! {
     graphics = "nvmlDeviceGetGraphicsRunningProcesses_v3"(*mut c_void, *mut c_uint, *mut Process);
 }
 
+macro_rules! optional {
+    ($($field:ident = $symbol:literal ($($argument:ty),*);)*) => {
+        /// Functions that not every version has.
+        #[derive(Clone, Copy, Debug)]
+        struct Optional {
+            $($field: Option<unsafe extern "C" fn($($argument),*) -> Return>,)*
+        }
+
+        impl Optional {
+            fn load(library: &cuda::Library) -> Self {
+                Self {
+                    $($field: {
+                        let name = CString::new($symbol).expect("a symbol has no zero in it");
+                        // SAFETY: the symbol is NVML's, with this signature.
+                        library.symbol(&name).map(|address| unsafe {
+                            std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn($($argument),*) -> Return>(address)
+                        })
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+optional! {
+    driver_version = "nvmlSystemGetDriverVersion"(*mut c_char, c_uint);
+    confidential = "nvmlSystemGetConfComputeState"(*mut [c_uint; 3]);
+    mig = "nvmlDeviceGetMigMode"(*mut c_void, *mut c_uint, *mut c_uint);
+    mps = "nvmlDeviceGetMPSComputeRunningProcesses_v3"(*mut c_void, *mut c_uint, *mut Process);
+}
+
 /// The real library, initialised.
 #[derive(Debug)]
-pub struct Nvml(Functions);
+pub struct Nvml(Functions, Optional);
 
 /// A GPU, by NVML's handle.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +144,41 @@ impl Nvml {
         let functions = Functions::load(library)?;
         // SAFETY: it takes nothing.
         done("nvmlInit_v2", unsafe { (functions.init)() })?;
-        Ok(Self(functions))
+        Ok(Self(functions, Optional::load(library)))
+    }
+
+    /// The driver's version.
+    pub fn driver_version(&self) -> Option<String> {
+        let mut text = [0 as c_char; 96];
+        // SAFETY: a place for so many letters.
+        let told = unsafe { (self.1.driver_version?)(text.as_mut_ptr(), text.len() as c_uint) };
+        let letters = text.iter().take_while(|letter| **letter != 0);
+        (told == Return::SUCCESS).then(|| letters.map(|&letter| letter.cast_unsigned() as char).collect())
+    }
+
+    /// Is memory kept from other processes and the host? None where it does not say.
+    pub fn confidential(&self) -> Option<bool> {
+        // Environment, feature, mode for tools.
+        let mut state = [0; 3];
+        // SAFETY: a place for three numbers.
+        let told = unsafe { (self.1.confidential?)(&mut state) };
+        (told == Return::SUCCESS).then_some(state[1] != 0)
+    }
+
+    /// Is a GPU divided into instances? None where it does not say.
+    pub fn mig(&self, device: Device) -> Option<bool> {
+        let (mut now, mut later) = (0, 0);
+        // SAFETY: a handle of NVML's, and places for two numbers.
+        let told = unsafe { (self.1.mig?)(device.0, &mut now, &mut later) };
+        (told == Return::SUCCESS).then_some(now != 0)
+    }
+
+    /// Processes that an MPS server runs on a GPU; none where it does not say.
+    pub fn mps_pids(&self, device: Device) -> Vec<u32> {
+        let listed =
+            self.1.mps.map(|mps| self.list(device, "nvmlDeviceGetMPSComputeRunningProcesses_v3", mps));
+        let listed = listed.and_then(Result::ok).unwrap_or_default();
+        listed.into_iter().map(|process| process.pid).collect()
     }
 
     /// The GPU with this UUID.

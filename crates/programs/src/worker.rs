@@ -3,10 +3,11 @@
 //! Its memory lies in pieces. In each step it checks all of it by a checksum kernel against the same sum computed on the
 //! host, rewrites all of it by a kernel, and checks it again. With copies it also moves pieces about, through the host and
 //! inside the device, and frees and allocates them anew, and still knows what each has to hold. With streams it also has
-//! memory come and go in their order.
+//! memory come and go in their order. With segments its pieces are memory that it creates and maps itself.
 
 mod ordered;
 mod pieces;
+mod segment;
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -39,6 +40,8 @@ pub struct Options {
     pub kernel: Duration,
     /// In how many streams to allocate and free in their order.
     pub streams: usize,
+    /// Whether pieces lie in memory that it creates and maps itself; with copies also at other addresses in between.
+    pub segments: bool,
 }
 
 /// Why a worker ends early.

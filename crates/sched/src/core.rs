@@ -13,6 +13,7 @@ mod critical;
 mod describe;
 mod done;
 mod door;
+mod expected;
 mod filler;
 mod gangs;
 mod length;
@@ -29,7 +30,7 @@ mod wake;
 use crate::gpu::Gpu;
 use crate::job::Job;
 use crate::pressure::Pressure;
-use crate::tenant::Tenant;
+use crate::tenant::{Spot, Tenant};
 use crate::{
     Action, Bytes, Costs, Event, GpuId, HandleId, JobId, OpId, Owned, RequestId, Settings, Slice, TenantId,
     Time, UserId,
@@ -93,6 +94,8 @@ pub struct Core {
     copies: BTreeMap<Owned, Bytes>,
     copies_sum: Bytes,
     pressure: Pressure,
+    /// Sent to a GPU, and not there yet.
+    expected: Vec<expected::Expected>,
     /// Nobody else ends before then.
     end_not_before: Time,
     actions: Vec<Action>,
@@ -119,6 +122,7 @@ impl Core {
             copies: BTreeMap::new(),
             copies_sum: Bytes::ZERO,
             pressure: Pressure::Calm,
+            expected: Vec::new(),
             end_not_before: Time::ZERO,
             actions: Vec::new(),
         }
@@ -164,6 +168,15 @@ impl Core {
         self.tenants.get(owned.tenant).is_some_and(|tenant| tenant.handles.contains_key(&owned.handle))
     }
 
+    /// Does a pinned handle stay on the device from here on? Not yet if it is away, or if a move that began before takes it
+    /// away. None if it is not known, or not pinned.
+    pub fn stays(&self, owned: Owned) -> Option<bool> {
+        let held = self.handle(owned).filter(|held| held.pinned)?;
+        let moving = self.gpu_of(self.tenant(owned.tenant)?.gpu).moving.as_ref();
+        let goes = moving.is_some_and(|moving| moving.out.iter().any(|(going, _)| *going == owned));
+        Some(held.spot == Spot::Device && !goes)
+    }
+
     fn take(&mut self, event: Event) {
         match event {
             Event::Gpu { gpu, spec } => self.set_gpu(gpu, spec),
@@ -174,13 +187,19 @@ impl Core {
                 self.users.insert(user, weight.max(1));
             }
             Event::Job { job, terms } => self.set_terms(job, terms),
-            Event::JobOver(job) => self.end_job(job),
+            Event::JobOver(job) => {
+                self.expect_none_of(job);
+                self.end_job(job);
+            }
             Event::Pause(job) => self.set_paused(job, true),
             Event::Resume(job) => self.set_paused(job, false),
             Event::Place { ticket, job, count, among, bytes } => {
                 self.place(ticket, job, count, &among, bytes);
             }
-            Event::Arrived { tenant, job, gpu, residue } => self.arrive(tenant, job, gpu, residue),
+            Event::Arrived { tenant, job, gpu, residue } => {
+                self.came(job, gpu);
+                self.arrive(tenant, job, gpu, residue);
+            }
             Event::Context { tenant, present } => self.set_context(tenant, present),
             Event::Shares(one, other) => self.tie(one, other),
             Event::Ask { tenant, request, bytes } => self.ask(tenant, request, bytes),

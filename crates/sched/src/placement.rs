@@ -6,7 +6,8 @@
 //! 1. where it need not wait at the door; if it has to everywhere, where the fewest wait already;
 //! 2. where all that is there fits together, so that nothing has to move;
 //! 3. for several GPUs: those that all reach each other without the bus; then those near the same host memory;
-//! 4. where the fewest want turns: for several GPUs on the busiest, since the slowest sets the pace, then on all;
+//! 4. where the fewest want turns, or are on their way there: for several GPUs on the busiest, since the slowest sets the
+//!    pace, then on all;
 //! 5. where a turn would move for the shortest time, by what is too much for the device;
 //! 6. where the fewest tenants are: those that came last may want turns soon;
 //! 7. the lowest numbers.
@@ -29,6 +30,8 @@ pub(crate) struct Seat {
     pub(crate) held: Bytes,
     /// How many there are.
     pub(crate) tenants: u32,
+    /// How many were sent there and have not come yet; what they will have is counted as held.
+    pub(crate) coming: u32,
     /// How many there may be.
     pub(crate) tenants_max: u32,
     /// How many of them want turns.
@@ -64,6 +67,8 @@ struct Choice {
     rank: Rank,
     /// What would move each turn, on the GPU where that is most.
     moved: Bytes,
+    /// Is anybody on the way there?
+    coming: bool,
 }
 
 /// Chooses `count` of the GPUs (of those `among`, if any are named) for tenants that will use `bytes` and a context of
@@ -134,9 +139,10 @@ fn obstacle(seat: &Seat, needed: Bytes) -> Option<String> {
 
 /// Why nobody can come in on a GPU now.
 fn not_now(seat: &Seat) -> Option<String> {
-    let Seat { gpu, tenants, tenants_max, .. } = seat;
-    if tenants >= tenants_max {
-        return Some(format!("GPU {gpu} has {tenants} tenants, of {tenants_max} at most"));
+    let Seat { gpu, tenants, coming, tenants_max, .. } = seat;
+    if tenants + coming >= *tenants_max {
+        let on_their_way = if *coming == 0 { String::new() } else { format!(" and {coming} on their way") };
+        return Some(format!("GPU {gpu} has {tenants} tenants{on_their_way}, of {tenants_max} at most"));
     }
     seat.closed.then(|| format!("GPU {gpu} admits nobody now, as the arena is nearly full"))
 }
@@ -166,12 +172,14 @@ fn rated(set: &[&Seat], needed: Bytes, costs: &Costs) -> Choice {
         overcommitted: moved > Bytes::ZERO,
         unlinked: !pairs(set).all(linked),
         apart: !pairs(set).all(|(one, other)| one.numa == other.numa),
-        busy_most: set.iter().map(|seat| seat.busy).max().unwrap_or_default(),
-        busy: set.iter().map(|seat| seat.busy).sum(),
+        // Who comes will have work.
+        busy_most: set.iter().map(|seat| seat.busy + seat.coming).max().unwrap_or_default(),
+        busy: set.iter().map(|seat| seat.busy + seat.coming).sum(),
         moving,
-        tenants: set.iter().map(|seat| seat.tenants).sum(),
+        tenants: set.iter().map(|seat| seat.tenants + seat.coming).sum(),
     };
-    Choice { gpus: set.iter().map(|seat| seat.gpu).collect(), rank, moved }
+    let coming = set.iter().any(|seat| seat.coming > 0);
+    Choice { gpus: set.iter().map(|seat| seat.gpu).collect(), rank, moved, coming }
 }
 
 fn pairs<'a>(set: &'a [&'a Seat]) -> impl Iterator<Item = (&'a Seat, &'a Seat)> {
@@ -207,9 +215,10 @@ fn praise(best: &Choice, bytes: Bytes, residue: Bytes) -> String {
         Bytes::ZERO => format!("a context of {residue}{each} fits"),
         bytes => format!("{bytes}{each} fit"),
     };
+    let way = if best.coming { " or on the way" } else { "" };
     let beside = match best.rank.tenants {
         0 => String::new(),
-        tenants => format!(" beside the {} there", tenants_named(tenants)),
+        tenants => format!(" beside the {} there{way}", tenants_named(tenants)),
     };
     let moving = match (best.moved, best.rank.tenants) {
         (Bytes::ZERO, 0) => ", and nobody else is there".to_owned(),
@@ -245,12 +254,14 @@ fn contrast(best: &Choice, next: &Choice) -> String {
     } else if theirs.apart != ours.apart {
         format!("{name} are not on one NUMA node")
     } else if (theirs.busy_most, theirs.busy) != (ours.busy_most, ours.busy) {
+        let way = if next.coming { ", or will" } else { "" };
         let wanting = if theirs.busy == 1 { "wants turns" } else { "want turns" };
-        format!("on {name} {} {wanting}", tenants_named(theirs.busy))
+        format!("on {name} {} {wanting}{way}", tenants_named(theirs.busy))
     } else if theirs.moving != ours.moving {
         would_move()
     } else if theirs.tenants != ours.tenants {
-        format!("on {name} there are {}", tenants_named(theirs.tenants))
+        let way = if next.coming { " or on the way" } else { "" };
+        format!("on {name} there are {}{way}", tenants_named(theirs.tenants))
     } else {
         format!("{name} would do as well")
     }

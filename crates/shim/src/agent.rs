@@ -4,9 +4,10 @@
 //! takes the shim's own locks only, and nobody holds those while waiting for anything. It sends only when the socket takes
 //! the message at once, so a daemon that is busy sending to it cannot make both wait for ever.
 //!
-//! - [`orders`]: what the daemon orders: unmap, create.
+//! - [`orders`]: what the daemon orders: unmap, create. [`drain`]: and to wait for what is on the GPU.
 //! - [`farewell`]: what is done when the daemon is gone.
 
+mod drain;
 mod farewell;
 mod orders;
 
@@ -27,6 +28,7 @@ use crate::memory::{cache, physical};
 use crate::notice::OnceNotice;
 use crate::outbox::{Letter, Outbox};
 use crate::session::Session;
+use drain::Drain;
 
 /// How long after it failed something is tried again that was refused for the moment.
 const SOON: Next = Next::Within(100_000_000);
@@ -62,6 +64,8 @@ fn run(session: &'static Session) {
     let mut mode = CUstreamCaptureMode::RELAXED;
     // SAFETY: the driver reads and writes one number.
     let _ = unsafe { (session.driver.cuThreadExchangeStreamCaptureMode)(&mut mode) };
+    // Whoever is to end the waiting does not wait.
+    demand::hold::exempt_this_thread();
     match serve(session) {
         Ok(Ended::Program) => farewell::leave(session),
         // Whatever the error, there is no daemon to talk to any more.
@@ -77,6 +81,7 @@ enum Ended {
 
 fn serve(session: &Session) -> Result<Ended, WireError> {
     let mut reported = Reported::default();
+    let mut drain = None;
     let mut held_up = false;
     loop {
         // What cannot be sent is not made either.
@@ -86,7 +91,7 @@ fn serve(session: &Session) -> Result<Ended, WireError> {
                 let groups = report_groups(session, &mut reported);
                 // One file on its way at a time: they are open in the program.
                 let trimmed = cache::trim(session).map_or(Next::WhenWoken, Next::Within);
-                let next = groups.min(trimmed);
+                let next = groups.min(trimmed).min(drain::go_on(session, &mut drain));
                 if session.outbox.is_empty() { next.min(export_next(session)) } else { next }
             }
         };
@@ -101,7 +106,9 @@ fn serve(session: &Session) -> Result<Ended, WireError> {
         if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
             // Files would be closed here; the daemon sends none after its welcome.
             let (message, _files) = session.connection.receive::<FromDaemon>()?;
-            if let Err(ended) = obey(session, message) {
+            if let FromDaemon::Drain { generation } = message {
+                drain = Some(Drain::of(generation));
+            } else if let Err(ended) = obey(session, message) {
                 return Ok(ended);
             }
         }
@@ -183,11 +190,15 @@ enum Next {
 /// Gives the daemon the file of one new part. Only one: between two, orders are served.
 fn export_next(session: &Session) -> Next {
     static FAILED: OnceNotice = OnceNotice::new();
+    let Some(part) = session.table().next_unexported() else { return Next::WhenWoken };
+    let Some(physical) = part.physical else { return Next::AtOnce };
+    // It takes a millisecond, and the program may be busy with its memory: so without the table. Should it free this part
+    // meanwhile, the file is of no use, whatever it is a file of by then.
+    let exported = physical::export(session.driver, physical);
     // Held until the message is in the outbox: a free that comes later is told later.
     let mut table = session.table();
-    let Some((grant, part)) = table.next_unexported() else { return Next::WhenWoken };
-    let Some(physical) = part.physical else { return Next::AtOnce };
-    match physical::export(session.driver, physical) {
+    let Some(grant) = table.grant(part.handle) else { return Next::AtOnce };
+    match exported {
         Ok(file) => {
             table.set_exported(part.handle);
             let handle = SizedHandle { handle: part.handle, bytes: part.bytes };
@@ -208,13 +219,20 @@ fn obey(session: &Session, message: FromDaemon) -> Result<(), Ended> {
     match message {
         FromDaemon::Granted { grant } => session.settle(grant, Answer::Granted),
         FromDaemon::Denied { grant, reason } => session.settle(grant, Answer::Denied(reason)),
+        FromDaemon::Pinned { request } | FromDaemon::Published { request } => {
+            session.settle(request, Answer::Granted);
+        }
         FromDaemon::Unmap { handles } => return orders::unmap(session, &handles),
         FromDaemon::Create { handles } => return orders::create(session, &handles),
         FromDaemon::Welcome { .. }
         | FromDaemon::Waiting { .. }
         | FromDaemon::Refused { .. }
         | FromDaemon::Listing(_)
-        | FromDaemon::Answer(_) => {}
+        | FromDaemon::Drain { .. }
+        | FromDaemon::Answer(_)
+        | FromDaemon::GaveUp { .. }
+        | FromDaemon::Shared { .. }
+        | FromDaemon::Opened { .. } => {}
     }
     Ok(())
 }

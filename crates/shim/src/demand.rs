@@ -20,6 +20,7 @@
 //! - [`slots`]: how much was begun and is done, by stream. [`recorded`]: what events say about that.
 //! - [`launch`]: the code of a launch, a few instructions. [`streams`], [`events`]: waits and queries.
 //! - [`contexts`]: with more than one, the default stream and "the context" could be any of several.
+//! - [`hold`]: where a program is frozen by holding its launches back, they wait there.
 //!
 //! **Two threads.** One hands over work while another finds everything done. The first counts, then looks at the page;
 //! the other says in the page that nothing is left, then counts again, and takes it back if there is more. All of it is
@@ -29,6 +30,7 @@
 
 mod contexts;
 mod events;
+pub(crate) mod hold;
 pub(crate) mod launch;
 mod recorded;
 mod slots;
@@ -41,6 +43,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
 
 use cuda::CUresult;
+use cuda::types::CUcontext;
 use wire::{Page, ToDaemon, monotonic_ns};
 
 use crate::forward;
@@ -49,13 +52,16 @@ use crate::guard::guarded;
 use crate::session;
 use slots::{Slot, Slots};
 
-pub(crate) use contexts::ended as context_ended;
 pub(crate) use slots::StreamKey;
 
 pub(crate) static WORK: Slots = Slots::new();
 
 static NOBODY: Page = Page::of_nobody();
-/// The session's page, or one that nobody reads.
+static HOLDING: Page = Page::of_nobody_idle();
+/// The page of the first session, or one that nobody reads. With several sessions their pages say the same, because demand is
+/// the whole process's.
+static OWN: AtomicPtr<Page> = AtomicPtr::new((&raw const NOBODY).cast_mut());
+/// All that a launch looks at: [`OWN`], or a page that sends every launch the long way.
 pub(crate) static PAGE: AtomicPtr<Page> = AtomicPtr::new((&raw const NOBODY).cast_mut());
 
 /// See [`blind`].
@@ -63,19 +69,26 @@ static BLIND: AtomicBool = AtomicBool::new(false);
 
 fn page() -> &'static Page {
     // SAFETY: what is stored here is never freed.
-    unsafe { &*PAGE.load(SeqCst) }
+    unsafe { &*OWN.load(SeqCst) }
 }
 
-/// There is a session, with this page: says in it whether there is work.
-pub(crate) fn begin(page: &'static Page) {
-    PAGE.store((&raw const *page).cast_mut(), SeqCst);
+/// There is a new session: says in its page whether there is work.
+pub(crate) fn begin() {
+    if let Some(first) = session::first() {
+        let page: &'static Page = &first.page;
+        OWN.store(ptr::from_ref(page).cast_mut(), SeqCst);
+        let launches = if hold::begin() { &HOLDING } else { page };
+        PAGE.store(ptr::from_ref(launches).cast_mut(), SeqCst);
+    }
     settle();
 }
 
 /// In a forked child: there is no session and no work.
 pub(crate) fn forget() {
+    OWN.store((&raw const NOBODY).cast_mut(), SeqCst);
     PAGE.store((&raw const NOBODY).cast_mut(), SeqCst);
     WORK.forget();
+    hold::forget();
     if BLIND.load(SeqCst) {
         // The child has the function too.
         WORK.enter();
@@ -111,27 +124,44 @@ pub(crate) fn mind_the_end() {
     let _ = unsafe { libc::atexit(end) };
 }
 
+/// A context is gone.
+pub(crate) fn context_ended(context: CUcontext) {
+    contexts::ended(context);
+    hold::context_ended(context);
+}
+
 /// There is work, or may be: the page says so, and the daemon is told if it waits for that.
 fn stir() {
-    if page().idle_since_ns().is_some()
-        && page().wake(monotonic_ns())
-        && let Some(session) = session::current()
-    {
-        session.say(ToDaemon::Wants);
-        session.wake_agent();
+    if page().idle_since_ns().is_some() {
+        wake_all();
+    }
+}
+
+/// The same where one page may say something else than the others.
+fn wake_all() {
+    let now = monotonic_ns();
+    for session in session::all() {
+        if session.page.wake(now) {
+            session.say(ToDaemon::Wants);
+            session.wake_agent();
+        }
     }
 }
 
 /// Some work is done. If nothing is left, the page says so.
 fn settle() {
-    let page = page();
-    if page.idle_since_ns().is_some() {
+    if session::all().all(|session| session.page.idle_since_ns().is_some()) {
         return;
     }
     let Some(begun) = WORK.at_rest() else { return };
-    if page.rest(monotonic_ns()) && WORK.at_rest() != Some(begun) {
-        // Something was begun meanwhile, and it may have looked at the page before.
-        stir();
+    let now = monotonic_ns();
+    let mut rested = false;
+    for session in session::all() {
+        rested |= session.page.rest(now);
+    }
+    if rested && WORK.at_rest() != Some(begun) {
+        // Something was begun meanwhile, and it may have looked at the first page before, or have woken only some.
+        wake_all();
     }
 }
 
@@ -144,6 +174,7 @@ impl Handover {
         let slot = WORK.claim(if known { key } else { StreamKey::UNKNOWN });
         slot.begin();
         stir();
+        hold::pass(known.then_some(key));
         Self(slot)
     }
 
@@ -159,13 +190,14 @@ impl Drop for Handover {
 }
 
 /// A call that may use the GPU, until it is dropped.
-pub(crate) struct Inside(());
+pub(crate) struct Inside(hold::Within);
 
 impl Inside {
     pub(crate) fn enter() -> Self {
         WORK.enter();
         stir();
-        Self(())
+        hold::pass(None);
+        Self(hold::Within::enter())
     }
 }
 
@@ -200,10 +232,12 @@ pub(crate) fn using(use_: Use, arguments: &[usize], call: impl FnOnce() -> CUres
         Use::Default { per_thread } | Use::DefaultAndWaits { per_thread } => (0, per_thread),
     };
     let handover = Handover::begin(StreamKey::of(stream, per_thread));
+    let within = hold::Within::enter();
     // Copies of nothing need not wait.
     let waits = matches!(use_, Use::DefaultAndWaits { .. }) && arguments[BYTES_AT] != 0;
     let before = if waits { streams::point(stream, per_thread) } else { None };
     let result = call();
+    drop(within);
     drop(handover);
     if result == CUresult::SUCCESS
         && let Some(before) = before
@@ -275,7 +309,7 @@ macro_rules! forgetting {
 }
 
 /// What is there, made if it is not.
-pub(super) fn made_once<T>(place: &'static AtomicPtr<T>, make: impl FnOnce() -> T) -> &'static T {
+pub(crate) fn made_once<T>(place: &'static AtomicPtr<T>, make: impl FnOnce() -> T) -> &'static T {
     let mut current = place.load(SeqCst);
     if current.is_null() {
         let fresh = Box::into_raw(Box::new(make()));

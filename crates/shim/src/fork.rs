@@ -2,11 +2,12 @@
 //!
 //! It has the parent's memory but neither its agent nor its place at the daemon, and locks may have been held at the
 //! instant of the fork by threads that the child does not have. So nothing of the parent's state is looked at in the
-//! child: every part of the shim keeps its state behind one pointer, and the child's copies of those become null.
+//! child: every part of the shim keeps its state behind one pointer, or is asked only while a counter is not 0, and the
+//! child's copies of those become null.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use crate::{demand, groups, init, session};
+use crate::{demand, gpus, groups, init, memory, session};
 
 /// Makes sure that forks are noticed from now on. To be called before any state of this process is made.
 pub(crate) fn watch() {
@@ -21,7 +22,9 @@ pub(crate) fn watch() {
 /// Runs in the child before fork returns. Only stores and closes: nothing else is safe here.
 extern "C" fn forget_parent() {
     demand::forget();
+    memory::forget();
     session::forget();
     groups::forget();
+    gpus::forget();
     init::forget();
 }

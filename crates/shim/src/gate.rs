@@ -78,6 +78,36 @@ impl Gate {
         call()
     }
 
+    /// Makes a call while all of these gates are open.
+    fn pass_several<'a>(
+        gates: impl Iterator<Item = &'a Self> + Clone,
+        call: impl Fn() -> CUresult,
+    ) -> CUresult {
+        let closings = || gates.clone().map(|gate| gate.closings.load(SeqCst)).sum::<u64>();
+        for _ in 0..AGAIN_MAX {
+            let before = closings();
+            let inside = Self::enter_several(gates.clone());
+            let result = call();
+            drop(inside);
+            let address_unknown = matches!(result, CUresult::INVALID_VALUE | CUresult::NOT_FOUND);
+            if !address_unknown || closings() == before {
+                return result;
+            }
+        }
+        call()
+    }
+
+    /// Notes a call as inside all of them once they are open. Who waits at one is inside none: the others would take it for
+    /// a call that is done with its addresses.
+    fn enter_several<'a>(gates: impl Iterator<Item = &'a Self> + Clone) -> Vec<Inside<'a>> {
+        loop {
+            let inside = gates.clone().map(Self::note).collect();
+            let Some(closed) = gates.clone().find(|gate| gate.closed.load(SeqCst)) else { return inside };
+            drop(inside);
+            closed.wait();
+        }
+    }
+
     /// No call may begin from here on. Returns when those inside are done, or have had time enough. Where it is closed
     /// already, whoever closed it has waited.
     pub(crate) fn close(&self) {
@@ -125,12 +155,17 @@ impl Gate {
                 return inside;
             }
             drop(inside);
-            // It opens only if this program gets a turn.
-            let _waiting = demand::Inside::enter();
-            let mut held = lock(&self.lock);
-            while self.closed.load(SeqCst) {
-                held = self.opened.wait(held).unwrap_or_else(PoisonError::into_inner);
-            }
+            self.wait();
+        }
+    }
+
+    /// Waits until it is open.
+    fn wait(&self) {
+        // It opens only if this program gets a turn.
+        let _waiting = demand::Inside::enter();
+        let mut held = lock(&self.lock);
+        while self.closed.load(SeqCst) {
+            held = self.opened.wait(held).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -190,12 +225,19 @@ pub(crate) fn through(
     call: impl Fn(Widest) -> CUresult,
 ) -> CUresult {
     let real = forward::target_of(index);
-    let pass = || match session::current() {
-        Some(session) => session.gate.pass(|| call(real)),
-        None => call(real),
-    };
+    let pass = || pass_all(|| call(real));
     // Demand comes first: who waits at the gate needs a turn for it to open.
     guarded("the gate", || CUresult::UNKNOWN, || demand::using(use_, arguments, pass))
+}
+
+/// Makes a call while memory lies under all addresses of the program, on whichever GPU: nobody knows which the call is about.
+pub(crate) fn pass_all(call: impl Fn() -> CUresult) -> CUresult {
+    let mut sessions = session::all();
+    match (sessions.next(), sessions.next()) {
+        (None, _) => call(),
+        (Some(one), None) => one.gate.pass(call),
+        _ => Gate::pass_several(session::all().map(|session| &session.gate), call),
+    }
 }
 
 /// One gated function: `build.rs` writes these from `gated.txt`.

@@ -2,11 +2,13 @@
 //! and frozen here when they come to life while the tenant is frozen.
 //!
 //! - [`report`]: what the daemon is told, and when it is told that this is not all.
+//! - [`whose`]: on which GPU a group is, and so in which session.
 //!
 //! The groups are independent of the session, because they may be there before it. Nothing here waits: the lock is
 //! held for bookkeeping only, never during an RM call.
 
 mod report;
+mod whose;
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
@@ -18,7 +20,7 @@ use channels::{Call, Change, ChannelSet, Control, ControlError, Engine, Group, M
 use crate::guard::lock;
 use crate::notice::OnceNotice;
 use crate::session::{self, Session};
-use crate::{fork, ioctl};
+use crate::{fork, init, ioctl, settings};
 
 pub(crate) use report::{Again, Reported};
 
@@ -48,12 +50,17 @@ fn tracker() -> &'static Mutex<Tracker> {
 /// In a forked child: no groups are known, and the lock is a new one.
 pub(crate) fn forget() {
     TRACKER.store(ptr::null_mut(), SeqCst);
+    whose::forget();
 }
 
 /// Shows the groups as they are now.
 pub(crate) fn seen(show: impl FnOnce(&[Group])) {
-    let groups: Vec<Group> = lock(tracker()).groups().cloned().collect();
-    show(&groups);
+    show(&chosen(|_| true));
+}
+
+/// Copies of some groups as they are now.
+fn chosen(chosen: impl Fn(&Group) -> bool) -> Vec<Group> {
+    lock(tracker()).groups().filter(|group| chosen(group)).cloned().collect()
 }
 
 /// Takes in one RM call.
@@ -72,69 +79,87 @@ pub(crate) fn observe(call: &Call) {
     if change.is_none() && !overlooked {
         return;
     }
-    let Some(session) = session::current() else { return };
-    if session.has_ended() {
-        return;
+    if session::first().is_none() && matches!(change, Some(Change::Scheduled(_))) {
+        mention_other_ways();
     }
-    match change {
-        // After the tracker has it, so that a report of this generation contains it, or says that it is not complete.
-        _ if overlooked => {
-            session.page.raise_channel_generation();
-        }
-        Some(Change::Born { group, .. }) => {
-            // Until its group is scheduled it cannot run, and must not be touched: see `report`.
-            let runs = lock(tracker()).group(group).is_some_and(|group| group.scheduled);
-            if runs {
+    for session in session::all().filter(|session| !session.has_ended()) {
+        match change {
+            // After the tracker has it, so that a report of this generation contains it, or says that it is not complete.
+            _ if overlooked => {
                 session.page.raise_channel_generation();
-                follow_page(session, |its| its.key() == group);
             }
+            // Until its group is scheduled it cannot run, and must not be touched: see `report`.
+            Some(Change::Born { group, .. }) => begin(session, |its| its.scheduled && its.key() == group),
+            Some(Change::Scheduled(key)) => begin(session, |group| group.key() == key),
+            Some(Change::Reachable { file, client, device }) => follow_page(session, |group| {
+                group.scheduled && (group.file, group.client, group.device) == (file, client, device)
+            }),
+            Some(Change::Gone { .. }) | None => {}
         }
-        Some(Change::Scheduled(key)) => {
-            session.page.raise_channel_generation();
-            follow_page(session, |group| group.key() == key);
-        }
-        Some(Change::Reachable { file, client, device }) => follow_page(session, |group| {
-            group.scheduled && (group.file, group.client, group.device) == (file, client, device)
-        }),
-        Some(Change::Gone { .. }) | None => {}
+        session.groups_changed.store(true, SeqCst);
+        session.wake_agent();
     }
-    session.groups_changed.store(true, SeqCst);
-    session.wake_agent();
+}
+
+/// Channels of these groups can run from now on, if they are a session's, or may be.
+fn begin(session: &Session, of: impl Fn(&Group) -> bool) {
+    if chosen(&of).iter().any(|group| whose::belongs(session, group) != Some(false)) {
+        session.page.raise_channel_generation();
+        follow_page(session, of);
+    }
+}
+
+/// A program can have work on the GPU now that never asked for a driver here: it opened one by its path, or has one of its
+/// own. It cannot be taken in, and nobody would learn why.
+fn mention_other_ways() {
+    static SAID: OnceNotice = OnceNotice::new();
+    if settings::socket().is_some() && !init::has_begun() {
+        SAID.notice(format_args!(
+            "this program uses the GPU past rota, because it did not open its driver as libcuda.so.1: its memory is not \
+             counted, and it takes no turns"
+        ));
+    }
 }
 
 /// Freezes groups that have just come to life, if the tenant is frozen. The daemon may thaw or freeze it meanwhile
 /// without knowing of them, so the page is read again after each step.
-fn follow_page(session: &Session, chosen: impl Fn(&Group) -> bool) {
+fn follow_page(session: &Session, of: impl Fn(&Group) -> bool) {
+    if session.page.holds_launches() {
+        return;
+    }
     let mut frozen = false;
     for _ in 0..FOLLOW_MAX {
         if session.page.frozen() == frozen {
             return;
         }
         frozen = !frozen;
-        switch(sets(&chosen), frozen);
+        switch(sets(session, &of), frozen);
     }
 }
 
-/// Thaws everything: for when there is no daemon that could.
-pub(crate) fn thaw_all() {
-    switch(sets(|group| group.scheduled), false);
+/// Thaws everything of a session: for when there is no daemon that could.
+pub(crate) fn thaw_all(session: &Session) {
+    switch(sets(session, |group| group.scheduled), false);
 }
 
-/// Gives the compute groups their own time slice back.
-pub(crate) fn restore_slices(slice: Micros) {
-    let groups: Vec<_> = {
-        let tracker = lock(tracker());
-        let compute = tracker.groups().filter(|group| group.scheduled && group.engine == Engine::Compute);
-        compute.filter_map(|group| Some((group.file, group.address()?))).collect()
-    };
-    for (file, group) in groups {
-        complain(control(file).set_time_slice(group, slice));
+/// Gives the compute groups of a session their own time slice back.
+pub(crate) fn restore_slices(session: &Session, slice: Micros) {
+    for group in own(session, |group| group.scheduled && group.engine == Engine::Compute) {
+        if let Some(address) = group.address() {
+            complain(control(group.file).set_time_slice(address, slice));
+        }
     }
 }
 
-fn sets(chosen: impl Fn(&Group) -> bool) -> Vec<(RawFd, ChannelSet)> {
-    let tracker = lock(tracker());
-    channels::channel_sets(tracker.groups().filter(|group| chosen(group))).0
+/// Groups of a session.
+fn own(session: &Session, of: impl Fn(&Group) -> bool) -> Vec<Group> {
+    let mut groups = chosen(of);
+    groups.retain(|group| whose::belongs(session, group) == Some(true));
+    groups
+}
+
+fn sets(session: &Session, of: impl Fn(&Group) -> bool) -> Vec<(RawFd, ChannelSet)> {
+    channels::channel_sets(&own(session, of)).0
 }
 
 fn switch(sets: Vec<(RawFd, ChannelSet)>, frozen: bool) {

@@ -17,8 +17,9 @@
 //! | module | subject |
 //! |---|---|
 //! | `forward`, `proc_address` | every driver function, exported; `cuGetProcAddress`, which hands out this library's |
-//! | `init` | `cuInit`: how a process becomes a tenant |
-//! | `session` | what a tenant has; `grants` and `outbox` are parts of it |
+//! | `init`, `join` | `cuInit`; how a process becomes a tenant |
+//! | `gpus` | the GPUs that the program sees, and on which of them it is a tenant |
+//! | `session` | what a tenant has on one GPU; `grants` and `outbox` are parts of it |
 //! | `agent` | the thread that serves the daemon |
 //! | `demand` | has this program work for the GPU? Launches, waits, events |
 //! | `gate` | where calls wait that need memory under their addresses |
@@ -32,11 +33,13 @@ mod demand;
 mod fork;
 mod forward;
 mod gate;
+mod gpus;
 mod grants;
 mod groups;
 mod guard;
 mod init;
 mod ioctl;
+mod join;
 mod memory;
 mod notice;
 mod outbox;

@@ -5,10 +5,14 @@
 //!
 //! - [`heap`]: which addresses of the ranges are free; [`table`]: what the program has there; both pure bookkeeping.
 //! - [`allocation`]: `cuMemAlloc`, `cuMemAllocPitch`, `cuMemFree`.
+//! - [`created`], [`mapped`]: memory that the program creates and maps itself; the driver's handle changes when it moves,
+//!   so the program has a number in its place.
+//! - [`pinned`]: what of that is handed on, and so stays where it is.
 //! - [`growth`]: more memory; [`cache`]: memory that nobody has, for a while.
 //! - [`probe`]: what the native driver would say; [`captures`]: while streams are captured.
 //! - [`physical`]: the driver's calls that make, map, export and release memory.
 //! - [`query`]: how much memory the program is told there is; [`pointer`]: what an address is.
+//! - [`peers`]: which other GPUs may use it.
 //! - [`second_reference`]: calls that would hand out something else than an address, and are refused.
 //! - [`context`]: the end of a context, which ends its allocations.
 //! - [`quick`]: a hash for such tables. [`native`]: the real driver's functions behind the overrides.
@@ -19,10 +23,14 @@ pub(crate) mod allocation;
 pub(crate) mod cache;
 pub(crate) mod captures;
 mod context;
+mod created;
 mod growth;
 pub(crate) mod heap;
+mod mapped;
 pub(crate) mod native;
+pub(crate) mod peers;
 pub(crate) mod physical;
+mod pinned;
 mod pointer;
 pub(crate) mod probe;
 mod query;
@@ -32,17 +40,19 @@ pub(crate) mod table;
 
 use cuda::CUresult;
 
-use crate::session;
+use crate::gate;
 
 pub(crate) use growth::Short;
 pub(crate) use table::Table;
 
+/// In a forked child: nothing of the parent's is looked at. What else there is belongs to the session.
+pub(crate) fn forget() {
+    captures::forget_parent();
+}
+
 /// Asks the driver about an address at a moment when memory lies there: otherwise it knows nothing about it.
 fn while_mapped(call: impl Fn() -> CUresult) -> CUresult {
-    match session::current() {
-        Some(session) => session.gate.pass(call),
-        None => call(),
-    }
+    gate::pass_all(call)
 }
 
 /// Nanoseconds on a clock that only goes forward, by a few milliseconds at a time: it is cheap.

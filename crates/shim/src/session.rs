@@ -1,8 +1,9 @@
 //! This process as a tenant: its connection to the daemon, its page, its allocations.
 //!
-//! There is at most one session in the life of a process. It is never freed: threads of the program may be anywhere in
-//! it. When the daemon goes, the session has *ended*: the table of allocations stays, because the program still frees
-//! what it has, and everything new goes to the real driver.
+//! There is at most one session for each shared GPU in the life of a process; most programs use one GPU, and have one. To
+//! the daemon each is a tenant of its own. It is never freed: threads of the program may be anywhere in it. When the daemon
+//! goes, the session has *ended*: the table of allocations stays, because the program still frees what it has, and
+//! everything new goes to the real driver.
 
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -10,40 +11,98 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
 
-use cuda::Driver;
-use cuda::types::{CUdevice, CUuuid};
+use cuda::types::{CUcontext, CUdevice, CUuuid};
+use cuda::{CUresult, Driver};
 use rustix::event::EventfdFlags;
-use wire::{Connection, HandleId, SharedPage, ToDaemon};
+use wire::{Connection, HANDLES_MAX, HandleId, SharedPage, ToDaemon};
 
-use crate::demand;
 use crate::gate::Gate;
 use crate::grants::{Answer, Grants};
 use crate::guard::lock;
-use crate::memory::Table;
+use crate::memory::table::is_number;
+use crate::memory::{Table, physical};
 use crate::outbox::Outbox;
+use crate::{demand, forward, gpus};
 
-static CURRENT: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
+/// The most sessions of a process: no machine has more GPUs.
+pub(crate) const SESSIONS_MAX: usize = 16;
 
-/// The session of this process, also after it has ended.
-pub(crate) fn current() -> Option<&'static Session> {
+/// In the order they came; those that are there come first.
+static SESSIONS: [AtomicPtr<Session>; SESSIONS_MAX] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; SESSIONS_MAX];
+
+/// Every session of this process, also those that have ended.
+pub(crate) fn all() -> impl Iterator<Item = &'static Session> + Clone {
     // SAFETY: only `publish` stores something else than null, and what it stores is never freed.
-    unsafe { CURRENT.load(SeqCst).as_ref() }
+    SESSIONS.iter().map_while(|place| unsafe { place.load(SeqCst).as_ref() })
 }
 
-/// Makes this the session of the process.
-pub(crate) fn publish(session: Session) -> &'static Session {
+/// The first session of this process.
+pub(crate) fn first() -> Option<&'static Session> {
+    all().next()
+}
+
+/// The session that has an address among its own; with only one, that.
+pub(crate) fn around(address: u64) -> Option<&'static Session> {
+    let mut others = all();
+    let first = others.next()?;
+    match others.next() {
+        None => Some(first),
+        Some(_) => all().find(|session| session.table().knows_address(address)),
+    }
+}
+
+/// The session whose memory, created by the program, has this number.
+pub(crate) fn with_number(number: u64) -> Option<&'static Session> {
+    let mine = |session: &&Session| session.table().created().get(number).is_some();
+    if is_number(number) { all().find(mine) } else { None }
+}
+
+/// The session of the calling thread's context, which is begun now if its GPU is shared and there was none; None if the
+/// real driver is to serve it. It may wait at the door, so the calling thread must hold no lock.
+pub(crate) fn here() -> Result<Option<&'static Session>, CUresult> {
+    if gpus::is_sole() {
+        return Ok(first());
+    }
+    let Some(driver) = forward::driver() else { return Ok(None) };
+    let mut device = CUdevice(0);
+    // SAFETY: the driver writes one number.
+    match unsafe { (driver.cuCtxGetDevice)(&mut device) } {
+        CUresult::SUCCESS => gpus::session(device),
+        // Without a context the driver says what is wrong.
+        _ => Ok(None),
+    }
+}
+
+/// The same for another context.
+pub(crate) fn of(context: CUcontext) -> Result<Option<&'static Session>, CUresult> {
+    if gpus::is_sole() {
+        return Ok(first());
+    }
+    if let Some(known) = all().find(|session| session.table().knows(context)) {
+        return Ok(Some(known));
+    }
+    let Some(driver) = forward::driver() else { return Ok(None) };
+    physical::within(driver, context, here)
+}
+
+/// Makes this a session of the process. None if there are too many.
+pub(crate) fn publish(session: Session) -> Option<&'static Session> {
     let session: &'static Session = Box::leak(Box::new(session));
-    CURRENT.store((&raw const *session).cast_mut(), SeqCst);
-    demand::begin(&session.page);
-    session
+    let new = (&raw const *session).cast_mut();
+    let taken = |place: &AtomicPtr<Session>| place.compare_exchange(ptr::null_mut(), new, SeqCst, SeqCst);
+    SESSIONS.iter().position(|place| taken(place).is_ok())?;
+    demand::begin();
+    Some(session)
 }
 
 /// In a forked child: there is no session. The parent's files are closed here so that the daemon does not take the
 /// child for its tenant.
 pub(crate) fn forget() {
-    let session = CURRENT.swap(ptr::null_mut(), SeqCst);
-    // SAFETY: as in `current`.
-    if let Some(session) = unsafe { session.as_ref() } {
+    for place in &SESSIONS {
+        let session = place.swap(ptr::null_mut(), SeqCst);
+        // SAFETY: as in `all`.
+        let Some(session) = (unsafe { session.as_ref() }) else { continue };
         for file in session.files {
             // SAFETY: the session is never dropped, so rota closes these numbers nowhere else. A program that closes files
             // that are not its own may have given them another meaning; but that breaks CUDA itself, whose files are
@@ -62,8 +121,10 @@ pub(crate) struct Session {
     pub(crate) connection: Connection,
     /// Shared with the daemon.
     pub(crate) page: SharedPage,
-    /// UUID of the shared GPU.
-    gpu: String,
+    /// The shared GPU.
+    pub(crate) device: CUdevice,
+    /// Its UUID.
+    pub(crate) uuid: CUuuid,
     /// Its size by the daemon's word.
     pub(crate) capacity_bytes: u64,
     /// Requests for bytes.
@@ -83,12 +144,21 @@ pub(crate) struct Session {
     files: [RawFd; 3],
 }
 
+/// Why handles do not stay where they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NotPinned {
+    /// The daemon refused, and why. Nothing has changed.
+    Denied(String),
+    /// The daemon is gone: nothing moves any more.
+    Ended,
+}
+
 impl Session {
     pub(crate) fn new(
         driver: &'static Driver,
         connection: Connection,
         page: SharedPage,
-        gpu: String,
+        gpu: (CUdevice, CUuuid),
         capacity_bytes: u64,
     ) -> Result<Self, rustix::io::Errno> {
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -97,7 +167,8 @@ impl Session {
             driver,
             connection,
             page,
-            gpu,
+            device: gpu.0,
+            uuid: gpu.1,
             capacity_bytes,
             grants: Grants::default(),
             outbox: Outbox::default(),
@@ -111,12 +182,9 @@ impl Session {
         })
     }
 
-    /// Whether a device is the GPU that the daemon shares.
+    /// Whether a device is the GPU of this session.
     pub(crate) fn shares(&self, device: CUdevice) -> bool {
-        let mut uuid = CUuuid::default();
-        // SAFETY: the driver writes one UUID.
-        let result = unsafe { (self.driver.cuDeviceGetUuid_v2)(&mut uuid, device) };
-        result.ok().is_ok() && uuid.to_string() == self.gpu
+        self.device == device
     }
 
     /// The allocations. See [`Table`] for what may be done meanwhile.
@@ -135,6 +203,34 @@ impl Session {
         self.say(ToDaemon::Grow { grant, bytes });
         self.wake_agent();
         (grant, self.grants.wait(grant))
+    }
+
+    /// Has handles stay on the device, and waits until they are there for good. The daemon must know them. They stay until
+    /// they are freed, or [`Session::unpin`]. The calling thread must hold no lock.
+    pub(crate) fn pin(&self, handles: &[HandleId]) -> Result<(), NotPinned> {
+        // It may have to be brought back, and only who has work is.
+        let _inside = demand::Inside::enter();
+        for (number, batch) in handles.chunks(HANDLES_MAX).enumerate() {
+            let request = self.grants.open();
+            self.say(ToDaemon::Pin { request, handles: batch.to_vec() });
+            self.wake_agent();
+            let refused = match self.grants.wait(request) {
+                Answer::Granted => continue,
+                Answer::Denied(reason) => NotPinned::Denied(reason),
+                Answer::Ended => return Err(NotPinned::Ended),
+            };
+            self.unpin(&handles[..number * HANDLES_MAX]);
+            return Err(refused);
+        }
+        Ok(())
+    }
+
+    /// Takes back a [`Session::pin`].
+    pub(crate) fn unpin(&self, handles: &[HandleId]) {
+        for batch in handles.chunks(HANDLES_MAX) {
+            self.say(ToDaemon::Unpin { handles: batch.to_vec() });
+        }
+        self.wake_agent();
     }
 
     /// The daemon answered a request for bytes.

@@ -7,6 +7,7 @@
 //! | `ROTA_JOB` | the job that this process belongs to |
 //! | `ROTA_REQUIRED` | not `0`: where the daemon does not take this process in, `cuInit` fails |
 //! | `ROTA_POOLS` | `native`: stream-ordered memory is the driver's, and does not move |
+//! | `ROTA_RDMA` | not `0`: memory that the program creates for RDMA can be registered, and does not move |
 //! | `ROTA_IOCTL_TRACE` | a file to which all RM calls are appended, with or without a daemon |
 
 use std::ffi::OsString;
@@ -20,9 +21,12 @@ pub(crate) fn socket() -> Option<PathBuf> {
     if disabled() { None } else { variable("ROTA_SOCKET").map(PathBuf::from) }
 }
 
+/// The job of programs that were not started in one.
+pub(crate) const NO_JOB: &str = "-";
+
 /// The job's name.
 pub(crate) fn job() -> String {
-    variable("ROTA_JOB").map_or_else(|| "-".to_owned(), |job| job.to_string_lossy().into_owned())
+    variable("ROTA_JOB").map_or_else(|| NO_JOB.to_owned(), |job| job.to_string_lossy().into_owned())
 }
 
 /// Whether this process may use the GPU as a tenant only.
@@ -45,6 +49,12 @@ pub(crate) fn watches_channels() -> bool {
 pub(crate) fn native_pools() -> bool {
     static ANSWER: Once<bool> = Once::new();
     *ANSWER.get_or_make(|| variable("ROTA_POOLS").is_some_and(|value| value == "native"))
+}
+
+/// Whether memory is made for RDMA where the program asks for that.
+pub(crate) fn rdma() -> bool {
+    static ANSWER: Once<bool> = Once::new();
+    *ANSWER.get_or_make(|| variable("ROTA_RDMA").is_some_and(|value| value != "0"))
 }
 
 /// A variable that is set to nothing counts as not set.

@@ -114,6 +114,12 @@ impl Machine {
         if self.faults.is_lost(device, self.sessions[&session].pid) {
             return Err(CUresult::DEVICE_UNAVAILABLE.into());
         }
+        let others = self.contexts.values().any(|other| other.device == device && other.session != session);
+        match self.spec.compute_mode {
+            ComputeMode::Prohibited => return Err(CUresult::DEVICE_UNAVAILABLE.into()),
+            ComputeMode::ExclusiveProcess if others => return Err(CUresult::DEVICE_UNAVAILABLE.into()),
+            _ => {}
+        }
         let [into, out] = copy_groups else { return Err(CUresult::INVALID_VALUE.into()) };
         let key = |handle| GroupKey { client, handle };
         let fits = |key: GroupKey, compute: bool| {

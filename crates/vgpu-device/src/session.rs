@@ -208,7 +208,8 @@ impl Machine {
             return Ok(Answer::NotAControlFile.into());
         };
         let pid = self.sessions[&session].pid;
-        let surroundings = Surroundings { costs: &self.spec.costs, gpus: self.spec.gpus };
+        let uuids: Vec<_> = self.devices.iter().map(|device| device.uuid).collect();
+        let surroundings = Surroundings { costs: &self.spec.costs, uuids: &uuids };
         let called = rm::call(&mut self.rm, file, request, &mut argument, &mut parameters, &surroundings);
         let mut called = called.ok_or(CUresult::INVALID_VALUE)?;
         self.faults.control(pid, &mut called, &mut argument);

@@ -4,6 +4,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::DeviceId;
 
+/// Who may use a GPU, with the driver's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ComputeMode {
+    /// Anybody.
+    Default = 0,
+    /// Nobody.
+    Prohibited = 2,
+    /// One process at a time.
+    ExclusiveProcess = 3,
+}
+
 /// A GPU as `cuDevice*` and NVML describe it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceDescription {
@@ -25,4 +37,10 @@ pub struct DeviceDescription {
     pub numa_node: u32,
     /// GPUs whose memory it can reach.
     pub peers: Vec<DeviceId>,
+    /// Who may use it.
+    pub compute_mode: ComputeMode,
+    /// Its programs are listed as those of an MPS server.
+    pub mps: bool,
+    /// Its memory is kept from the host.
+    pub confidential: bool,
 }

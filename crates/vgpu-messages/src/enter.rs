@@ -81,6 +81,11 @@ impl Library {
         Ok(Self(found))
     }
 
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// What a process on the machine of this directory has in its environment. `preloaded` is what it would have in
     /// `LD_PRELOAD` without.
     pub fn environment(&self, directory: &Path, preloaded: Option<&OsStr>) -> Vec<(&'static str, OsString)> {

@@ -35,7 +35,7 @@ pub mod stream;
 pub mod work;
 
 pub use answer::{Answer, Callback, Code, Refusal, Reply};
-pub use device::DeviceDescription;
+pub use device::{ComputeMode, DeviceDescription};
 pub use ids::*;
 pub use place::Directory;
 pub use request::Request;

@@ -9,7 +9,7 @@ pub use faults::{ControlFault, CopyFault, Faults, FaultsError};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-use crate::device::DeviceDescription;
+use crate::device::{ComputeMode, DeviceDescription};
 use crate::ids::DeviceId;
 use crate::place::Directory;
 use crate::quantity::{Bytes, Nanos, Rate};
@@ -76,6 +76,12 @@ pub struct Spec {
     pub costs: Costs,
     /// Which GPUs reach each other's memory.
     pub peers: Peers,
+    /// Who may use them.
+    pub compute_mode: ComputeMode,
+    /// Programs are listed as those of an MPS server. They are not joined in one context: only the list is as there.
+    pub mps: bool,
+    /// Told as confidential computing. Nothing is kept from anybody: only the answer is as there.
+    pub confidential: bool,
     /// How many NUMA nodes the GPUs are spread over.
     pub numa_nodes: u32,
     /// Device time passes this many times as fast as the clock.
@@ -134,6 +140,9 @@ impl Default for Spec {
             compute_rate: Rate(10_000_000),
             costs: Costs::default(),
             peers: Peers::All,
+            compute_mode: ComputeMode::Default,
+            mps: false,
+            confidential: false,
             numa_nodes: 1,
             time_scale: 1.0,
             unknown_kernels: UnknownKernels::Refuse,
@@ -243,6 +252,9 @@ impl Spec {
                 pci: (0, 0x10 + ordinal, 0),
                 numa_node: ordinal * self.numa_nodes.max(1) / self.gpus,
                 peers: (0..self.gpus).filter(|&other| self.reaches(ordinal, other)).map(DeviceId).collect(),
+                compute_mode: self.compute_mode,
+                mps: self.mps,
+                confidential: self.confidential,
             })
             .collect()
     }

@@ -104,8 +104,7 @@ nvml! {
     }
 
     nvmlDeviceGetComputeMode(device: Device, mode: Out<c_uint>) {
-        session::device(device)?;
-        mode.set(0)
+        mode.set(session::device(device)?.compute_mode as c_uint)
     }
 
     nvmlDeviceGetPersistenceMode(device: Device, mode: Out<c_uint>) {

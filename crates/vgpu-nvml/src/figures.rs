@@ -31,6 +31,15 @@ fn give<T>(
     places.set_all(processes.iter().map(one))
 }
 
+fn listed(one: &ProcessFigures) -> Process {
+    Process {
+        pid: one.pid as c_uint,
+        memory: one.memory_bytes,
+        gpu_instance: c_uint::MAX,
+        compute_instance: c_uint::MAX,
+    }
+}
+
 nvml! {
     nvmlDeviceGetMemoryInfo(device: Device, info: Out<Memory>) {
         let figures = figures(device)?;
@@ -62,12 +71,19 @@ nvml! {
         count: Out<c_uint>,
         processes: Out<Process>,
     ) {
-        give(device, count, processes, |one| Process {
-            pid: one.pid as c_uint,
-            memory: one.memory_bytes,
-            gpu_instance: c_uint::MAX,
-            compute_instance: c_uint::MAX,
-        })
+        give(device, count, processes, listed)
+    }
+
+    nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlDeviceGetMPSComputeRunningProcesses_v3(
+        device: Device,
+        count: Out<c_uint>,
+        processes: Out<Process>,
+    ) {
+        if !crate::session::device(device)?.mps {
+            figures(device)?;
+            return count.set(0);
+        }
+        give(device, count, processes, listed)
     }
 
     nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlDeviceGetGraphicsRunningProcesses_v3(

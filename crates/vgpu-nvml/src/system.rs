@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint};
 
 use crate::session;
-use crate::types::{Out, Return, nvml, write_text};
+use crate::types::{ConfidentialComputing, Out, Return, nvml, write_text};
 
 /// What the virtual driver calls itself.
 const DRIVER_VERSION: &str = "580.0.0-vgpu";
@@ -33,6 +33,11 @@ nvml! {
 
     nvmlSystemGetCudaDriverVersion, nvmlSystemGetCudaDriverVersion_v2(version: Out<c_int>) {
         version.set(cuda::table::TABLE_VERSION as c_int)
+    }
+
+    nvmlSystemGetConfComputeState(state: Out<ConfidentialComputing>) {
+        let on = session::devices()?.iter().any(|device| device.confidential);
+        state.set(ConfidentialComputing { environment: c_uint::from(on), feature: c_uint::from(on), tools: 0 })
     }
 
     nvmlSystemGetProcessName(pid: c_uint, text: Out<c_char>, room: c_uint) {

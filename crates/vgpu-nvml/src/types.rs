@@ -106,6 +106,15 @@ pub(crate) struct Utilization {
     pub(crate) memory: c_uint,
 }
 
+/// Whether the machine computes confidentially: in which environment, whether it is on, in which mode for tools.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct ConfidentialComputing {
+    pub(crate) environment: c_uint,
+    pub(crate) feature: c_uint,
+    pub(crate) tools: c_uint,
+}
+
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct ProcessSample {

@@ -46,7 +46,7 @@ pub enum Command {
 }
 
 /// A job that is to begin.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRequest {
     /// Its name.
     pub name: String,
@@ -54,6 +54,24 @@ pub struct JobRequest {
     pub asked: Change,
     /// Terms that it gets where it begins, and nothing else was asked for.
     pub usual: Change,
+    /// The GPUs for this program.
+    pub gpus: GpuChoice,
+    /// How long its programs may wait at the door before they give up; None is for ever.
+    pub timeout_ns: Option<u64>,
+}
+
+/// The GPUs that a program wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GpuChoice {
+    /// One, as nothing else was said.
+    #[default]
+    Usual,
+    /// So many.
+    Count(u16),
+    /// All that are shared, or that its user may have.
+    All,
+    /// These: each an index, or the beginning of a UUID.
+    Named(Vec<String>),
 }
 
 /// What the daemon answers.
@@ -81,8 +99,8 @@ pub enum Answer {
 /// A job that a program may be started in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Opened {
-    /// The GPU for this program.
-    pub gpu: Gpu,
+    /// The GPUs for this program: one or more.
+    pub gpus: Vec<Gpu>,
     /// How many programs are there already, those at the door included.
     pub others: u32,
     /// Its terms, by all rules.

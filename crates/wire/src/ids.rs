@@ -34,3 +34,7 @@ id! {
     /// A copy of one of the tenant's control files, chosen by the tenant.
     FileId(u32)
 }
+id! {
+    /// Memory that a tenant lets other processes open: random, so that only those know it who were told.
+    Token(u128)
+}

@@ -1,6 +1,6 @@
 //! The messages, in the order a conversation has them.
 
-use crate::{Answer, Command, FileId, GrantId, HandleId, Listing, TenantId};
+use crate::{Answer, Command, FileId, GrantId, HandleId, Listing, TenantId, Token};
 use serde::{Deserialize, Serialize};
 
 /// A handle with its size.
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct SizedHandle {
     /// Which one.
     pub handle: HandleId,
-    /// How large: a multiple of [`crate::BLOCK_BYTES`], at most [`crate::HANDLE_BYTES_MAX`].
+    /// How large: a multiple of [`crate::BLOCK_BYTES`], at most [`crate::HANDLE_BYTES_MAX`] unless it is kept.
     pub bytes: u64,
 }
 
@@ -27,6 +27,15 @@ pub struct ChannelGroup {
     pub engine: u32,
     /// Its channels.
     pub channels: Vec<u32>,
+}
+
+/// A GPU that a program can be a tenant of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedGpu {
+    /// Its UUID, as `GPU-…`.
+    pub uuid: String,
+    /// Its size as the daemon treats it.
+    pub capacity_bytes: u64,
 }
 
 /// What a tenant or the command line says.
@@ -110,6 +119,65 @@ pub enum ToDaemon {
     },
     /// A tenant that was idle and watched ([`crate::Page`]) has work for the GPU.
     Wants,
+    /// From now on these must stay on the device. Answered by `Pinned` once they are there and nothing moves them any more,
+    /// or by `Denied`. Counts: what was pinned twice is unpinned twice, or freed.
+    Pin {
+        /// The tenant's name for this request, of those for bytes.
+        request: GrantId,
+        /// Which ones; at most [`crate::HANDLES_MAX`].
+        handles: Vec<HandleId>,
+    },
+    /// These may be moved again, once they are no longer pinned by another `Pin`.
+    Unpin {
+        /// Which ones; at most [`crate::HANDLES_MAX`].
+        handles: Vec<HandleId>,
+    },
+    /// A grant, or part of one, was used for memory of the driver's own, which no file stands for and which can never move.
+    /// It ends by `Freed`.
+    Kept {
+        /// The grant that covers it.
+        grant: GrantId,
+        /// What was made, of any size.
+        handle: SizedHandle,
+    },
+    /// Other processes of the same user may open these, which are pinned. Carries one file per handle, in that order. Several
+    /// of these messages make one whole. The last is answered by `Published` or `Denied`.
+    Publish {
+        /// The tenant's name for this request, of those for bytes.
+        request: GrantId,
+        /// The name that others open it by.
+        token: Token,
+        /// Which ones, in the order of their addresses.
+        handles: Vec<SizedHandle>,
+        /// Is this the last of them?
+        complete: bool,
+    },
+    /// Asks for what another tenant published. Answered by `Opened` or `Denied`.
+    Open {
+        /// The tenant's name for this request, of those for bytes.
+        request: GrantId,
+        /// What is wanted.
+        token: Token,
+    },
+    /// What was opened is not mapped any more.
+    Closed {
+        /// What was opened, once for each `Opened`.
+        token: Token,
+    },
+    /// Done with `Drain`: nothing of the tenant is on the GPU, and nothing comes before the thaw.
+    Drained {
+        /// The page's freeze generation that this is about.
+        generation: u64,
+    },
+    /// First and only word of a program that sees several GPUs: which of them are shared? Answered by `Shared` or `Refused`.
+    Survey {
+        /// [`crate::VERSION`] of the sender.
+        version: u32,
+        /// The job that it belongs to.
+        job: String,
+        /// UUIDs of the GPUs that it sees.
+        gpus: Vec<String>,
+    },
 }
 
 /// What the daemon says.
@@ -160,4 +228,39 @@ pub enum FromDaemon {
     },
     /// What became of a command.
     Answer(Box<Answer>),
+    /// Done with `Pin`.
+    Pinned {
+        /// Which request.
+        request: GrantId,
+    },
+    /// Done with `Publish`: others can open it from now on.
+    Published {
+        /// Which request.
+        request: GrantId,
+    },
+    /// What was asked for with `Open`. Carries one file per size, in that order. Several of these messages make one whole.
+    Opened {
+        /// Which request.
+        request: GrantId,
+        /// The sizes of the handles, in the order of their addresses.
+        sizes: Vec<u64>,
+        /// Is this the last of them?
+        complete: bool,
+    },
+    /// The tenant is frozen by holding its launches back ([`crate::Page`]): what was launched before is to end. Answered by
+    /// `Drained`, or by nothing if it does not end before the thaw.
+    Drain {
+        /// The page's freeze generation that this is about.
+        generation: u64,
+    },
+    /// A tenant has waited at the door for as long as its job is willing to: the program is to end.
+    GaveUp {
+        /// What it waited for, and how long, for people.
+        reason: String,
+    },
+    /// These GPUs that a program sees are shared, and how large each is for its job.
+    Shared {
+        /// Some of those that were named.
+        gpus: Vec<SharedGpu>,
+    },
 }

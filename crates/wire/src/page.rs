@@ -2,7 +2,7 @@
 //!
 //! It answers, without a message: is this tenant frozen, is all of its memory there, which channels has it made, has
 //! it work for the GPU, and how much memory its job may have and has.
-//! The one module with shared memory in this crate, and the only one with `unsafe`.
+//! The one module with shared memory in this crate.
 //!
 //! **Freezing meets channels being born.** The daemon stores an odd `freeze_generation`, then loads
 //! `channel_generation`; the tenant stores a new `channel_generation`, then loads `freeze_generation` once the
@@ -14,6 +14,9 @@
 //! idle only if it finds it so after it began to watch ([`Page::is_idle_when_watched`]). So either the daemon sees that
 //! there is work, or the tenant sees that it is watched: nobody who has work waits for a turn that nobody gives it. A
 //! tenant that says nothing is never idle.
+//!
+//! **Holding meets new work.** Where the driver cannot freeze, a frozen tenant holds its own launches back: each counts
+//! itself, then looks whether it is frozen, and waits for the thaw if so; what was counted before is drained.
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -58,11 +61,13 @@ pub struct Page {
     idle_since_ns: AtomicU64,
     /// Tenant: how long it had no work, up to the last time that it had some again.
     idle_total_ns: AtomicU64,
+    /// Daemon, before the tenant has the page: 1 if the tenant is frozen by holding its launches back.
+    holds_launches: AtomicU64,
     /// Tenant: what its program has on this GPU, wherever it lies just now. What rota keeps beyond that is not in it.
     used_bytes: AtomicU64,
 }
 
-const _: () = assert!(size_of::<Page>() == 152);
+const _: () = assert!(size_of::<Page>() == 160);
 
 /// Where in a [`Page`] the word lies that is 0 while the tenant has work, for code that reads it without Rust.
 pub const IDLE_SINCE_OFFSET: usize = std::mem::offset_of!(Page, idle_since_ns);
@@ -153,6 +158,51 @@ impl Page {
             idle_since_ns: AtomicU64::new(0),
             idle_total_ns: AtomicU64::new(0),
             used_bytes: AtomicU64::new(0),
+            holds_launches: AtomicU64::new(0),
+        }
+    }
+
+    /// Of no tenant, and idle for ever: whoever looks at it before new work goes the long way.
+    pub const fn of_nobody_idle() -> Self {
+        Self { idle_since_ns: AtomicU64::new(1), ..Self::of_nobody() }
+    }
+
+    /// Is the tenant to hold its launches back while it is frozen? Otherwise its channels are taken off the GPU.
+    pub fn holds_launches(&self) -> bool {
+        self.holds_launches.load(SeqCst) != 0
+    }
+
+    /// The daemon cannot take channels off the GPU: the tenant is to hold its launches back.
+    pub fn set_holds_launches(&self) {
+        self.holds_launches.store(1, SeqCst);
+    }
+
+    /// Waits while the tenant is frozen, in a generation that was read before, and a while at most: the caller looks again.
+    pub fn wait_while_frozen(&self, generation: u64) {
+        let limit = libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        // SAFETY: the word is mapped for as long as self is, and the kernel reads it and the time. On this machine's byte
+        // order the lower half of a word lies at its address; the two sides are in different processes.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.freeze_generation.as_ptr().cast::<u32>(),
+                libc::FUTEX_WAIT,
+                generation as u32,
+                &raw const limit,
+            );
+        }
+    }
+
+    /// Wakes whoever waits in [`Page::wait_while_frozen`].
+    pub fn wake_held(&self) {
+        // SAFETY: as above.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.freeze_generation.as_ptr().cast::<u32>(),
+                libc::FUTEX_WAKE,
+                libc::c_int::MAX,
+            );
         }
     }
 
@@ -382,6 +432,24 @@ mod tests {
         page.set_frozen(false);
         page.set_frozen(false);
         assert!(!page.frozen());
+    }
+
+    #[test]
+    fn whoever_waits_for_the_thaw_is_woken_by_it() {
+        let daemon = SharedPage::create(1).unwrap();
+        let tenant = SharedPage::open(daemon.file().try_clone_to_owned().unwrap()).unwrap();
+        assert!(!tenant.holds_launches());
+        daemon.set_holds_launches();
+        assert!(tenant.holds_launches());
+        daemon.set_frozen(true);
+        let held = std::thread::spawn(move || {
+            while tenant.frozen() {
+                tenant.wait_while_frozen(tenant.freeze_generation());
+            }
+        });
+        daemon.set_frozen(false);
+        daemon.wake_held();
+        held.join().unwrap();
     }
 
     #[test]

@@ -126,8 +126,9 @@ impl FromStr for Span {
             "us" => number / 1e6,
             "ms" => number / 1e3,
             "s" => number,
-            "min" => number * 60.0,
-            other => return Err(QuantityError::UnknownUnit(text.into(), other.into(), "us, ms, s, min")),
+            "m" | "min" => number * 60.0,
+            "h" => number * 3600.0,
+            other => return Err(QuantityError::UnknownUnit(text.into(), other.into(), "us, ms, s, min, h")),
         };
         match Duration::try_from_secs_f64(seconds) {
             Ok(length) if !length.is_zero() => Ok(Self(length)),

@@ -7,7 +7,7 @@ use crate::{FILES_MAX, MESSAGE_BYTES_MAX};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, UCred, sockopt,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, UCred,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{IoSlice, IoSliceMut};
@@ -48,6 +48,12 @@ pub enum WireError {
     /// More files than allowed came with a message.
     #[error("a message with more than {FILES_MAX} files")]
     TooManyFiles,
+    /// The other side is where this process cannot see it.
+    #[error(
+        "the daemon cannot see this process, because it runs in another container: start `rotad` on the host, or share its \
+         process numbers (--pid=host)"
+    )]
+    Unseen,
     /// The bytes are not a message.
     #[error("a malformed message: {0}")]
     Malformed(#[from] postcard::Error),
@@ -158,7 +164,7 @@ impl Connection {
 
     /// Who is on the other side, by the kernel's word.
     pub fn peer(&self) -> Result<UCred, WireError> {
-        Ok(sockopt::socket_peercred(&self.socket)?)
+        crate::peer::of(self.socket.as_fd())
     }
 
     /// Ends the conversation for both sides; a blocked [`Connection::receive`] returns.

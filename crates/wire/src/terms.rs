@@ -71,6 +71,8 @@ pub struct Terms {
     pub slo_ns: Option<u64>,
     /// Does memory that is short make it wait? Else it is out of memory.
     pub wait: bool,
+    /// Do its processes only get on together? Then they run at the same time, on all their GPUs, or not at all.
+    pub gang: bool,
 }
 
 /// Terms that are asked for. What is not named stays as it is.
@@ -90,6 +92,8 @@ pub struct Change {
     pub slo_ns: Option<u64>,
     /// See [`Terms::wait`].
     pub wait: Option<bool>,
+    /// See [`Terms::gang`].
+    pub gang: Option<bool>,
 }
 
 impl Change {
@@ -108,6 +112,7 @@ impl Change {
             cores_millionths: self.cores_millionths.or(other.cores_millionths),
             slo_ns: self.slo_ns.or(other.slo_ns),
             wait: self.wait.or(other.wait),
+            gang: self.gang.or(other.gang),
         }
     }
 
@@ -128,6 +133,7 @@ impl Change {
             },
             slo_ns: self.slo_ns.or(terms.slo_ns),
             wait: self.wait.unwrap_or(terms.wait),
+            gang: self.gang.unwrap_or(terms.gang),
         }
     }
 }
@@ -144,6 +150,7 @@ mod tests {
         cores_max_millionths: Some(300_000),
         slo_ns: None,
         wait: false,
+        gang: false,
     };
 
     #[test]

@@ -152,7 +152,7 @@ pub struct Status {
     pub turn_max_ns: u64,
     /// After how long with nobody there it ends.
     pub idle_exit_ns: Option<u64>,
-    /// What the self-test at its start found.
+    /// What the self-test at its start found; None where programs are not frozen, but their launches held back.
     pub self_test: Option<SelfTest>,
     /// The GPUs that it shares.
     pub gpus: Vec<Gpu>,

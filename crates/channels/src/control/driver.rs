@@ -46,6 +46,25 @@ impl<'file, I: Fn(RawFd, c_ulong, *mut c_void) -> c_int> RmControl<'file, I> {
         Self { file, ioctl }
     }
 
+    /// The UUID of the GPU that a subdevice is on.
+    pub fn uuid(&self, client: u32, subdevice: u32) -> Result<[u8; rm::UUID_BYTES], ControlError> {
+        let command = Command::Identify;
+        let mut parameters = Gid { _index: 0, flags: rm::GID_BINARY, length: 0, data: [0; _] };
+        let place: *mut Gid = &raw mut parameters;
+        self.send_bytes(command, client, subdevice, place.cast(), rm::GID_BYTES)?;
+        let Gid { length, data, .. } = parameters;
+        match data.first_chunk() {
+            Some(uuid) if length as usize == uuid.len() => Ok(*uuid),
+            // Another kind of name than was asked for.
+            _ => Err(ControlError::Refused {
+                command,
+                client,
+                object: subdevice,
+                status: Status::NotSupported,
+            }),
+        }
+    }
+
     /// Sends one control; the parameters come back as the driver left them.
     fn send(
         &self,
@@ -54,18 +73,32 @@ impl<'file, I: Fn(RawFd, c_ulong, *mut c_void) -> c_int> RmControl<'file, I> {
         object: u32,
         parameters: &mut [u64],
     ) -> Result<(), ControlError> {
+        let bytes = size_of_val(parameters);
+        self.send_bytes(command, client, object, parameters.as_mut_ptr().cast(), bytes)
+    }
+
+    /// The same for parameters of any size, which the caller keeps where they are until this returns.
+    fn send_bytes(
+        &self,
+        command: Command,
+        client: u32,
+        object: u32,
+        parameters: *mut u8,
+        parameters_bytes: usize,
+    ) -> Result<(), ControlError> {
         let number = match command {
             Command::Freeze | Command::Thaw => rm::FIFO_DISABLE_CHANNELS,
             Command::SetTimeSlice => rm::GROUP_SET_TIMESLICE,
             Command::GetTimeSlice => rm::GROUP_GET_TIMESLICE,
+            Command::Identify => rm::GPU_GET_GID_INFO,
         };
         let mut argument = Argument {
             client,
             object,
             command: number,
             flags: 0,
-            parameters: parameters.as_mut_ptr().expose_provenance() as u64,
-            parameters_bytes: size_of_val(parameters) as u32,
+            parameters: parameters.expose_provenance() as u64,
+            parameters_bytes: parameters_bytes as u32,
             // Not a success, in case a driver returns without writing it.
             status: u32::MAX,
         };
@@ -149,6 +182,17 @@ struct Argument {
 }
 
 const _: () = assert!(size_of::<Argument>() == rm::CONTROL_BYTES);
+
+/// The parameters of GPU_GET_GID_INFO; aligned, so a little larger than the driver wants.
+#[repr(C, align(8))]
+struct Gid {
+    _index: u32,
+    flags: u32,
+    length: u32,
+    data: [u8; rm::GID_BYTES - rm::GID_DATA_OFFSET],
+}
+
+const _: () = assert!(std::mem::offset_of!(Gid, data) == rm::GID_DATA_OFFSET);
 
 /// The parameters of FIFO_DISABLE_CHANNELS, in 64-bit words because the driver wants them aligned.
 ///

@@ -15,6 +15,8 @@ pub enum Command {
     SetTimeSlice,
     /// Read a group's time slice.
     GetTimeSlice,
+    /// Ask which GPU a subdevice is on.
+    Identify,
 }
 
 impl fmt::Display for Command {
@@ -24,6 +26,7 @@ impl fmt::Display for Command {
             Self::Thaw => "thaw (FIFO_DISABLE_CHANNELS, enable)",
             Self::SetTimeSlice => "set time slice (SET_TIMESLICE)",
             Self::GetTimeSlice => "get time slice (GET_TIMESLICE)",
+            Self::Identify => "ask for a GPU's UUID (GPU_GET_GID_INFO)",
         })
     }
 }

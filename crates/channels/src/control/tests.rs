@@ -36,6 +36,7 @@ struct FakeDriver {
     statuses: RefCell<Vec<u32>>,
     errnos: RefCell<Vec<c_int>>,
     slice: Cell<u64>,
+    uuid_bytes: Cell<u32>,
 }
 
 impl FakeDriver {
@@ -62,6 +63,10 @@ impl FakeDriver {
         self.seen.borrow_mut().push(Seen { argument: argument.to_vec(), parameters: parameters.to_vec() });
         if crate::rm::word(argument, 8) == Some(crate::rm::GROUP_GET_TIMESLICE) {
             parameters.copy_from_slice(&self.slice.get().to_le_bytes());
+        }
+        if crate::rm::word(argument, 8) == Some(crate::rm::GPU_GET_GID_INFO) {
+            parameters[8..12].copy_from_slice(&self.uuid_bytes.get().to_le_bytes());
+            parameters[12..28].copy_from_slice(&std::array::from_fn::<u8, 16, _>(|at| at as u8));
         }
         let mut statuses = self.statuses.borrow_mut();
         let status = if statuses.is_empty() { 0 } else { statuses.remove(0) };
@@ -109,6 +114,20 @@ fn the_bytes_of_a_freeze_and_of_a_thaw() {
         assert_eq!(seen.argument[24..], [0x18, 0x02, 0x00, 0x00, 0xff, 0xff, 0xff, 0xff]);
     }
     assert_eq!(seen.len(), 2);
+}
+
+#[test]
+fn a_subdevice_is_asked_for_its_gpu() {
+    let driver = FakeDriver::default();
+    let file = std::fs::File::open("/dev/null").unwrap();
+    let control = RmControl::through(file.as_fd(), |_, request, argument| driver.ioctl(request, argument));
+    driver.uuid_bytes.set(16);
+    assert_eq!(control.uuid(1, 2).unwrap(), std::array::from_fn::<u8, 16, _>(|at| at as u8));
+    driver.uuid_bytes.set(40);
+    assert!(control.uuid(1, 2).is_err(), "text was not asked for");
+    let seen = &driver.seen.borrow()[0];
+    assert_eq!(seen.argument[..12], [1, 0, 0, 0, 2, 0, 0, 0, 0x4a, 0x01, 0x80, 0x20]);
+    assert_eq!((seen.parameters.len(), seen.word(4)), (268, 2));
 }
 
 #[test]

@@ -87,6 +87,12 @@ Examples:
   rota doctor
   rota doctor --json | jq '.checks[] | select(.verdict == \"fail\")'";
 
+pub(super) const CDI_EXAMPLES: &str = "\
+Examples:
+  sudo rota cdi generate -o /etc/cdi/rota.json
+  docker run --device nvidia.com/gpu=all --device rota.dev/gpu=all IMAGE python train.py
+  podman run --device nvidia.com/gpu=all --device rota.dev/gpu=all IMAGE python train.py";
+
 pub(super) const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   rota completions bash > ~/.local/share/bash-completion/completions/rota

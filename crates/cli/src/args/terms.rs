@@ -74,6 +74,7 @@ impl TermsArgs {
                     (false, true) => from("wait").then_some(true),
                     (false, false) => None,
                 },
+                gang: None,
             }
         };
         (pick(true), pick(false))

@@ -75,7 +75,7 @@ fn start(socket: &Path, vgpu: bool, quiet: bool) -> anyhow::Result<()> {
 }
 
 /// Beside this executable, where it is installed; else wherever the shell would find it.
-fn rotad() -> anyhow::Result<PathBuf> {
+pub(crate) fn rotad() -> anyhow::Result<PathBuf> {
     let executable = std::env::current_exe().context("cannot tell where this executable is")?;
     let beside = executable.with_file_name("rotad");
     Ok(if beside.is_file() { beside } else { "rotad".into() })

@@ -1,31 +1,62 @@
-//! The checks. Each looks at one thing and changes nothing.
+//! All checks, in the order in which one depends on the other, and those of rota's own parts. None of them changes anything;
+//! where no daemon is, freezing is tried with a program of rota's own.
 
-use super::{Check, Verdict};
-use crate::daemon::{NobodyThere, Place};
+use super::{Check, Verdict, gpu, host};
+use crate::daemon::{self, NobodyThere, Place};
+use crate::elf::{self, Elf};
 use crate::quantity::{size, user};
 use crate::status;
-use rustix::process::Resource;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use wire::Status;
+use wire::quantity::Bytes;
+use wire::{Answer, Listing, Status};
 
-/// Host memory below this leaves no arena worth having.
-const HOST_MEMORY_MIN: u64 = 4 << 30;
+/// What the daemon tells, as far as it answers.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) status: Option<Status>,
+    listing: Option<Listing>,
+    /// What a program's context takes, as in the daemon's settings.
+    residue: Option<String>,
+}
 
-/// Every check, in the order in which one depends on the other.
+impl Known {
+    fn of(socket: &Path, status: Option<Status>) -> Self {
+        let asked = status.is_some();
+        let settings = || match daemon::command(socket, wire::Command::Settings) {
+            Ok(Answer::Settings(settings)) => settings,
+            _ => Vec::new(),
+        };
+        let residue = asked.then(settings).into_iter().flatten().find(|setting| setting.key == "residue");
+        Self {
+            status,
+            listing: asked.then(|| daemon::listing(socket).ok()).flatten(),
+            residue: residue.map(|setting| setting.value),
+        }
+    }
+
+    /// The folder of the virtual machine whose GPUs the daemon shares.
+    pub(super) fn virtual_machine(&self) -> Option<&str> {
+        self.status.as_ref()?.gpus.iter().find_map(|gpu| gpu.vgpu.as_deref())
+    }
+
+    /// The daemon and its tenants.
+    pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
+        let tenants = self.listing.iter().flat_map(|listing| listing.tenants.iter().map(|tenant| tenant.pid));
+        self.status.iter().map(|status| status.pid).chain(tenants)
+    }
+}
+
+/// Every check.
 pub(super) fn all(place: &Place) -> Vec<Check> {
     let (daemon, status) = daemon(place);
-    let on_virtual = status.as_ref().is_some_and(|status| status.gpus.iter().any(|gpu| gpu.vgpu.is_some()));
-    let mut checks = match on_virtual {
-        true => vec![skip("driver", "the daemon shares a virtual GPU, which needs none")],
-        false => match driver() {
-            missing @ Check { verdict: Verdict::Fail, .. } => vec![missing],
-            found => vec![found, gpus(), compute_mode(), mps()],
-        },
-    };
+    let known = Known::of(&place.socket, status);
+    let mut checks = gpu::checks(&known);
     checks.extend([shim(), daemon]);
-    checks.extend(status.as_ref().map(freezing));
-    checks.extend([host_memory(), memlock(), container(), switched_off()]);
+    let fit = checks.iter().all(|check| check.verdict != Verdict::Fail);
+    checks.push(gpu::freezing(&known, fit));
+    checks.extend(residue(&known));
+    checks.extend(host::checks(&known));
     checks
 }
 
@@ -33,95 +64,20 @@ fn check(name: &'static str, verdict: Verdict, found: impl Into<String>) -> Chec
     Check { name, verdict, found: found.into(), hint: None }
 }
 
-fn pass(name: &'static str, found: impl Into<String>) -> Check {
+pub(super) fn pass(name: &'static str, found: impl Into<String>) -> Check {
     check(name, Verdict::Pass, found)
 }
 
-fn skip(name: &'static str, found: impl Into<String>) -> Check {
+pub(super) fn skip(name: &'static str, found: impl Into<String>) -> Check {
     check(name, Verdict::Skip, found)
 }
 
-fn warn(name: &'static str, found: impl Into<String>, hint: impl Into<String>) -> Check {
+pub(super) fn warn(name: &'static str, found: impl Into<String>, hint: impl Into<String>) -> Check {
     Check { hint: Some(hint.into()), ..check(name, Verdict::Warn, found) }
 }
 
-fn fail(name: &'static str, found: impl Into<String>, hint: impl Into<String>) -> Check {
+pub(super) fn fail(name: &'static str, found: impl Into<String>, hint: impl Into<String>) -> Check {
     Check { hint: Some(hint.into()), ..check(name, Verdict::Fail, found) }
-}
-
-fn driver() -> Check {
-    const VERSION: &str = "/proc/driver/nvidia/version";
-    let Ok(text) = std::fs::read_to_string(VERSION) else {
-        let hint =
-            "install NVIDIA's driver; without a GPU, `rota run --vgpu` and `rota demo` use a virtual one";
-        return fail("driver", format!("none is loaded: there is no {VERSION}"), hint);
-    };
-    let line = text.lines().next().unwrap_or_default();
-    // As in "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build …".
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let version =
-        words.iter().find(|word| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit()));
-    let version = version.copied().unwrap_or("of an unknown version");
-    match line.contains("Open Kernel Module") {
-        true => pass("driver", format!("{version}, with the open kernel module")),
-        false => warn(
-            "driver",
-            format!("{version}, with the closed kernel module"),
-            "freezing was measured with the open one; `rotad self-test` tells whether it works with this one",
-        ),
-    }
-}
-
-fn gpus() -> Check {
-    let models: Vec<String> = std::fs::read_dir("/proc/driver/nvidia/gpus")
-        .into_iter()
-        .flatten()
-        .filter_map(|gpu| std::fs::read_to_string(gpu.ok()?.path().join("information")).ok())
-        .map(|text| {
-            let model = text.lines().find_map(|line| line.strip_prefix("Model:"));
-            model.unwrap_or("a GPU of an unknown kind").trim().to_owned()
-        })
-        .collect();
-    match models.is_empty() {
-        true => fail("GPUs", "none is there", "see `nvidia-smi -L` and `lspci | grep -i nvidia`"),
-        false => pass("GPUs", format!("{}: {}", models.len(), models.join(", "))),
-    }
-}
-
-fn compute_mode() -> Check {
-    const NAME: &str = "compute mode";
-    let asked = Command::new("nvidia-smi")
-        .args(["--query-gpu=compute_mode", "--format=csv,noheader"])
-        .stdin(Stdio::null())
-        .output();
-    let Some(output) = asked.ok().filter(|output| output.status.success()) else {
-        return skip(NAME, "nvidia-smi cannot be asked");
-    };
-    let text = String::from_utf8_lossy(&output.stdout);
-    match text.lines().find(|line| line.trim() != "Default") {
-        None => pass(NAME, "every GPU may be shared"),
-        Some(mode) => fail(
-            NAME,
-            format!("{}: only one process may use that GPU", mode.trim()),
-            "sudo nvidia-smi -c DEFAULT",
-        ),
-    }
-}
-
-fn mps() -> Check {
-    let folder = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").filter(|folder| !folder.is_empty());
-    let folder = folder.unwrap_or_else(|| "/tmp/nvidia-mps".into());
-    match Path::new(&folder).join("control").exists() {
-        false => pass("MPS", "no MPS daemon is there"),
-        true => warn(
-            "MPS",
-            format!(
-                "an MPS daemon listens in {}: its programs share one context, which rota cannot tell apart",
-                Path::new(&folder).display()
-            ),
-            "echo quit | nvidia-cuda-mps-control",
-        ),
-    }
 }
 
 fn shim() -> Check {
@@ -134,12 +90,41 @@ fn shim() -> Check {
             return fail("shim", what.replace("\n ", ";"), hint);
         }
     };
-    match std::fs::File::open(&found) {
-        Ok(_) => pass("shim", found.display().to_string()),
-        Err(cause) => {
-            fail("shim", format!("{} cannot be read: {cause}", found.display()), "mend its permissions")
-        }
+    if let Err(cause) = std::fs::File::open(&found) {
+        return fail("shim", format!("{} cannot be read: {cause}", found.display()), "mend its permissions");
     }
+    let needs = Elf::read(&found).and_then(|shim| shim.glibc_needed());
+    let needs =
+        needs.map_or(String::new(), |(major, minor)| format!(", for glibc {major}.{minor} and later"));
+    match loads(&found) {
+        Ok(()) => pass("shim", format!("{}{needs}", found.display())),
+        Err(said) => fail(
+            "shim",
+            format!("{}{needs}, is not loaded{}: {said}", found.display(), here()),
+            "build all of it for this machine with `make build`",
+        ),
+    }
+}
+
+/// Has the loader put the shim into a program, this one; it complains on stderr and goes on without.
+fn loads(shim: &Path) -> Result<(), String> {
+    let executable = std::env::current_exe().map_err(|cause| cause.to_string())?;
+    let tried =
+        Command::new(executable).arg("--version").env("LD_PRELOAD", shim).stdin(Stdio::null()).output();
+    let output = tried.map_err(|cause| cause.to_string())?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    match output.status.success() && said.is_empty() {
+        true => Ok(()),
+        false if said.trim().is_empty() => Err(format!("the program with it ended ({})", output.status)),
+        false => Err(said.trim().replace('\n', " ")),
+    }
+}
+
+/// The C library of this machine.
+fn here() -> String {
+    let loader = std::env::current_exe().ok().and_then(|me| Elf::read(&me)?.loader());
+    let there = loader.and_then(|loader| elf::glibc_of(&loader));
+    there.map_or(String::new(), |(major, minor)| format!(" with glibc {major}.{minor}"))
 }
 
 fn daemon(place: &Place) -> (Check, Option<Status>) {
@@ -154,7 +139,12 @@ fn daemon(place: &Place) -> (Check, Option<Status>) {
             )
         }
         Ok(status) => {
-            let found = format!("at {socket}, process {} of {}", status.pid, user(status.uid));
+            let found = format!(
+                "at {socket}, version {}, process {} of {}",
+                status.version,
+                status.pid,
+                user(status.uid)
+            );
             (pass("daemon", found), Some(status))
         }
         Err(error) if error.is::<NobodyThere>() && !place.chosen => {
@@ -168,61 +158,14 @@ fn daemon(place: &Place) -> (Check, Option<Status>) {
     }
 }
 
-fn freezing(status: &Status) -> Check {
-    match &status.self_test {
-        Some(found) => pass("freezing", status::self_test(found)),
-        None => skip("freezing", "the daemon made no self-test"),
-    }
-}
-
-fn host_memory() -> Check {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib =
-        line.and_then(|line| line.split_whitespace().next()).and_then(|number| number.parse::<u64>().ok());
-    match kib.map(|kib| kib << 10) {
-        None => skip("host memory", "the system does not say how much is free"),
-        Some(bytes) if bytes < HOST_MEMORY_MIN => warn(
-            "host memory",
-            format!("{} are free: little room for what is away", size(bytes)),
-            "free some, or name a size with `rotad --arena`",
-        ),
-        Some(bytes) => pass("host memory", format!("{} are free; half of it becomes the arena", size(bytes))),
-    }
-}
-
-fn memlock() -> Check {
-    match rustix::process::getrlimit(Resource::Memlock).current {
-        None => pass("memlock", "no limit"),
-        // The driver pins the arena itself, past this limit; others, such as RDMA, go by it.
-        Some(bytes) => {
-            pass("memlock", format!("{}; the arena is pinned by the driver and not counted", size(bytes)))
-        }
-    }
-}
-
-fn container() -> Check {
-    let cgroup = std::fs::read_to_string("/proc/1/cgroup").unwrap_or_default();
-    let marks = ["/.dockerenv", "/run/.containerenv"].iter().any(|path| Path::new(path).exists());
-    let inside =
-        marks || ["docker", "containerd", "kubepods", "lxc"].iter().any(|name| cgroup.contains(name));
-    match inside {
-        false => pass("container", "not in one"),
-        true => warn(
-            "container",
-            "this is one: a daemon in here does not know of programs outside",
-            "run `rotad` on the host, and share its socket's folder and process numbers with the container",
-        ),
-    }
-}
-
-fn switched_off() -> Check {
-    match std::env::var("ROTA_DISABLE") {
-        Ok(value) if !["", "0"].contains(&value.as_str()) => warn(
-            "environment",
-            "ROTA_DISABLE is set: programs run as if rota were not there",
-            "unset ROTA_DISABLE",
-        ),
-        _ => pass("environment", "nothing switches the shim off"),
-    }
+/// What stays on the GPU of a program that is away.
+fn residue(known: &Known) -> Option<Check> {
+    let status = known.status.as_ref()?;
+    let residue = known.residue.as_deref()?;
+    let largest = status.gpus.iter().map(|gpu| gpu.capacity_bytes).max()?;
+    let fits = residue.parse::<Bytes>().map_or(0, |bytes| largest / bytes.0.max(1));
+    Some(pass(
+        "residue",
+        format!("{residue} of each program stay on the GPU: at most {fits} fit on one of {}", size(largest)),
+    ))
 }

@@ -179,11 +179,12 @@ pub(crate) const TERMS: Terms = Terms {
     cores_max_millionths: None,
     slo_ns: None,
     wait: false,
+    gang: false,
 };
 
 fn opened(listing: &Listing) -> FromDaemon {
     let others = u32::try_from(listing.tenants.len()).unwrap();
-    let opened = Opened { gpu: listing.gpus[0].clone(), others, terms: TERMS };
+    let opened = Opened { gpus: vec![listing.gpus[0].clone()], others, terms: TERMS };
     FromDaemon::Answer(Box::new(Answer::Opened(opened)))
 }
 

@@ -37,8 +37,9 @@ fn terms_are_asked_for_as_they_were_typed() {
         cores_millionths: Some(300_000),
         slo_ns: Some(10_000_000),
         wait: Some(true),
+        gang: None,
     };
-    assert_eq!(request, JobRequest { name: "nightly".into(), asked, usual: Change::default() });
+    assert_eq!(request, JobRequest { name: "nightly".into(), asked, ..JobRequest::default() });
 }
 
 #[test]

@@ -30,8 +30,13 @@ fn the_doctor_fails_where_something_failed_and_says_what_to_do() {
 
 #[test]
 fn the_doctor_tells_scripts_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let shim = folder.path().join("librota_shim.so");
+    let made =
+        Command::new("cc").args(["-shared", "-x", "c", "/dev/null", "-o"]).arg(&shim).status().unwrap();
+    assert!(made.success());
     let mut command = rota();
-    command.env("ROTA_SHIM", env!("CARGO_BIN_EXE_rota")).env("ROTA_DISABLE", "1");
+    command.env("ROTA_SHIM", &shim).env("ROTA_DISABLE", "1");
     let output = command.args(["doctor", "--json", "--socket", "/nowhere/rotad.sock"]).output().unwrap();
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["schema_version"], &report["fit"]), (&1.into(), &false.into()));
@@ -43,9 +48,24 @@ fn the_doctor_tells_scripts_the_same() {
         (&of("environment")["verdict"], &of("environment")["hint"]),
         (&"warn".into(), &"unset ROTA_DISABLE".into())
     );
-    for name in ["driver", "host memory", "memlock", "container"] {
+    for name in ["driver", "freezing", "host memory", "memlock", "rights", "container"] {
         assert!(of(name)["found"].as_str().is_some_and(|found| !found.is_empty()), "{name}");
     }
+}
+
+#[test]
+fn the_doctor_sees_a_shim_that_the_loader_leaves_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let shim = folder.path().join("librota_shim.so");
+    std::fs::write(&shim, "no library").unwrap();
+    let output = rota().env("ROTA_SHIM", &shim).args(["doctor", "--json"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let checks = report["checks"].as_array().unwrap();
+    let found = checks.iter().find(|check| check["name"] == "shim").unwrap();
+    assert_eq!(found["verdict"], "fail");
+    let said = found["found"].as_str().unwrap();
+    assert!(said.contains("is not loaded with glibc 2.") && said.contains("cannot be preloaded"), "{said}");
 }
 
 /// Has a shell read a script, where that shell is there.

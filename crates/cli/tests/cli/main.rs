@@ -1,5 +1,6 @@
 //! `rota` from outside: the real executable against a daemon that knows one answer.
 
+mod cdi;
 mod fake_daemon;
 mod jobs;
 mod machine;

@@ -8,11 +8,11 @@ use wire::FromDaemon;
 fn the_table_is_aligned_and_free_of_control_characters() {
     let daemon = FakeDaemon::start(listing(two_tenants()));
     let expected = "\
-GPU-5e1f0b2a-0000-4000-8000-000000000001  NVIDIA H200  12.5 of 16.0 GiB in use  arena 24.0 of 32.0 GiB
+GPU-5e1f0b2a-0000-4000-8000-000000000001  NVIDIA H200  12.5 GiB of 16.0 GiB in use  arena 24.0 GiB of 32.0 GiB
 
  PID  JOB         PROGRAM  STATE    RESIDENT      AWAY  TURNS     WAITING
-4242  train-4242  python3  running  12.0 GiB   0.0 GiB     17           -
- 512  nightly     sim?[2J  away      0.0 GiB  24.0 GiB      9  1 min 23 s
+4242  train-4242  python3  running  12.0 GiB     0 MiB     17           -
+ 512  nightly     sim?[2J  away        0 MiB  24.0 GiB      9  1 min 23 s
 ";
     assert_eq!(stdout(daemon.rota().arg("ps")), expected);
 }
@@ -25,12 +25,12 @@ fn of_several_gpus_each_has_a_number_and_tenants_say_which_is_theirs() {
     both.tenants[0].gpu = both.gpus[0].uuid.clone();
     let daemon = FakeDaemon::start(FromDaemon::Listing(both));
     let expected = "\
-0  GPU-5e1f0b2a-0000-4000-8000-000000000001  NVIDIA H200  12.5 of 16.0 GiB in use  arena 24.0 of 32.0 GiB
-1  GPU-0  NVIDIA H200  12.5 of 16.0 GiB in use  arena 24.0 of 32.0 GiB
+0  GPU-5e1f0b2a-0000-4000-8000-000000000001  NVIDIA H200  12.5 GiB of 16.0 GiB in use  arena 24.0 GiB of 32.0 GiB
+1  GPU-0  NVIDIA H200  12.5 GiB of 16.0 GiB in use  arena 24.0 GiB of 32.0 GiB
 
  PID  GPU  JOB         PROGRAM  STATE    RESIDENT      AWAY  TURNS     WAITING
-4242    0  train-4242  python3  running  12.0 GiB   0.0 GiB     17           -
- 512    1  nightly     sim?[2J  away      0.0 GiB  24.0 GiB      9  1 min 23 s
+4242    0  train-4242  python3  running  12.0 GiB     0 MiB     17           -
+ 512    1  nightly     sim?[2J  away        0 MiB  24.0 GiB      9  1 min 23 s
 ";
     assert_eq!(stdout(daemon.rota().arg("ps")), expected);
 }

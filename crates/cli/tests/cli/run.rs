@@ -157,6 +157,22 @@ fn a_file_that_cannot_be_executed_is_126() {
 }
 
 #[test]
+fn a_program_that_the_shim_does_not_fit_is_125_and_does_not_run() {
+    let daemon = FakeDaemon::start(listing(vec![]));
+    let file = daemon.folder.path().join("old");
+    let mut head = [0_u8; 64];
+    head[..5].copy_from_slice(b"\x7fELF\x01");
+    std::fs::write(&file, head).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let output = run_with(&daemon, |_| (), &[file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(125), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("is a 32-bit program") && text(&output.stderr).contains("\nhint: ")
+    );
+    assert_eq!(daemon.asked(), [], "no job is begun for it");
+}
+
+#[test]
 fn without_a_daemon_it_is_125_and_nothing_runs() {
     let mut command = rota();
     command.env("ROTA_SHIM", env!("CARGO_BIN_EXE_rota"));

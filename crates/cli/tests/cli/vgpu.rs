@@ -92,7 +92,7 @@ fn a_library_or_a_device_that_is_missing_is_named() {
 fn a_listing_says_that_a_gpu_is_virtual() {
     let daemon = FakeDaemon::start(listing_on(Some("/m\u{1b}"), vec![]));
     let said = String::from_utf8(daemon.rota().arg("ps").output().unwrap().stdout).unwrap();
-    assert!(said.contains("arena 24.0 of 32.0 GiB  virtual, in /m?\n"), "{said}");
+    assert!(said.contains("arena 24.0 GiB of 32.0 GiB  virtual, in /m?\n"), "{said}");
     assert!(said.ends_with("Start one with: rota run --vgpu -- COMMAND\n"), "{said}");
     let said = String::from_utf8(daemon.rota().args(["ps", "-o", "json"]).output().unwrap().stdout).unwrap();
     assert!(said.contains("\"vgpu\": \"/m\\u001b\""), "{said}");

@@ -78,6 +78,7 @@ fn limits_and_pauses_show() {
         cores_max_millionths: Some(300_000),
         slo_ns: Some(10_000_000),
         wait: true,
+        gang: false,
     };
     let job = JobView { terms, paused: true, root_pid: None, tenants: vec![], ..job() };
     let daemon = described(Description { schema_version: 1, gpu: None, jobs: vec![job] });

@@ -7,7 +7,7 @@ use wire::Setting;
 use wire::quantity::Span;
 
 /// Every key, with what holds where nobody says anything.
-pub(super) const KEYS: [(&str, &str); 22] = [
+pub(super) const KEYS: [(&str, &str); 23] = [
     ("socket", ""),
     ("gpus", "all"),
     ("vgpu", "none"),
@@ -16,6 +16,7 @@ pub(super) const KEYS: [(&str, &str); 22] = [
     ("reserve", "600MiB"),
     ("residue", "what a context takes in the self-test"),
     ("events", "none"),
+    ("freeze", "auto"),
     ("policy", "fair"),
     ("turn", "none"),
     ("turn_min", "100ms"),
@@ -111,6 +112,7 @@ fn values(settings: &Settings) -> Vec<(&'static str, Option<String>)> {
         ("reserve", text(&settings.reserve)),
         ("residue", text(&settings.residue)),
         ("events", path(&settings.events)),
+        ("freeze", settings.freeze.map(|freeze| format!("{freeze:?}").to_lowercase())),
         ("policy", settings.policy.map(|policy| format!("{policy:?}").to_lowercase())),
         ("turn", text(&settings.turn)),
         ("turn_min", text(&settings.turn_min)),

@@ -51,6 +51,8 @@ pub struct Rule {
     pub weight_max: Option<u32>,
     /// May jobs be latency-critical?
     pub lc: Option<bool>,
+    /// The most GPUs that a job may have.
+    pub gpus_max: Option<u32>,
 }
 
 /// What somebody may ask for.
@@ -64,6 +66,8 @@ pub struct Limits {
     pub weight_max: Option<u32>,
     /// See [`Rule::lc`]; where nothing is said it depends on who it is.
     pub lc: Option<bool>,
+    /// See [`Rule::gpus_max`].
+    pub gpus_max: Option<u32>,
 }
 
 /// All rules.
@@ -123,7 +127,9 @@ impl Rules {
 impl Rule {
     fn check(&self, kind: &'static str, one: bool) -> Result<(), RuleError> {
         let who = || self.name.clone().or(self.id.map(|id| id.to_string())).unwrap_or_default();
-        for (key, value) in [("weight", self.weight), ("weight_max", self.weight_max)] {
+        for (key, value) in
+            [("weight", self.weight), ("weight_max", self.weight_max), ("gpus_max", self.gpus_max)]
+        {
             if value == Some(0) {
                 return Err(RuleError::Zero(kind, who(), key));
             }
@@ -157,6 +163,7 @@ impl Rule {
             cores_max: self.cores_max,
             weight_max: self.weight_max,
             lc: self.lc,
+            gpus_max: self.gpus_max,
         }
     }
 }
@@ -172,6 +179,7 @@ impl Limits {
             cores_max: least(self.cores_max, other.cores_max, |share| share),
             weight_max: least(self.weight_max, other.weight_max, |weight| weight),
             lc: least(self.lc, other.lc, |allowed| allowed),
+            gpus_max: least(self.gpus_max, other.gpus_max, |gpus| gpus),
         }
     }
 }

@@ -36,7 +36,7 @@ impl Daemon {
                 self.events.note("error", json!({ "what": what }));
             }
             Action::Place { gpus, why, .. } => {
-                self.placed = Some((gpus.first().copied(), why));
+                self.placed = Some((gpus, why));
             }
             // Nobody hints or has to be warmed up, and no copies are kept of what is on the device. Grants are used at once,
             // so none can come back.

@@ -1,25 +1,25 @@
 //! How tenants come: connections are accepted, and whoever says hello is refused, let in, or waits at the door.
 
-use super::demands::Demands;
-use super::idleness::Idleness;
+use super::commands::Peer;
+use super::guests::Guests;
 use super::limits::in_core;
 use super::sights::Recent;
-use super::{Daemon, Known, Newcomer};
+use super::{Daemon, Freezes, Known, Newcomer};
 use crate::conversation::{self, Ears, Taken};
-use crate::events::Who;
+use crate::events::{Who, nanos};
 use crate::executor::{Link, Work};
 use crate::grip::Grip;
 use crate::names::{TENANT_NUMBER_MAX, on_wire};
 use crate::outgoing::Outgoing;
-use sched::{Bytes, Event, GpuId, TenantId};
+use sched::{Bytes, Event, GpuId, JobId, Span, TenantId, Time};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
-use wire::{Connection, FromDaemon, Listener, SharedPage};
+use wire::{Connection, FromDaemon, Listener, SharedPage, quantity};
 
-/// Connections at a time: tenants, those that linger, and people who ask. Each is a thread and a few files.
-const CONNECTIONS_MAX: usize = 1024;
+/// Whoever has no number here counts as this user, which is nobody's.
+const UNKNOWN_USER: u32 = u32::MAX;
 
 /// Someone at the door.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(super) struct Arriving {
     gpu: GpuId,
     /// What it was told to wait for, which is said once.
     told: Option<String>,
+    /// When it gives up, and how long that is.
+    until: Option<(Time, Duration)>,
 }
 
 impl Arriving {
@@ -59,7 +61,7 @@ impl Arriving {
 
 /// Accepts whoever comes, for ever.
 pub(super) fn accept(listener: &Listener, ears: &Ears) {
-    let open = Arc::new(AtomicUsize::new(0));
+    let guests = Guests::of(rustix::process::geteuid().as_raw());
     loop {
         let connection = match listener.accept() {
             Ok(connection) => connection,
@@ -70,19 +72,22 @@ pub(super) fn accept(listener: &Listener, ears: &Ears) {
                 continue;
             }
         };
-        if open.load(Relaxed) >= CONNECTIONS_MAX {
-            tracing::warn!("a connection is refused: there are {CONNECTIONS_MAX} already");
-            continue;
-        }
-        let (ears, mine) = (ears.clone(), open.clone());
-        open.fetch_add(1, Relaxed);
+        // Somebody who cannot be seen is told so when it has said what it wants.
+        let uid = connection.peer().map_or(UNKNOWN_USER, |peer| peer.uid.as_raw());
+        let guest = match guests.admit(uid) {
+            Ok(guest) => guest,
+            Err(reason) => {
+                conversation::refuse(&connection, &reason);
+                continue;
+            }
+        };
+        let ears = ears.clone();
         let holder = std::thread::Builder::new().name("conversation".into());
         let held = holder.spawn(move || {
             conversation::hold(connection, &ears);
-            mine.fetch_sub(1, Relaxed);
+            drop(guest);
         });
         if let Err(cause) = held {
-            open.fetch_sub(1, Relaxed);
             tracing::error!("no thread for a connection: {cause}");
         }
     }
@@ -98,9 +103,7 @@ impl Daemon {
             return turn_away(&newcomer, "the daemon has no numbers left: it has to be started anew");
         }
         let Some(gpu) = self.first_shared(&newcomer.gpus) else {
-            let shared: Vec<&str> = self.setup.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
-            let (seen, shared) = (newcomer.gpus.join(", "), shared.join(", "));
-            return turn_away(&newcomer, &format!("it sees {seen}, and shared here is {shared}"));
+            return turn_away(&newcomer, &self.nothing_shared(&newcomer.gpus));
         };
         let Newcomer { uid, pid, job: name, .. } = &newcomer;
         let job = match self.jobs.named(*uid, name) {
@@ -111,19 +114,49 @@ impl Daemon {
                     Ok(terms) => terms,
                     Err(refusal) => return turn_away(&newcomer, &refusal.reason),
                 };
-                let core_terms = in_core(*uid, &terms);
+                let core_terms = in_core(*uid, &terms, false);
                 let job = self.jobs.begin(*uid, name, terms, self.now());
                 self.step(Event::Job { job, terms: core_terms });
                 job
             }
         };
+        if let Err(refusal) = self.may_be_on(Peer { pid: *pid, uid: *uid }, job, gpu) {
+            turn_away(&newcomer, &refusal.reason);
+            return self.end_if_empty(job);
+        }
         let tenant = TenantId(self.next_tenant);
         self.next_tenant += 1;
         self.jobs.join(job, tenant);
-        self.arriving.insert(tenant, Arriving { newcomer, gpu, told: None });
+        let now = self.now();
+        let mut until = None;
+        if let Some(job) = self.jobs.get_mut(job) {
+            job.gpus.insert(gpu);
+            until = job.timeout.map(|timeout| (now + Span(nanos(timeout)), timeout));
+        }
+        self.arriving.insert(tenant, Arriving { newcomer, gpu, told: None, until });
+        self.mind_several(job);
         let residue = Bytes(self.gpu(gpu).residue_bytes);
         self.step(Event::Arrived { tenant, job, gpu, residue });
         self.keep_waiting(tenant, "room is being made for its context".into());
+    }
+
+    /// Which of these GPUs are shared here, for a program that will be a tenant of those that it uses.
+    pub(super) fn survey(&self, uid: u32, job: &str, uuids: &[String]) -> FromDaemon {
+        let limit = self.jobs.named(uid, job).and_then(|job| self.jobs.get(job)?.terms.memory_max_bytes);
+        let shared = uuids.iter().filter_map(|uuid| self.setup.gpus.iter().find(|gpu| gpu.uuid == *uuid));
+        let shared = shared.map(|gpu| wire::SharedGpu {
+            uuid: gpu.uuid.clone(),
+            capacity_bytes: limit.map_or(gpu.capacity_bytes, |most| most.min(gpu.capacity_bytes)),
+        });
+        match shared.collect::<Vec<_>>() {
+            none if none.is_empty() => FromDaemon::Refused { reason: self.nothing_shared(uuids) },
+            gpus => FromDaemon::Shared { gpus },
+        }
+    }
+
+    fn nothing_shared(&self, seen: &[String]) -> String {
+        let shared: Vec<&str> = self.setup.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
+        format!("it sees {}, and shared here is {}", seen.join(", "), shared.join(", "))
     }
 
     /// The first of these GPUs that is shared here: the one that a program uses unless it asks for another.
@@ -138,6 +171,49 @@ impl Daemon {
             arriving.told = Some(reason.clone());
             tracing::info!("process {} waits at the door: {reason}", arriving.newcomer.pid);
             let _ = arriving.newcomer.connection.send(&FromDaemon::Waiting { reason }, &[]);
+        }
+    }
+
+    /// A process on several GPUs is a gang with itself: its kernels may wait for each other, and its GPUs read each other's
+    /// memory. Then its whole job is one, as long as that is so.
+    pub(super) fn mind_several(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let known = |tenant: &TenantId| self.known.get(tenant).map(|known| known.link.who.pid);
+        let arriving = |tenant: &TenantId| self.arriving.get(tenant).map(Arriving::pid);
+        let mut pids = BTreeSet::new();
+        let several = job
+            .members
+            .iter()
+            .filter_map(|tenant| known(tenant).or_else(|| arriving(tenant)))
+            .any(|pid| !pids.insert(pid));
+        if several == job.several {
+            return;
+        }
+        let terms = in_core(job.uid, &job.terms, several);
+        if let Some(job) = self.jobs.get_mut(id) {
+            job.several = several;
+        }
+        self.step(Event::Job { job: id, terms });
+    }
+
+    /// When the first of those at the door gives up.
+    pub(super) fn give_up_at(&self) -> Option<Time> {
+        self.arriving.values().filter_map(|arriving| Some(arriving.until?.0)).min()
+    }
+
+    /// Sends those away who have waited at the door for as long as they are willing to.
+    pub(super) fn give_up(&mut self) {
+        let now = self.now();
+        let late = |arriving: &Arriving| arriving.until.filter(|(at, _)| *at <= now);
+        let late: Vec<_> =
+            self.arriving.iter().filter_map(|(&id, arriving)| Some((id, late(arriving)?.1))).collect();
+        for (tenant, timeout) in late {
+            let Some(arriving) = self.arriving.remove(&tenant) else { continue };
+            let (gpu, waited) = (arriving.gpu, quantity::Span(timeout));
+            let reason = format!("it waited {waited} at the door of GPU {gpu}: {}", arriving.reason());
+            tracing::warn!("process {} gives up: {reason}", arriving.pid());
+            let _ = arriving.newcomer.connection.send(&FromDaemon::GaveUp { reason }, &[]);
+            self.leave_with_nothing(tenant);
         }
     }
 
@@ -171,10 +247,18 @@ impl Daemon {
             FromDaemon::Welcome { tenant: on_wire(tenant), gpu: shared.uuid.clone(), capacity_bytes: limit };
         let begin = || -> anyhow::Result<_> {
             let page = SharedPage::create(self.epoch)?;
+            if shared.freezes == Freezes::Launches {
+                page.set_holds_launches();
+            }
             page.set_memory(limit, 0, shared.residue_bytes);
             // One of the first two messages in its queue: this does not wait.
             connection.send(&welcome, &[page.file()])?;
-            Ok((Arc::new(Grip::new(page, self.setup.manager)), Outgoing::start(connection.clone())?))
+            let outgoing = Outgoing::start(connection.clone())?;
+            let grip = match shared.freezes {
+                Freezes::Channels => Grip::new(page, self.setup.manager),
+                Freezes::Launches => Grip::by_launches(page, self.setup.manager, outgoing.clone()),
+            };
+            Ok((Arc::new(grip), outgoing))
         };
         let (grip, outgoing) = match begin() {
             Ok(begun) => begun,
@@ -187,9 +271,10 @@ impl Daemon {
         };
         let link = Link { who: Who { tenant, pid, job }, grip: grip.clone(), outgoing };
         self.executor(gpu).order(Work::Join(tenant, link.clone()));
-        let (idleness, demands) = (Idleness::default(), Demands::default());
+        let (idleness, demands, pins) = Default::default();
         let contexts = Recent::default();
-        self.known.insert(tenant, Known { link, gpu, program, context: false, idleness, demands, contexts });
+        let known = Known { link, gpu, program, context: false, idleness, demands, pins, contexts };
+        self.known.insert(tenant, known);
         if let Some(home) = home {
             self.tell_of_memory(home);
         }

@@ -3,9 +3,10 @@
 use super::Daemon;
 use super::arrivals::Arriving;
 use super::limits::{Refusal, in_core};
-use sched::{Bytes, Event, GpuId, JobId, TicketId};
+use sched::{Event, JobId};
 use serde_json::json;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 use wire::{Answer, Change, Command, JobRequest, Opened};
 
 /// The most names that a complaint lists.
@@ -63,52 +64,34 @@ impl Daemon {
         if self.stopping {
             return Err(Refusal { reason: "the daemon is stopping".into(), hint: None });
         }
-        let JobRequest { name, asked, usual } = request;
+        let JobRequest { name, asked, usual, gpus, timeout_ns } = request;
+        let wish = self.wish(peer, self.jobs.named(peer.uid, name), gpus)?;
         let job = match self.jobs.named(peer.uid, name) {
             Some(job) => self.joinable(job, peer, asked)?,
             None => {
                 let wanted = asked.clone().or(usual.clone());
                 let terms = self.terms_with(peer.uid, peer.pid, None, &wanted)?;
-                let core_terms = in_core(peer.uid, &terms);
+                let core_terms = in_core(peer.uid, &terms, false);
                 let job = self.jobs.begin(peer.uid, name, terms, self.now());
                 self.step(Event::Job { job, terms: core_terms });
                 self.events.note("opened", json!({ "job": name, "uid": peer.uid, "pid": peer.pid }));
                 job
             }
         };
-        let gpu = self.place(job);
+        let placed = match self.place(job, &wish) {
+            Ok(placed) => placed,
+            Err(refusal) => {
+                self.end_if_empty(job);
+                return Err(refusal);
+            }
+        };
         let others = u32::try_from(self.known.len() + self.arriving.len()).unwrap_or(u32::MAX);
+        let gpus = placed.iter().map(|&gpu| self.listed_gpu(gpu)).collect();
         let opened = self.jobs.get_mut(job).expect("it began above, or was there");
         opened.roots.push(peer.pid);
+        opened.timeout = timeout_ns.map(Duration::from_nanos);
         let terms = opened.terms.clone();
-        Ok((job, Answer::Opened(Opened { gpu: self.listed_gpu(gpu), others, terms })))
-    }
-
-    /// The GPU for a program of a job. Where none can take it now it waits at the door of one with few others.
-    fn place(&mut self, job: JobId) -> GpuId {
-        let memory = self.jobs.get(job).and_then(|job| job.terms.memory_max_bytes).unwrap_or(0);
-        self.placed = None;
-        let (ticket, bytes) = (TicketId(0), Bytes(memory));
-        self.step(Event::Place { ticket, job, count: 1, among: Vec::new(), bytes });
-        let (gpu, why) = match self.placed.take() {
-            Some((Some(gpu), why)) => (gpu, why),
-            Some((None, why)) => (self.least_sought(), why),
-            None => (self.least_sought(), String::new()),
-        };
-        if let Some(job) = self.jobs.get_mut(job) {
-            job.placed = Some(why);
-            job.sent_to = Some(gpu);
-        }
-        gpu
-    }
-
-    /// The GPU with the fewest programs on it, at its door, and on the way to it.
-    fn least_sought(&self) -> GpuId {
-        let known = self.known.values().map(|known| known.gpu);
-        let arriving = self.arriving.values().map(Arriving::gpu);
-        let sent =
-            self.jobs.iter().filter(|(_, job)| job.members.is_empty()).filter_map(|(_, job)| job.sent_to);
-        fewest(self.setup.gpus.len(), known.chain(arriving).chain(sent))
+        Ok((job, Answer::Opened(Opened { gpus, others, terms })))
     }
 
     /// A job that is there has the terms that it has.
@@ -131,8 +114,10 @@ impl Daemon {
         let id = self.own_job(peer, name)?;
         let job = self.jobs.get(id).expect("it was found by its name");
         let uid = job.uid;
-        let terms = self.terms_with(uid, peer.pid, Some(&job.terms), change)?;
-        let core_terms = in_core(uid, &terms);
+        // What may be had goes by the groups of whoever has the job, and root's are others.
+        let whose = if peer.uid == uid { peer.pid } else { self.process_of(id).unwrap_or(peer.pid) };
+        let terms = self.terms_with(uid, whose, Some(&job.terms), change)?;
+        let core_terms = in_core(uid, &terms, job.several);
         if let Some(job) = self.jobs.get_mut(id) {
             job.terms = terms;
         }
@@ -151,6 +136,15 @@ impl Daemon {
             self.events.note(if paused { "paused" } else { "resumed" }, json!({ "job": name }));
         }
         Ok(self.described_job(id))
+    }
+
+    /// A living process of a job.
+    fn process_of(&self, id: JobId) -> Option<u32> {
+        let job = self.jobs.get(id)?;
+        let known = |tenant| self.known.get(tenant).map(|known| known.link.who.pid);
+        let arriving = |tenant| self.arriving.get(tenant).map(Arriving::pid);
+        let member = |tenant| known(tenant).or_else(|| arriving(tenant));
+        job.roots.first().copied().or_else(|| job.members.iter().find_map(member))
     }
 
     /// A job that this one may change: its own, or any for root.
@@ -205,29 +199,5 @@ impl Daemon {
             ),
         };
         Refusal::new(format!("nothing here is called `{name}`: no job, no process, no GPU"), hint)
-    }
-}
-
-/// The first of so many GPUs that the fewest of these programs are on.
-fn fewest(gpus: usize, programs: impl Iterator<Item = GpuId>) -> GpuId {
-    let mut counts = vec![0_usize; gpus];
-    for GpuId(number) in programs {
-        counts[usize::from(number)] += 1;
-    }
-    let least = (0..gpus).min_by_key(|&number| counts[number]);
-    GpuId(least.and_then(|number| u16::try_from(number).ok()).unwrap_or(0))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn where_nobody_can_be_taken_they_spread() {
-        let on = |programs: &[u16]| fewest(3, programs.iter().map(|&number| GpuId(number))).0;
-        assert_eq!(on(&[]), 0);
-        assert_eq!(on(&[0]), 1);
-        assert_eq!(on(&[1, 0, 1]), 2);
-        assert_eq!(on(&[0, 1, 2, 2, 0]), 1);
     }
 }

@@ -111,6 +111,7 @@ impl Daemon {
 
     /// Handles are gone, the mover's import too.
     pub(super) fn forgotten(&mut self, tenant: TenantId, handles: Vec<HandleId>) {
+        self.forget_pins(tenant, &handles);
         self.step(Event::Freed { tenant, handles });
         let Some(known) = self.known.get_mut(&tenant) else { return };
         let demands = &mut known.demands;
@@ -126,22 +127,37 @@ impl Daemon {
         }
     }
 
-    fn deny(&self, tenant: TenantId, request: RequestId, reason: String) {
+    pub(super) fn deny(&self, tenant: TenantId, request: RequestId, reason: String) {
         self.note("denied", tenant, json!({ "why": reason }));
         self.say(tenant, FromDaemon::Denied { grant: GrantId(request.0), reason });
     }
 
-    /// A tenant says that it used a grant for this handle. Believed only if that is so.
+    /// A tenant says that it used a grant for this handle.
     pub(super) fn claim(&mut self, request: RequestId, owned: Owned, bytes: Bytes, file: OwnedFd) {
-        if self.core.has_handle(owned) {
-            return self.put_out(owned.tenant, "it named a handle twice");
+        if self.believe(request, owned, bytes) {
+            self.order_for(owned.tenant, Work::Adopt(owned, bytes, file));
         }
+    }
+
+    /// A tenant says that it used a grant for memory that never moves.
+    pub(super) fn keep(&mut self, request: RequestId, owned: Owned, bytes: Bytes) {
+        if self.believe(request, owned, bytes) {
+            self.step(Event::Pinned { owned, pinned: true });
+        }
+    }
+
+    /// Books what a tenant says that it used a grant for. Believed only if that is so.
+    fn believe(&mut self, request: RequestId, owned: Owned, bytes: Bytes) -> bool {
         let granted = self.core.has_grant(owned.tenant, request).unwrap_or_default();
-        if bytes > granted {
-            return self.put_out(owned.tenant, "it used a grant that it does not have, or more than that");
+        if self.core.has_handle(owned) {
+            self.put_out(owned.tenant, "it named a handle twice");
+        } else if bytes > granted {
+            self.put_out(owned.tenant, "it used a grant that it does not have, or more than that");
+        } else {
+            self.step(Event::Claimed { owned, request, bytes });
+            return true;
         }
-        self.step(Event::Claimed { owned, request, bytes });
-        self.order_for(owned.tenant, Work::Adopt(owned, bytes, file));
+        false
     }
 }
 

@@ -3,7 +3,7 @@
 use super::Daemon;
 use crate::events::nanos;
 use crate::executor::Work;
-use sched::{Event, GpuId, TenantId};
+use sched::{Event, GpuId, JobId, TenantId};
 use serde_json::json;
 use std::time::Instant;
 
@@ -59,8 +59,18 @@ impl Daemon {
     }
 
     pub(super) fn end_job_of(&mut self, tenant: TenantId) {
-        if let Some(job) = self.jobs.leave(tenant) {
-            self.step(Event::JobOver(job));
+        let job = self.jobs.of(tenant);
+        if let Some(over) = self.jobs.leave(tenant) {
+            self.step(Event::JobOver(over));
+        } else if let Some(job) = job {
+            self.mind_several(job);
+        }
+    }
+
+    /// A job that nobody came to is over.
+    pub(super) fn end_if_empty(&mut self, job: JobId) {
+        if let Some(over) = self.jobs.end(job) {
+            self.step(Event::JobOver(over));
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use sched::{GpuId, JobId, Span, TenantId, Time};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use wire::Terms;
 
 /// One job.
@@ -15,10 +16,14 @@ pub(super) struct Job {
     pub(super) name: String,
     pub(super) terms: Terms,
     pub(super) paused: bool,
-    /// Why its last program was sent to the GPU that it is on.
+    /// Why its last program was sent to the GPUs that it is on.
     pub(super) placed: Option<String>,
-    /// That GPU.
-    pub(super) sent_to: Option<GpuId>,
+    /// All GPUs that programs of it were sent to or came to.
+    pub(super) gpus: BTreeSet<GpuId>,
+    /// One of its processes is on several GPUs: it only gets on as a whole.
+    pub(super) several: bool,
+    /// How long its programs wait at the door before they give up.
+    pub(super) timeout: Option<Duration>,
     /// Since when it is there.
     pub(super) began: Time,
     /// The processes that began or joined it by `rota run` and are alive, in the order they came.
@@ -83,7 +88,9 @@ impl Jobs {
             terms,
             paused: false,
             placed: None,
-            sent_to: None,
+            gpus: BTreeSet::new(),
+            several: false,
+            timeout: None,
             began,
             roots: Vec::new(),
             members: BTreeSet::new(),
@@ -119,7 +126,8 @@ impl Jobs {
         self.end(id)
     }
 
-    fn end(&mut self, id: JobId) -> Option<JobId> {
+    /// A job with nobody in it is over.
+    pub(super) fn end(&mut self, id: JobId) -> Option<JobId> {
         let job = self.all.get(&id)?;
         if !(job.members.is_empty() && job.roots.is_empty()) {
             return None;
@@ -165,6 +173,7 @@ mod tests {
             cores_max_millionths: None,
             slo_ns: None,
             wait: false,
+            gang: false,
         }
     }
 

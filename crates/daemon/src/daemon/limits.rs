@@ -1,7 +1,7 @@
 //! May a job have these terms? What was asked for and is not allowed is refused, with the reason; what was not asked for is
 //! as much as is allowed.
 
-use super::Daemon;
+use super::{Daemon, Freezes};
 use crate::config::rules::Limits;
 use sched::{Bytes, Ratio, Span, UserId, WhenFull};
 use wire::quantity::{self, Share};
@@ -19,6 +19,7 @@ const USUAL: Terms = Terms {
     cores_max_millionths: None,
     slo_ns: None,
     wait: false,
+    gang: false,
 };
 
 /// Why terms are refused, and what to do.
@@ -70,6 +71,14 @@ impl Daemon {
     ) -> Result<Terms, Refusal> {
         let limits = self.limits_of(uid, pid)?;
         let terms = within(&limits, before.unwrap_or(&USUAL), change, self.capacity_bytes())?;
+        if terms.class == Class::LatencyCritical
+            && self.setup.gpus.iter().any(|gpu| gpu.freezes == Freezes::Launches)
+        {
+            return Err(Refusal::new(
+                "the class lc was asked for, and here programs cannot be interrupted in the middle of a kernel",
+                "`rota status` says how they are stopped, `rota doctor` why",
+            ));
+        }
         let context = self.setup.gpus.iter().map(|gpu| gpu.residue_bytes).max().unwrap_or(0);
         match terms.memory_max_bytes.filter(|&most| change.memory.is_some() && most <= context) {
             Some(most) => Err(Refusal::new(
@@ -121,8 +130,8 @@ fn within(limits: &Limits, before: &Terms, change: &Change, capacity_bytes: u64)
     Ok(terms)
 }
 
-/// Terms as the core has them.
-pub(super) fn in_core(uid: u32, terms: &Terms) -> sched::Terms {
+/// Terms as the core has them, for a job whose processes only get on together for a reason of their own, or not.
+pub(super) fn in_core(uid: u32, terms: &Terms, several: bool) -> sched::Terms {
     sched::Terms {
         user: UserId(uid),
         weight: terms.weight,
@@ -141,7 +150,7 @@ pub(super) fn in_core(uid: u32, terms: &Terms) -> sched::Terms {
         memory_max: terms.memory_max_bytes.map(Bytes),
         compute_max: terms.cores_max_millionths.map(Ratio),
         when_full: if terms.wait { WhenFull::Wait } else { WhenFull::Fail },
-        gang: false,
+        gang: terms.gang || several,
     }
 }
 
@@ -173,6 +182,7 @@ mod tests {
             cores_max: Some(Share::of_millionths(300_000)),
             weight_max: Some(2),
             lc: Some(false),
+            gpus_max: None,
         }
     }
 

@@ -54,7 +54,8 @@ impl Daemon {
         match self.find_job(peer, what) {
             Ok(id) => {
                 let by_name = self.jobs.get(id).is_some_and(|job| job.name == what);
-                let one = what.parse().ok().and_then(|pid| self.tenant_of(pid)).filter(|_| !by_name);
+                // A process on several GPUs is several tenants.
+                let one = what.parse().ok().filter(|&pid| !by_name && self.tenant_of(pid).is_some());
                 Ok(self.description(None, vec![id], one))
             }
             // An index is the least of all names.
@@ -75,7 +76,7 @@ impl Daemon {
         self.description(Some(self.gpu_view(gpu)), jobs.map(|(id, _)| id).collect(), None)
     }
 
-    fn description(&self, gpu: Option<GpuView>, jobs: Vec<JobId>, only: Option<TenantId>) -> Answer {
+    fn description(&self, gpu: Option<GpuView>, jobs: Vec<JobId>, only: Option<u32>) -> Answer {
         let jobs = jobs.into_iter().take(JOBS_MAX).filter_map(|id| self.jobs.get(id));
         let mut jobs: Vec<JobView> = jobs.map(|job| self.job_view(job, only)).collect();
         let waiting = jobs.iter_mut().flat_map(|job| &mut job.tenants).filter(|tenant| tenant.waiting_ns > 0);
@@ -87,7 +88,7 @@ impl Daemon {
     }
 
     /// The GPU that is called so: by the beginning of its UUID, if that is of one only, or as in gpu0.
-    fn named_gpu(&self, what: &str) -> Option<GpuId> {
+    pub(super) fn named_gpu(&self, what: &str) -> Option<GpuId> {
         let is_uuid = |uuid: &str| what.len() > "GPU-".len() && uuid.starts_with(what);
         let mut named = self.gpus().filter(|(number, gpu)| {
             is_uuid(&gpu.uuid) || what.eq_ignore_ascii_case(&format!("gpu{}", number.0))
@@ -126,12 +127,12 @@ impl Daemon {
         }
     }
 
-    fn job_view(&self, job: &Job, only: Option<TenantId>) -> JobView {
+    fn job_view(&self, job: &Job, only: Option<u32>) -> JobView {
         let now = self.now();
         let tenants: Vec<TenantView> =
             job.members.iter().filter_map(|&tenant| self.tenant_view(tenant, job)).collect();
         let used = tenants.iter().map(|tenant| tenant.resident_bytes + tenant.context_bytes).sum();
-        let asked = |tenant: &TenantView| only.is_none_or(|only| on_wire(only) == tenant.tenant);
+        let asked = |tenant: &TenantView| only.is_none_or(|pid| pid == tenant.pid);
         JobView {
             job: job.name.clone(),
             uid: job.uid,

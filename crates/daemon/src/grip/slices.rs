@@ -31,7 +31,7 @@ impl Grip {
             if reported.gone {
                 return Err(GripError::Gone);
             }
-            if reported.slice == slice {
+            if reported.slice == slice || self.holds.is_some() {
                 return Ok(0);
             }
             let count = self.give_slice(&reported, &reported.groups, slice)?;

@@ -248,3 +248,39 @@ fn what_was_frozen_stays_so_when_more_cannot_be() {
     REFUSALS.set(100);
     assert!(matches!(grip.freeze(Scope::All), Err(GripError::Loose(_))));
 }
+
+#[test]
+fn launches_are_held_until_the_tenant_says_that_nothing_is_left() {
+    let (daemon, tenant) = wire::Connection::pair().unwrap();
+    let outgoing = Outgoing::start(std::sync::Arc::new(daemon)).unwrap();
+    let page = SharedPage::create(1).unwrap();
+    page.set_holds_launches();
+    let grip = Grip::by_launches(page, with(unwilling), outgoing);
+    grip.report(1, vec![FileId(1)], vec![group(1, vec![5, 6])], vec![file()]).unwrap();
+    std::thread::scope(|scope| {
+        let frozen = scope.spawn(|| grip.freeze(Scope::All));
+        let (asked, _) = tenant.receive::<wire::FromDaemon>().unwrap();
+        let generation = grip.page().freeze_generation();
+        assert_eq!(asked, wire::FromDaemon::Drain { generation });
+        assert!(grip.page().frozen());
+        // Of an earlier time.
+        grip.drained(generation - 1);
+        assert!(!frozen.is_finished());
+        grip.drained(generation);
+        assert_eq!(frozen.join().unwrap().unwrap(), 2);
+    });
+    assert_eq!(grip.set_slice(Slice::Long).unwrap(), 0, "no control is used");
+    assert_eq!(grip.thaw().unwrap(), 2);
+    assert!(!grip.page().frozen());
+}
+
+#[test]
+fn a_tenant_whose_work_does_not_end_stays_thawed() {
+    let (daemon, _tenant) = wire::Connection::pair().unwrap();
+    let outgoing = Outgoing::start(std::sync::Arc::new(daemon)).unwrap();
+    let grip = Grip::by_launches(SharedPage::create(1).unwrap(), with(unwilling), outgoing);
+    assert!(matches!(grip.freeze(Scope::All), Err(GripError::NotDrained(_))));
+    assert!(!grip.page().frozen());
+    grip.close();
+    assert!(matches!(grip.freeze(Scope::All), Err(GripError::Gone)));
+}

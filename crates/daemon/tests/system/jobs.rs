@@ -15,7 +15,7 @@ use wire::{
 const JOB: &str = "test";
 
 fn open(world: &World, asked: Change) -> Answer {
-    world.command(Command::Open(JobRequest { name: JOB.into(), asked, usual: Change::default() }))
+    world.command(Command::Open(JobRequest { name: JOB.into(), asked, ..JobRequest::default() }))
 }
 
 fn terms(answer: Answer) -> Terms {
@@ -110,8 +110,8 @@ fn terms_that_differ_are_no_way_into_a_job() {
     assert_eq!(terms(open(&world, Change::default())).weight, 3, "who says nothing joins");
     let wish = JobRequest {
         name: JOB.into(),
-        asked: Change::default(),
         usual: Change { weight: Some(7), ..Change::default() },
+        ..JobRequest::default()
     };
     assert_eq!(terms(world.command(Command::Open(wish))).weight, 3, "a wish is none any more");
     let (reason, hint) = refusal(open(&world, Change { weight: Some(4), ..Change::default() }));

@@ -20,6 +20,7 @@ mod growth;
 mod jobs;
 mod lateness;
 mod lies;
+mod pins;
 mod refusals;
 mod sharing;
 mod stopping;

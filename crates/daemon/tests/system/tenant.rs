@@ -10,7 +10,7 @@ mod memory;
 use crate::engine::{self, Engine};
 use crate::world::{Meter, RESIDUE_BYTES, World, await_some, await_welcome, hello};
 use memory::{device_memory, write};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -88,6 +88,7 @@ struct Shared {
     pieces: Mutex<BTreeMap<HandleId, Piece>>,
     verdicts: Mutex<BTreeMap<GrantId, Verdict>>,
     orders: Mutex<Vec<Order>>,
+    unmapped: Mutex<BTreeSet<HandleId>>,
     wrong: Mutex<Vec<String>>,
     refused: Mutex<Option<String>>,
     progress: Mutex<Progress>,
@@ -142,6 +143,7 @@ impl Tenant {
             pieces: Mutex::default(),
             verdicts: Mutex::default(),
             orders: Mutex::default(),
+            unmapped: Mutex::default(),
             wrong: Mutex::default(),
             refused: Mutex::default(),
             progress: Mutex::default(),
@@ -195,6 +197,49 @@ impl Tenant {
         let grant = self.grow(bytes);
         assert_eq!(self.verdict(grant), Verdict::Granted);
         self.use_grant(grant, bytes)
+    }
+
+    /// Says something that is answered, with a new name for the request.
+    pub(crate) fn request(
+        &self,
+        message: impl FnOnce(GrantId) -> ToDaemon,
+        files: &[BorrowedFd<'_>],
+    ) -> GrantId {
+        let request = GrantId(self.shared.next_number.fetch_add(1, SeqCst));
+        self.shared.say(&message(request), files);
+        request
+    }
+
+    /// Has handles stay on the device, and waits until they do.
+    pub(crate) fn pin(&self, handles: &[HandleId]) -> Verdict {
+        self.verdict(self.request(|request| ToDaemon::Pin { request, handles: handles.to_vec() }, &[]))
+    }
+
+    /// Asks for bytes, waits, and makes memory of them that never moves.
+    pub(crate) fn keep(&self, bytes: u64) -> HandleId {
+        let grant = self.grow(bytes);
+        assert_eq!(self.verdict(grant), Verdict::Granted);
+        let handle = HandleId(self.shared.next_number.fetch_add(1, SeqCst));
+        self.shared.meter.take(bytes);
+        self.shared.say(&ToDaemon::Kept { grant, handle: SizedHandle { handle, bytes } }, &[]);
+        handle
+    }
+
+    /// Gives back what it kept.
+    pub(crate) fn let_go(&self, handle: HandleId, bytes: u64) {
+        self.shared.meter.give(bytes);
+        self.shared.say(&ToDaemon::Freed { handles: vec![handle] }, &[]);
+    }
+
+    /// The handles of which it has the memory now.
+    pub(crate) fn resident(&self) -> Vec<HandleId> {
+        let pieces = lock(&self.shared.pieces);
+        pieces.iter().filter(|(_, piece)| piece.file.is_some()).map(|(handle, _)| *handle).collect()
+    }
+
+    /// The handles that the daemon ever had it unmap.
+    pub(crate) fn unmapped(&self) -> BTreeSet<HandleId> {
+        lock(&self.shared.unmapped).clone()
     }
 
     /// Frees a handle, wherever it is. A program may do so at any time: it is work for the CPU.

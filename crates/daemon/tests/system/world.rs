@@ -3,7 +3,7 @@
 use crate::engine;
 use mover::fake_device::{FakeDevice, Imports};
 use mover::{Arena, Device, Mover};
-use rota_daemon::daemon::{About, Input, Lost, Rules, Setup, SharedGpu, serve};
+use rota_daemon::daemon::{About, Freezes, Input, Lost, Rules, Setup, SharedGpu, serve};
 use rota_daemon::events::Events;
 use rota_daemon::resource_manager::ResourceManager;
 use sched::{Settings, Span};
@@ -145,6 +145,7 @@ impl World {
                 reserve_bytes: RESERVE_BYTES,
                 residue_bytes: RESIDUE_BYTES,
                 spare_bytes: 0,
+                freezes: Freezes::default(),
             }],
             vgpu: None,
             rules,

@@ -34,6 +34,9 @@ struct Arguments {
     /// In how many streams to allocate and free in their order, too.
     #[arg(long, default_value_t = 0)]
     streams: usize,
+    /// Holds its memory by handles that it creates and maps itself.
+    #[arg(long)]
+    segments: bool,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -48,6 +51,7 @@ fn main() -> anyhow::Result<ExitCode> {
         copies: arguments.copies,
         kernel: Duration::from_millis(arguments.kernel_ms),
         streams: arguments.streams,
+        segments: arguments.segments,
     })?;
     Ok(if work.wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

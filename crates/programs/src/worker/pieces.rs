@@ -4,6 +4,7 @@ use std::ffi::c_void;
 
 use cuda::types::{CUdeviceptr, CUstream};
 
+use super::segment::Segment;
 use super::{Options, WorkerError, ok};
 use crate::bench::Bench;
 use crate::kernels::{CHECKSUM, Checksum, GOLDEN, REWRITE, mix};
@@ -20,6 +21,8 @@ struct Content {
 
 struct Piece {
     address: CUdeviceptr,
+    /// The same memory at other addresses.
+    second: Option<CUdeviceptr>,
     words: u64,
     content: Content,
 }
@@ -27,6 +30,8 @@ struct Piece {
 /// All pieces of a worker.
 pub(super) struct Pieces<'a> {
     bench: &'a Bench,
+    /// Where they lie, if not in plain memory.
+    segment: Option<Segment<'a>>,
     pieces: Vec<Piece>,
     /// Two words a piece, on the device.
     sums: CUdeviceptr,
@@ -41,18 +46,23 @@ const MOVES: u64 = 4;
 
 impl<'a> Pieces<'a> {
     pub(super) fn allocate(bench: &'a Bench, options: &Options) -> Result<Pieces<'a>, WorkerError> {
+        let mut segment = options.segments.then(|| Segment::reserve(bench)).transpose()?;
         let (whole, each) = (options.mib * MIB, options.piece_mib.max(1) * MIB);
         let mut pieces = Vec::new();
         let mut before = 0;
         while before < whole {
             let bytes = each.min(whole - before);
             let content = Content { first: before / 8, seed: options.seed, step: 0, sum: None };
-            pieces.push(Piece { address: allocate(bench, 0, bytes)?, words: bytes / 8, content });
+            let address = match &mut segment {
+                Some(segment) => segment.allocate(0, bytes)?,
+                None => allocate(bench, 0, bytes)?,
+            };
+            pieces.push(Piece { address, second: None, words: bytes / 8, content });
             before += bytes;
         }
         let sums = allocate(bench, 0, 16 * pieces.len().max(1) as u64)?;
         let host = if options.copies { bench.pinned(each as usize) } else { &mut [] };
-        Ok(Pieces { bench, pieces, sums, host, seed: options.seed })
+        Ok(Pieces { bench, segment, pieces, sums, host, seed: options.seed })
     }
 
     /// Gives every piece the bytes of a step.
@@ -87,6 +97,9 @@ impl<'a> Pieces<'a> {
             }
             let (from, to) = ((chance % count) as usize, (chance / count % count) as usize);
             match chance >> 62 {
+                0 if self.segment.is_some() && chance >> 61 & 1 == 0 => {
+                    self.map_elsewhere(from, step, chance)?;
+                }
                 0 => self.replace(from, step)?,
                 1 => self.copy_inside(from, to, step)?,
                 _ => self.copy_through_host(from, to, step)?,
@@ -99,9 +112,37 @@ impl<'a> Pieces<'a> {
         let bench = self.bench;
         let piece = &mut self.pieces[index];
         ok("cuCtxSynchronize", step, bench.cu.cuCtxSynchronize())?;
-        ok("cuMemFree", step, bench.cu.cuMemFree_v2(piece.address))?;
-        piece.address = allocate(bench, step, piece.words * 8)?;
+        match &mut self.segment {
+            Some(segment) => {
+                segment.free(step, piece.address)?;
+                if let Some(second) = piece.second.take() {
+                    segment.free(step, second)?;
+                }
+                piece.address = segment.allocate(step, piece.words * 8)?;
+            }
+            None => {
+                ok("cuMemFree", step, bench.cu.cuMemFree_v2(piece.address))?;
+                piece.address = allocate(bench, step, piece.words * 8)?;
+            }
+        }
         self.rewrite_one(index, step)
+    }
+
+    /// Has the memory of a piece at other addresses: instead of those where it was, or both, which then take turns.
+    fn map_elsewhere(&mut self, index: usize, step: u64, chance: u64) -> Result<(), WorkerError> {
+        let Some(segment) = &mut self.segment else { return Ok(()) };
+        let piece = &mut self.pieces[index];
+        match piece.second {
+            Some(second) if chance >> 60 & 1 == 0 => {
+                piece.second = Some(std::mem::replace(&mut piece.address, second));
+            }
+            None if chance >> 60 & 1 == 0 => piece.second = Some(segment.second(step, piece.address)?),
+            _ => {
+                ok("cuCtxSynchronize", step, self.bench.cu.cuCtxSynchronize())?;
+                piece.address = segment.relocate(step, piece.address)?;
+            }
+        }
+        Ok(())
     }
 
     fn copy_inside(&mut self, from: usize, to: usize, step: u64) -> Result<(), WorkerError> {
@@ -145,9 +186,16 @@ impl<'a> Pieces<'a> {
     }
 
     /// Gives all memory back.
-    pub(super) fn free(self, step: u64) -> Result<(), WorkerError> {
+    pub(super) fn free(mut self, step: u64) -> Result<(), WorkerError> {
         for piece in &self.pieces {
-            ok("cuMemFree", step, self.bench.cu.cuMemFree_v2(piece.address))?;
+            match &mut self.segment {
+                Some(segment) => {
+                    for address in [Some(piece.address), piece.second].into_iter().flatten() {
+                        segment.free(step, address)?;
+                    }
+                }
+                None => ok("cuMemFree", step, self.bench.cu.cuMemFree_v2(piece.address))?,
+            }
         }
         ok("cuMemFree", step, self.bench.cu.cuMemFree_v2(self.sums))?;
         if !self.host.is_empty() {

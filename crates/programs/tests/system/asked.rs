@@ -24,7 +24,7 @@ fn two_commands_run_a_program_without_a_gpu() {
     let (said, notice) = texts(&output);
     assert!(output.status.success(), "{notice}");
     assert!(said.ends_with("{\"ended\":true,\"steps\":2,\"wrong\":0}\n"), "{said}");
-    assert!(notice.contains("(rota virtual GPU, 0.1 GiB, virtual)"), "{notice}");
+    assert!(notice.contains("(rota virtual GPU, 64.0 MiB, virtual)"), "{notice}");
     stage.finish();
 }
 

@@ -20,7 +20,7 @@ fn output(program: &str, arguments: &[&str]) -> String {
 }
 
 /// The part of the record that begins with a line, without it, to the next such line.
-fn recorded(heading: Option<&str>) -> Vec<&'static str> {
+pub(crate) fn recorded(heading: Option<&str>) -> Vec<&'static str> {
     let lines = RECORDED.lines().filter(|line| !line.starts_with('#'));
     let mut lines = lines.skip_while(|line| heading.is_some_and(|heading| *line != heading));
     if heading.is_some() {

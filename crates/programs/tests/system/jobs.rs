@@ -199,6 +199,7 @@ fn a_daemon_is_started_where_none_is_and_ends_when_it_is_told_to() {
     let pid = status["pid"].as_i64().and_then(|pid| rustix::process::Pid::from_raw(pid as i32)).unwrap();
     let log = std::fs::read_to_string(runtime.join("state/rota/rotad.log")).unwrap();
     assert_eq!(log.matches("rotad: ready at ").count(), 1, "{log}");
+    assert!(log.contains(" and not by root: programs of other users are not let in"), "{log}");
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     until("it is gone", || rota().arg("ps").output().unwrap().status.code() == Some(1));
 }
@@ -265,4 +266,40 @@ fn a_daemon_that_cannot_start_says_why() {
         "{said}"
     );
     assert!(said.contains("/nowhere/libcuda.so.1") && said.contains("hint: `rota doctor`"), "{said}");
+}
+
+#[test]
+fn what_root_changes_is_limited_as_its_user_is() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("only root has jobs of others to change: this is not tested");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("rotad.toml");
+    std::fs::write(&config, "[[group]]\ngid = 65534\nweight_max = 2\n").unwrap();
+    let stage = stage(&["--config", config.to_str().unwrap(), "--everybody"]);
+    std::fs::set_permissions(stage.folder(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut rota = as_user(folder.path(), &newest("rota"));
+    rota.arg("--socket").arg(stage.socket());
+    let Ok(mut child) = rota.args(["run", "--vgpu", "-q", "--name", "theirs", "--", "sleep", "1000"]).spawn()
+    else {
+        return;
+    };
+    until("the job is there, or cannot be begun", || {
+        child.try_wait().unwrap().is_some()
+            || stage.rota().args(["describe", "theirs"]).output().unwrap().status.success()
+    });
+    if child.try_wait().unwrap().is_some_and(|status| status.code() == Some(126)) {
+        eprintln!("the parts cannot be run as another user here: this is not tested");
+        return;
+    }
+    let set = |weight: &str| stage.rota().args(["set", "theirs", "--weight", weight]).output().unwrap();
+    let output = set("3");
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("a weight of 3 was asked for, and this user may have 2"), "{said}");
+    assert!(set("2").status.success());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    stage.finish();
 }

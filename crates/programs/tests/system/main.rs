@@ -2,10 +2,14 @@
 //! process of its own. Programs know what every byte of theirs has to be, and check it in every step.
 //!
 //! - [`turns`]: programs that do not fit together take turns, long ones and short ones at random.
+//! - [`created`]: programs that create and map their memory themselves.
 //! - [`deaths`]: programs and the daemon are killed at the worst moments.
 //! - [`loss`]: the device is killed under them.
 //! - [`asked`]: nobody gets on a virtual GPU, or past it, without being told.
 //! - [`jobs`]: terms of jobs, and a daemon that comes when it is needed.
+//! - [`held`]: the same where the driver cannot freeze.
+//! - [`said`]: what is said where something stands in the way. [`doctor`]: what the doctor says.
+//! - [`containers`]: programs in namespaces of their own.
 //! - [`memory`]: what programs see of memory, what the daemon counts, and who else is on the GPU.
 //! - [`soak`]: all of it at once, for a while.
 //! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
@@ -20,13 +24,18 @@ mod stage;
 
 mod asked;
 mod conformance;
+mod containers;
+mod created;
 mod deaths;
+mod doctor;
 mod drivers;
+mod held;
 mod idleness;
 mod instructions;
 mod jobs;
 mod loss;
 mod memory;
 mod puppet;
+mod said;
 mod soak;
 mod turns;

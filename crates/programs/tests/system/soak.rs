@@ -39,7 +39,10 @@ fn soak(length: Duration) {
         let numbers =
             [20 + chance % 12, 2 * (1 + chance / 16 % 3), chance / 256 % 20, born].map(|n| n.to_string());
         let [mib, piece, kernel, seed] = numbers.each_ref().map(String::as_str);
-        let memory = ["--mib", mib, "--piece-mib", piece, "--copies"];
+        let mut memory = vec!["--mib", mib, "--piece-mib", piece, "--copies"];
+        if born % 3 == 0 {
+            memory.push("--segments");
+        }
         let more = ["--kernel-ms", kernel, "--seed", seed, "--seconds", &left];
         (gpu, stage.worker(gpu, &name, &[&memory[..], &more].concat()))
     };

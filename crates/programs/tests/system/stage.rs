@@ -48,7 +48,15 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new(setup: &Setup<'_>) -> Self {
+        Self::with_faults(setup, "")
+    }
+
+    /// A stage on which something goes wrong from the start on.
+    pub(crate) fn with_faults(setup: &Setup<'_>, faults: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        if !faults.is_empty() {
+            std::fs::write(folder.path().join("faults.toml"), faults).unwrap();
+        }
         let spec = format!(
             "gpus = {}\nmemory = \"{}MiB\"\ncontext_memory = \"{CONTEXT_MIB}MiB\"\nlinger = \"1s\"\n",
             setup.gpus, setup.gpu_mib
@@ -97,6 +105,11 @@ impl Stage {
     pub(crate) fn worker(&self, gpu: usize, name: &str, arguments: &[&str]) -> Program {
         let mut command = self.under_rota(gpu, name);
         command.arg(crate::parts::WORKER).args(arguments);
+        self.start(name, command)
+    }
+
+    /// Starts a command that becomes a worker, or has one as a child.
+    pub(crate) fn start(&self, name: &str, command: Command) -> Program {
         Program::start(name, command, &self.folder.path().join(format!("worker.log-{name}")))
     }
 

@@ -168,11 +168,13 @@ impl Core {
         let seats: Vec<Seat> = self
             .gpus
             .iter()
-            .map(|(gpu, books)| Seat {
+            .map(|(gpu, books)| (gpu, books, self.expected_on(gpu)))
+            .map(|(gpu, books, (coming, coming_bytes))| Seat {
                 gpu,
                 usable: books.usable(self.settings.headroom),
-                held: books.everything(),
+                held: books.everything() + coming_bytes,
                 tenants: books.tenants,
+                coming,
                 tenants_max: self.settings.tenants_max,
                 busy: books.active,
                 numa: books.spec.numa,
@@ -181,10 +183,12 @@ impl Core {
                 queued: books.door.len() as u32,
             })
             .collect();
-        let (gpus, why) = match placement::place(&seats, count, among, bytes, self.residue(), &self.costs) {
+        let residue = self.residue();
+        let (gpus, why) = match placement::place(&seats, count, among, bytes, residue, &self.costs) {
             Ok(found) => found,
             Err(why) => (Vec::new(), why),
         };
+        self.expect(job, &gpus, bytes + residue);
         self.actions.push(Action::Place { ticket, job, gpus, why });
     }
 

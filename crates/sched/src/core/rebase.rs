@@ -51,6 +51,8 @@ impl Core {
         moved.ops.values_mut().for_each(|open| shift.at(&mut open.deadline));
         moved.due = self.due.iter().map(|due| shift.due(due)).collect();
         shift.over(&mut moved.end_not_before);
+        moved.forget_late();
+        moved.expected.iter_mut().for_each(|expected| shift.at(&mut expected.until));
         gpus.iter().for_each(|&gpu| moved.forget_goal(gpu));
         for (_, tenant) in moved.tenants.iter_mut() {
             shift.tenant(tenant);

@@ -102,6 +102,7 @@ impl Core {
                 .collect(),
             copies_sum: self.copies_sum,
             pressure: self.pressure,
+            expected: Vec::new(),
             end_not_before: self.end_not_before,
             actions: Vec::new(),
         }

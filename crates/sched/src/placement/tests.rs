@@ -9,6 +9,7 @@ fn seat(gpu: u16, change: impl FnOnce(&mut Seat)) -> Seat {
         usable: Bytes::from_gib(16),
         held: Bytes::ZERO,
         tenants: 0,
+        coming: 0,
         tenants_max: 8,
         busy: 0,
         numa: 0,
@@ -374,4 +375,21 @@ fn many_gpus_are_compared_in_bounded_time() {
     assert_eq!(goes(&seats, 64, 1).expect("placed").0, (0..64).collect::<Vec<_>>());
     assert_eq!(goes(&seats, 40, 1).expect("placed").0.len(), 40);
     assert_eq!(goes(&seats, 65, 1), declines("65 GPUs are needed and 64 can take it: no more are there"));
+}
+
+#[test]
+fn those_on_the_way_count_as_there_and_as_busy() {
+    let coming = |gpu, coming| seat(gpu, |seat| seat.coming = coming);
+    assert_eq!(
+        goes(&[coming(0, 2), coming(1, 1)], 1, 0),
+        takes(
+            &[1],
+            "GPU 1: a context of 0.50 GiB fits beside the 1 tenant there or on the way without moving; on GPU 0 2 tenants \
+             want turns, or will"
+        )
+    );
+    let full = seat(0, |seat| (seat.tenants, seat.coming) = (5, 3));
+    let (gpus, why) = goes(&[full], 1, 0).unwrap();
+    assert_eq!(gpus, [0]);
+    assert!(why.contains("GPU 0 has 5 tenants and 3 on their way, of 8 at most"), "{why}");
 }

@@ -4,11 +4,14 @@
 use channels::Micros;
 
 use crate::groups;
-use crate::notice::notice;
+use crate::notice::{OnceNotice, notice};
 use crate::session::Session;
 
 /// How a program ends whose memory is lost. The number says that rota ended it, not the program itself.
 const MEMORY_LOST_EXIT: i32 = 125;
+
+/// Said once, however many sessions end.
+static GONE: OnceNotice = OnceNotice::new();
 
 /// Ends the session. Slices come first and the thaw last: a thawed tenant with a slice that was meant to be short could
 /// keep the GPU from everybody.
@@ -24,16 +27,17 @@ pub(super) fn say(session: &Session) {
     }
     session.end();
     if let Some(us) = session.page.slice_us() {
-        groups::restore_slices(Micros(us));
+        groups::restore_slices(session, Micros(us));
     }
     // Whatever a thread freezes in between, it thaws by itself once it sees the page.
     let frozen = session.page.frozen();
     session.page.set_frozen(false);
-    if frozen {
-        groups::thaw_all();
+    session.page.wake_held();
+    if frozen && !session.page.holds_launches() {
+        groups::thaw_all(session);
     }
     session.connection.shut_down();
-    notice(format_args!("the daemon is gone; running on without rota"));
+    GONE.notice(format_args!("the daemon is gone; running on without rota"));
 }
 
 /// The program exits, and its driver library has let go of its memory: hangs up, so that the daemon waits for nothing.

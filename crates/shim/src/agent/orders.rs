@@ -8,8 +8,9 @@ use std::os::fd::OwnedFd;
 use wire::{HANDLES_MAX, HandleId, ToDaemon};
 
 use super::Ended;
-use crate::memory::cache;
 use crate::memory::physical::{self, Refused};
+use crate::memory::table::Part;
+use crate::memory::{cache, peers};
 use crate::session::Session;
 
 /// Unmaps these and lets their memory go.
@@ -85,6 +86,10 @@ fn create_one(session: &Session, handle: HandleId) -> Result<OwnedFd, Refused> {
         match physical::export(driver, physical) {
             Ok(file) => {
                 table.set_physical(handle, Some(physical));
+                // What the program maps itself, it opens itself.
+                if table.is_in_a_range(handle) {
+                    peers::let_in(session, &table, &Part { physical: Some(physical), ..part });
+                }
                 Ok(file)
             }
             Err(refused) => {

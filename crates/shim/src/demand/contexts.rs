@@ -2,14 +2,16 @@
 //! others', and then nothing is concluded from them.
 
 use std::collections::BTreeSet;
+use std::ffi::c_int;
 use std::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
 
 use cuda::CUresult;
-use cuda::types::CUcontext;
+use cuda::types::{CUcontext, CUdevice};
 
 use crate::forward::index;
+use crate::gpus;
 use crate::guard::{guarded, lock};
 
 /// Made lazily, so that a child of `fork` finds no lock that was held.
@@ -44,15 +46,23 @@ fn change(change: impl FnOnce(&mut BTreeSet<usize>) -> bool) {
     }
 }
 
+/// The number is that of the argument that names the device, from 0.
 macro_rules! making {
-    ($($symbol:ident),*) => {
+    ($($symbol:ident($device:literal)),*) => {
         $(
-            /// Makes or retains a context, whose handle is written to the first argument.
+            /// Makes or retains a context, whose handle is written to the first argument. Before that, the program becomes a
+            /// tenant of the context's GPU.
             ///
             /// # Safety
             /// As for the driver's function.
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $symbol(a: usize, b: usize, c: usize, d: usize, e: usize) -> CUresult {
+                // Not as work: others may have the program's other GPUs while it waits at the door.
+                let device = CUdevice([a, b, c, d, e][$device] as c_int);
+                let joined = guarded(stringify!($symbol), || Ok(None), || gpus::session(device));
+                if let Err(refused) = joined {
+                    return refused;
+                }
                 let result = super::briefly(index::$symbol, |real| {
                     // SAFETY: the caller's arguments, as they came.
                     unsafe { real(a, b, c, d, e, 0, 0, 0, 0, 0) }
@@ -69,14 +79,14 @@ macro_rules! making {
 }
 
 making!(
-    cuCtxCreate,
-    cuCtxCreate_v2,
-    cuCtxCreate_v3,
-    cuCtxCreate_v4,
-    cuDevicePrimaryCtxRetain,
-    cuGLCtxCreate,
-    cuGLCtxCreate_v2,
-    cuGreenCtxCreate,
-    cuVDPAUCtxCreate,
-    cuVDPAUCtxCreate_v2
+    cuCtxCreate(2),
+    cuCtxCreate_v2(2),
+    cuCtxCreate_v3(4),
+    cuCtxCreate_v4(3),
+    cuDevicePrimaryCtxRetain(1),
+    cuGLCtxCreate(2),
+    cuGLCtxCreate_v2(2),
+    cuGreenCtxCreate(2),
+    cuVDPAUCtxCreate(2),
+    cuVDPAUCtxCreate_v2(2)
 );

@@ -125,6 +125,8 @@ impl Slots {
             let free = match slot.owner.load(SeqCst) {
                 0 => 0,
                 ORPHAN if slot.is_done() => ORPHAN,
+                // Another thread with work for the same stream has just taken it.
+                owner if owner == key.0 => return slot,
                 _ => continue,
             };
             // Before it is somebody's: whoever counts in it is looked for.
@@ -152,6 +154,17 @@ impl Slots {
 
     pub(super) fn slot(&self, index: usize) -> &Slot {
         &self.slots[index]
+    }
+
+    /// How much was begun that the driver has not taken yet, and how many calls have not returned. What is begun during the
+    /// look may be missed, what is taken may be counted.
+    pub(super) fn inside(&self) -> u64 {
+        let slots = self.slots.iter().chain([&self.rest, &self.calls]);
+        slots.fold(0, |sum, slot| {
+            // In this order: what is taken was begun before.
+            let taken = slot.taken();
+            sum + slot.begun.load(SeqCst).saturating_sub(taken)
+        })
     }
 
     /// A stream was destroyed; its work goes on.

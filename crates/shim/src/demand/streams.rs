@@ -11,7 +11,7 @@ use cuda::types::{CUcontext, CUstream};
 use super::events::finish;
 use super::recorded::Point;
 use super::slots::StreamKey;
-use super::{Inside, WORK, contexts, page, stir};
+use super::{Inside, WORK, contexts, hold, page, stir};
 use crate::forgetting;
 use crate::forward::{self, index};
 use crate::guard::guarded;
@@ -34,6 +34,11 @@ impl StreamKey {
             PER_THREAD => Self::of_this_thread(),
             stream => Self(stream),
         }
+    }
+
+    /// Is it a stream of the program's, or a thread's, rather than the default stream of all?
+    pub(super) fn is_object(self) -> bool {
+        self != Self::UNKNOWN && self.0 >= FIRST_OBJECT as u64
     }
 
     /// The calling thread's own default stream: called by where the thread's control block is, like in the launch.
@@ -160,6 +165,7 @@ waiting_for_a_stream! {
 fn orphan(stream: usize) {
     pool::stream_ends(CUstream(stream as *mut c_void));
     if stream >= FIRST_OBJECT {
+        hold::stream_ends(stream);
         WORK.orphan(StreamKey(stream as u64));
     }
 }

@@ -13,7 +13,8 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use channels::Group;
 use wire::{ChannelGroup, FILES_MAX, FileId, SharedPage, ToDaemon};
 
-use super::tracker;
+use super::{tracker, whose};
+use crate::gpus;
 use crate::guard::lock;
 use crate::session::Session;
 
@@ -52,8 +53,23 @@ impl Reported {
     /// A report of all groups as they are now, for the session's page; None if it would say nothing new.
     pub(crate) fn next(&mut self, session: &Session) -> (Option<(ToDaemon, Vec<OwnedFd>)>, Again) {
         let see = || {
-            let tracker = lock(tracker());
-            Seen { groups: tracker.groups().cloned().collect(), overlooked: tracker.overlooked() != 0 }
+            let (mut groups, overlooked) = {
+                let tracker = lock(tracker());
+                (tracker.groups().cloned().collect::<Vec<_>>(), tracker.overlooked() != 0)
+            };
+            whose::forget_all_but(&groups);
+            // Of one that cannot be told apart nobody knows whether it is missing here.
+            let mut unknown = false;
+            groups.retain(|group| {
+                // One that cannot run yet is not asked about.
+                let belongs = match group.scheduled || gpus::is_sole() {
+                    true => whose::belongs(session, group),
+                    false => Some(false),
+                };
+                unknown |= belongs.is_none() && !group.channels.is_empty();
+                belongs == Some(true)
+            });
+            Seen { groups, overlooked: overlooked || unknown }
         };
         self.next_for(&session.page, see, |file| {
             // SAFETY: only duplicated; if the program has closed it meanwhile, that fails.

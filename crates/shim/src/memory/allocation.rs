@@ -88,7 +88,7 @@ fn row_granularity() -> Option<usize> {
     if known != 0 {
         return Some(known);
     }
-    let context = current(session::current()?)?;
+    let context = current(session::first()?)?;
     let (mut byte, mut pitch) = (CUdeviceptr(0), 0);
     // SAFETY: the driver writes one address and one number.
     unsafe { native::cuMemAllocPitch_v2(&mut byte, &mut pitch, 1, 1, 4) }.ok().ok()?;
@@ -104,17 +104,21 @@ fn row_granularity() -> Option<usize> {
 /// As for the driver's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
-    let freed = guarded("cuMemFree", || Some(CUresult::UNKNOWN), || free(session::current()?, address.0));
+    let freed =
+        guarded("cuMemFree", || Some(CUresult::UNKNOWN), || free(session::around(address.0)?, address.0));
     // SAFETY: the caller's argument, as it came.
     freed.unwrap_or_else(|| unsafe { native::cuMemFree_v2(address) })
 }
 
 /// The start of a new plain allocation; None if the real driver is to make it.
 fn plain(asked_bytes: u64) -> Option<Result<u64, CUresult>> {
-    let session = session::current()?;
     if asked_bytes == 0 {
         return None;
     }
+    let session = match session::here() {
+        Ok(session) => session?,
+        Err(refused) => return Some(Err(refused)),
+    };
     let context = current(session)?;
     if !serves(session, context) {
         return None;

@@ -7,7 +7,7 @@ use wire::ToDaemon;
 
 use super::growth::unmake;
 use super::now_ns;
-use super::table::{Allocation, Range, Table};
+use super::table::{Allocation, Dropped, Table};
 use crate::session::Session;
 
 /// How long a range is kept without use.
@@ -22,12 +22,22 @@ const LOOK_NS_MIN: u64 = 10_000_000;
 /// Takes back what the program had; the device must be done with it.
 pub(crate) fn give(session: &Session, table: &mut Table, allocation: &Allocation) {
     table.give(allocation, now_ns());
+    keep_some(session, table);
+}
+
+/// Some memory is idle now: keeps it for a while, within bounds.
+pub(crate) fn keep_some(session: &Session, table: &mut Table) {
+    let shared = table.drop_shared();
+    if !shared.is_empty() {
+        let_go(session, table, shared);
+        session.wake_agent();
+    }
     // Without the daemon there is no agent that would look after it.
     let kept_max = if session.has_ended() { 0 } else { session.capacity_bytes / KEPT_PART };
     let idle = table.idle_bytes();
     if idle > kept_max {
-        let ranges = table.drop_idle(u64::MAX, idle - kept_max);
-        let_go(session, table, ranges);
+        let dropped = table.drop_idle(u64::MAX, idle - kept_max);
+        let_go(session, table, dropped);
         session.wake_agent();
     } else if idle > 0 && !table.is_watched {
         table.is_watched = true;
@@ -38,9 +48,9 @@ pub(crate) fn give(session: &Session, table: &mut Table, allocation: &Allocation
 /// Lets everything go that nobody has. False if there was nothing.
 pub(crate) fn drop_all(session: &Session) -> bool {
     let mut table = session.table();
-    let ranges = table.drop_idle(u64::MAX, u64::MAX);
-    let any = !ranges.is_empty();
-    let_go(session, &mut table, ranges);
+    let dropped = table.drop_idle(u64::MAX, u64::MAX);
+    let any = !dropped.is_empty();
+    let_go(session, &mut table, dropped);
     drop(table);
     if any {
         session.wake_agent();
@@ -55,25 +65,25 @@ pub(crate) fn trim(session: &Session) -> Option<u64> {
         return None;
     }
     let now = now_ns();
-    let ranges = table.drop_idle(now.saturating_sub(IDLE_NS_MAX), DROP_BYTES_MAX);
-    let_go(session, &mut table, ranges);
+    let dropped = table.drop_idle(now.saturating_sub(IDLE_NS_MAX), DROP_BYTES_MAX);
+    let_go(session, &mut table, dropped);
     let next = table.idle_since().map(|since| (since + IDLE_NS_MAX).saturating_sub(now).max(LOOK_NS_MIN));
     table.is_watched = next.is_some();
     next
 }
 
-/// Lets the memory of ranges go that are out of the table, and has the daemon told, in the table's order.
-pub(super) fn let_go(session: &Session, table: &mut Table, ranges: Vec<Range>) {
-    if ranges.is_empty() {
+/// Lets memory go that is out of the table, and has the daemon told, in the table's order.
+pub(super) fn let_go(session: &Session, table: &mut Table, dropped: Vec<Dropped>) {
+    if dropped.is_empty() {
         return;
     }
-    for range in ranges {
-        unmake(session.driver, range.block, &range.parts);
-        for part in range.parts.iter().filter(|part| part.exported) {
+    for Dropped { block, grant, parts } in dropped {
+        unmake(session.driver, block, &parts);
+        for part in parts.iter().filter(|part| part.exported) {
             session.say_freed(part.handle);
         }
-        if range.parts.iter().any(|part| !part.exported) {
-            session.say(ToDaemon::Returned { grant: range.grant });
+        if parts.iter().any(|part| !part.exported) {
+            session.say(ToDaemon::Returned { grant });
         }
     }
     session.open_gate_if_whole(table);

@@ -15,6 +15,7 @@ use cuda::CUresult;
 use cuda::types::{CUcontext, CUgraph, CUstream, CUstreamCaptureMode};
 
 use super::{allocation, native};
+use crate::demand::Inside;
 use crate::guard::{guarded, lock};
 use crate::{pool, session};
 
@@ -64,6 +65,13 @@ pub(super) fn forget(context: CUcontext) {
     retain(|captured| captured.context != context);
 }
 
+/// In a forked child: nothing is captured. Only stores: the lock may be held by a thread that the child does not have.
+pub(super) fn forget_parent() {
+    COUNT.store(0, SeqCst);
+    INSIDE.store(0, SeqCst);
+    GREEN.store(false, SeqCst);
+}
+
 /// A stream is gone.
 pub(crate) fn forget_stream(stream: CUstream) {
     if any() {
@@ -79,14 +87,16 @@ fn retain(keep: impl FnMut(&Captured) -> bool) {
 
 /// Counts a capture while it begins, and on if it did.
 fn begin(name: &str, stream: CUstream, per_thread: bool, begin: impl FnOnce() -> CUresult) -> CUresult {
+    // Before it is counted: while it waits for the program's turn, nobody takes it for one that is on.
+    let _inside = guarded(name, || None, || Some(Inside::enter()));
     let started = guarded(
         name,
         || None,
         || {
-            let session = session::current()?;
+            let first = session::first()?;
             // While it is not counted yet.
-            pool::begins_capture(session, stream, per_thread);
-            let context = allocation::current(session)?;
+            session::all().for_each(|session| pool::begins_capture(session, stream, per_thread));
+            let context = allocation::current(first)?;
             let thread = per_thread.then(|| std::thread::current().id());
             let started = Captured { stream, thread, context };
             let mut captured = lock(&CAPTURED);
@@ -238,7 +248,8 @@ mod tests {
         assert_eq!(unless_any(|| 1), Some(1));
         COUNT.store(1, SeqCst);
         assert_eq!(unless_any(|| 1), None);
-        COUNT.store(0, SeqCst);
+        forget_parent();
+        assert!(!any(), "a child has no captures");
         assert_eq!(INSIDE.load(SeqCst), 0);
     }
 }

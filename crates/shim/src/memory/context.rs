@@ -96,8 +96,9 @@ fn ending(
         name,
         || None,
         || {
-            let session = session::current()?;
+            let first = session::first()?;
             let context = context().filter(|context| !context.is_null())?;
+            let session = session::all().find(|session| session.table().knows(context)).unwrap_or(first);
             let heaps = session.table().detach(context);
             Some(Ended { session, context, heaps })
         },
@@ -123,8 +124,8 @@ fn settle(ended: &Ended, heir: Option<CUcontext>) {
         Some(heir) => table.attach(&ended.heaps, heir),
         None => {
             demand::context_ended(ended.context);
-            let ranges = table.end(ended.context, &ended.heaps);
-            cache::let_go(session, &mut table, ranges);
+            let dropped = table.end(ended.context, &ended.heaps);
+            cache::let_go(session, &mut table, dropped);
             drop(table);
             probe::forget(ended.context);
             captures::forget(ended.context);
@@ -145,13 +146,13 @@ fn of_green(green: *mut c_void) -> Option<CUcontext> {
 fn current() -> Option<CUcontext> {
     let mut context = CUcontext::NULL;
     // SAFETY: the driver writes one handle.
-    let result = unsafe { (session::current()?.driver.cuCtxGetCurrent)(&mut context) };
+    let result = unsafe { (session::first()?.driver.cuCtxGetCurrent)(&mut context) };
     (result == CUresult::SUCCESS).then_some(context)
 }
 
 /// The primary context of a device, if it is active.
 fn primary(device: CUdevice) -> Option<CUcontext> {
-    let session = session::current()?;
+    let session = session::first()?;
     if !is_active(device) {
         return None;
     }

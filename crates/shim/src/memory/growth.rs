@@ -1,16 +1,17 @@
-//! More memory for a heap: asks the daemon, reserves addresses, and makes and maps memory there.
+//! More memory: asks the daemon, and makes it. For a heap it is mapped at addresses of its own; what the program creates
+//! itself is the program's to map.
 //!
 //! A slab has room for more than the request at hand, so most requests never come here: the bytes of their slab were granted
 //! ahead. Where so much is not to be had, the request is tried once more with the least that serves it; and before it is out of
 //! memory, all that is kept without use goes back.
 
-use cuda::types::CUdevice;
+use cuda::types::{CUdevice, CUmemAllocationHandleType, CUmemGenericAllocationHandle};
 use cuda::{CUresult, Driver};
-use wire::ToDaemon;
+use wire::{GrantId, SizedHandle, ToDaemon};
 
-use super::heap::Block;
-use super::table::{Allocation, Part, Range, Wanted, part_sizes};
-use super::{cache, now_ns, physical};
+use super::heap::{Block, Growth};
+use super::table::{Allocation, Created, Kind, Making, Mapping, Part, Range, Wanted, part_sizes};
+use super::{cache, now_ns, peers, physical};
 use crate::grants::Answer;
 use crate::notice::OnceNotice;
 use crate::session::Session;
@@ -36,15 +37,50 @@ enum Failed {
 
 /// Makes memory for a request of the current context, and takes it. The calling thread must hold no lock.
 pub(super) fn grow(session: &Session, wanted: Wanted) -> Result<Allocation, Short> {
-    static DENIED: OnceNotice = OnceNotice::new();
     let growth = session.table().growth(wanted.context, wanted.asked_bytes).ok_or(Short::NotHere)?;
     let mut device = CUdevice(0);
     // SAFETY: the driver writes one number.
     unsafe { (session.driver.cuCtxGetDevice)(&mut device) }.ok().map_err(|_| Short::NotHere)?;
+    persist(session, growth, |bytes| attempt(session, wanted, device, bytes))
+}
+
+/// Makes memory that the program is to map itself; returns its number. The calling thread must hold no lock.
+pub(super) fn create(session: &Session, kind: Kind, bytes: u64, making: Making) -> Result<u64, Short> {
+    persist(session, Growth { best: bytes, least: bytes }, |bytes| {
+        let grant = granted(session, bytes)?;
+        let result = match make_unmapped(session, kind, bytes, making) {
+            Ok(parts) => {
+                let mut table = session.table();
+                if making == Making::Kept {
+                    // No file stands for it. In the table's order: it may be freed at once.
+                    for Part { handle, bytes, .. } in &parts {
+                        let handle = SizedHandle { handle: *handle, bytes: *bytes };
+                        session.say(ToDaemon::Kept { grant, handle });
+                    }
+                }
+                Ok(table.add_created(Created::new(kind, making, grant, parts)))
+            }
+            Err(refused) => {
+                session.say(ToDaemon::Returned { grant });
+                Err(Failed::Driver(refused.code))
+            }
+        };
+        session.wake_agent();
+        result
+    })
+}
+
+/// Tries with less, and without what is kept, before a request is out of memory.
+fn persist<T>(
+    session: &Session,
+    growth: Growth,
+    attempt: impl Fn(u64) -> Result<T, Failed>,
+) -> Result<T, Short> {
+    static DENIED: OnceNotice = OnceNotice::new();
     let mut bytes = growth.best;
     for tries_left in (0..TRIES_MAX).rev() {
-        let failed = match attempt(session, wanted, device, bytes) {
-            Ok(allocation) => return Ok(allocation),
+        let failed = match attempt(bytes) {
+            Ok(made) => return Ok(made),
             Err(failed) => failed,
         };
         let code = match &failed {
@@ -66,14 +102,18 @@ pub(super) fn grow(session: &Session, wanted: Wanted) -> Result<Allocation, Shor
     Err(Short::Refused(CUresult::OUT_OF_MEMORY))
 }
 
+/// Asks for bytes.
+fn granted(session: &Session, bytes: u64) -> Result<GrantId, Failed> {
+    match session.ask(bytes) {
+        (grant, Answer::Granted) => Ok(grant),
+        (_, Answer::Denied(reason)) => Err(Failed::Denied(reason)),
+        (_, Answer::Ended) => Err(Failed::NotHere),
+    }
+}
+
 /// Makes a range of this size and takes the request out of it.
 fn attempt(session: &Session, wanted: Wanted, device: CUdevice, bytes: u64) -> Result<Allocation, Failed> {
-    let (grant, answer) = session.ask(bytes);
-    match answer {
-        Answer::Granted => {}
-        Answer::Denied(reason) => return Err(Failed::Denied(reason)),
-        Answer::Ended => return Err(Failed::NotHere),
-    }
+    let grant = granted(session, bytes)?;
     let made = physical::reserve(session.driver, bytes).and_then(|address| {
         let parts = make_parts(session, device, address, bytes)?;
         Ok(Range { block: Block { address, bytes }, device, grant, parts })
@@ -81,6 +121,7 @@ fn attempt(session: &Session, wanted: Wanted, device: CUdevice, bytes: u64) -> R
     let result = match made {
         Ok(range) => {
             let mut table = session.table();
+            range.parts.iter().for_each(|part| peers::let_in(session, &table, part));
             table.add(wanted.context, wanted.asked_bytes, range, now_ns());
             // Nobody else can have taken it since: the table was held. And if its context ended meanwhile, the new heap
             // is one of nobody's, whose memory the program could not have freed natively either.
@@ -95,6 +136,42 @@ fn attempt(session: &Session, wanted: Wanted, device: CUdevice, bytes: u64) -> R
     result
 }
 
+/// Makes memory that is mapped nowhere. On failure nothing is left.
+fn make_unmapped(
+    session: &Session,
+    kind: Kind,
+    bytes: u64,
+    making: Making,
+) -> Result<Vec<Part>, physical::Refused> {
+    // What is shared later is one handle of the driver.
+    let is_one = making == Making::Kept || kind.handle_types != CUmemAllocationHandleType::NONE;
+    let sizes: Vec<u64> = if is_one { vec![bytes] } else { part_sizes(bytes).collect() };
+    let prop = if making == Making::Kept { kind.asked() } else { kind.made() };
+    let mut parts = Vec::new();
+    for bytes in sizes {
+        match physical::make(session.driver, &prop, bytes) {
+            Ok(physical) => {
+                let part = new_part(session, kind, bytes, Some(physical));
+                parts.push(Part { exported: making == Making::Kept, ..part });
+            }
+            Err(refused) => {
+                unmake(session.driver, None, &parts);
+                return Err(refused);
+            }
+        }
+    }
+    Ok(parts)
+}
+
+fn new_part(
+    session: &Session,
+    kind: Kind,
+    bytes: u64,
+    physical: Option<CUmemGenericAllocationHandle>,
+) -> Part {
+    Part { handle: session.new_handle(), mappings: Vec::new(), bytes, kind, physical, exported: false }
+}
+
 /// Makes the memory under a range that was reserved for it. On failure nothing is left, nor the range.
 fn make_parts(
     session: &Session,
@@ -106,18 +183,12 @@ fn make_parts(
     let mut parts = Vec::new();
     let mut address = start;
     for size in part_sizes(bytes) {
-        let mut part = Part {
-            handle: session.new_handle(),
-            address,
-            bytes: size,
-            device,
-            physical: None,
-            exported: false,
-        };
+        let mut part = new_part(session, Kind::plain(device), size, None);
+        part.mappings.push(Mapping::for_device(address, device));
         match physical::bring(driver, &part) {
             Ok(physical) => part.physical = Some(physical),
             Err(refused) => {
-                unmake(driver, Block { address: start, bytes }, &parts);
+                unmake(driver, Some(Block { address: start, bytes }), &parts);
                 return Err(refused);
             }
         }
@@ -127,12 +198,15 @@ fn make_parts(
     Ok(parts)
 }
 
-/// Lets the memory under a range go, and the range. A driver that refuses has lost the context, and with it the memory.
-pub(super) fn unmake(driver: &Driver, range: Block, parts: &[Part]) {
+/// Lets memory go, and its addresses where those are rota's. A driver that refuses has lost the context, and with it the
+/// memory.
+pub(super) fn unmake(driver: &Driver, range: Option<Block>, parts: &[Part]) {
     for part in parts {
         if let Some(physical) = part.physical {
             let _ = physical::send_away(driver, part, physical);
         }
     }
-    let _ = physical::unreserve(driver, range.address, range.bytes);
+    if let Some(range) = range {
+        let _ = physical::unreserve(driver, range.address, range.bytes);
+    }
 }

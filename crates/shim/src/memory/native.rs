@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use cuda::CUresult;
 use cuda::types::{
-    CUcontext, CUdevice, CUdeviceptr, CUgraph, CUmemGenericAllocationHandle, CUmemLocation, CUmemPoolProps,
-    CUmemoryPool, CUpointer_attribute, CUstream, CUstreamCaptureMode,
+    CUcontext, CUdevice, CUdeviceptr, CUgraph, CUmemAccessDesc, CUmemAllocationHandleType,
+    CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation, CUmemPoolProps, CUmemoryPool,
+    CUpointer_attribute, CUstream, CUstreamCaptureMode,
 };
 
 use crate::demand::Inside;
@@ -89,6 +90,24 @@ native! {
     cuIpcGetMemHandle(handle: *mut c_void, address: CUdeviceptr);
     cuMulticastBindAddr(
         multicast: CUmemGenericAllocationHandle, offset: usize, address: CUdeviceptr, bytes: usize, flags: c_ulonglong
+    );
+    cuMemCreate(
+        handle: *mut CUmemGenericAllocationHandle, bytes: usize, wanted: *const CUmemAllocationProp, flags: c_ulonglong
+    );
+    cuMemRelease(handle: CUmemGenericAllocationHandle);
+    cuMemMap(
+        address: CUdeviceptr, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: c_ulonglong
+    );
+    cuMemUnmap(address: CUdeviceptr, bytes: usize);
+    cuMemSetAccess(address: CUdeviceptr, bytes: usize, access: *const CUmemAccessDesc, count: usize);
+    cuMemAddressFree(address: CUdeviceptr, bytes: usize);
+    cuMemGetAllocationPropertiesFromHandle(found: *mut CUmemAllocationProp, handle: CUmemGenericAllocationHandle);
+    cuMemExportToShareableHandle(
+        shared: *mut c_void, handle: CUmemGenericAllocationHandle, kind: CUmemAllocationHandleType, flags: c_ulonglong
+    );
+    cuMulticastBindMem(
+        multicast: CUmemGenericAllocationHandle, offset: usize, memory: CUmemGenericAllocationHandle,
+        memory_offset: usize, bytes: usize, flags: c_ulonglong
     );
     cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
     cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice);

@@ -3,12 +3,11 @@
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 
 use cuda::types::{
-    CUcontext, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType,
-    CUmemAllocationProp, CUmemGenericAllocationHandle,
+    CUcontext, CUdeviceptr, CUmemAllocationHandleType, CUmemAllocationProp, CUmemGenericAllocationHandle,
 };
 use cuda::{CUresult, Driver};
 
-use super::table::Part;
+use super::table::{Mapping, Part};
 
 /// A call that the driver refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,46 +37,91 @@ pub(crate) fn unreserve(driver: &Driver, address: u64, bytes: u64) -> Result<(),
     check("cuMemAddressFree", unsafe { (driver.cuMemAddressFree)(CUdeviceptr(address), bytes as usize) })
 }
 
-/// Makes memory for a part and maps it at its address. On failure nothing is left.
-pub(crate) fn bring(driver: &Driver, part: &Part) -> Result<CUmemGenericAllocationHandle, Refused> {
-    let bytes = part.bytes as usize;
-    let address = CUdeviceptr(part.address);
-    // Not for RDMA: other devices register memory at the kernel's driver, past this library, and would go on using what
-    // has been moved.
-    let wanted =
-        CUmemAllocationProp::on_device(part.device, CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR);
+/// Makes memory that is mapped nowhere.
+pub(crate) fn make(
+    driver: &Driver,
+    wanted: &CUmemAllocationProp,
+    bytes: u64,
+) -> Result<CUmemGenericAllocationHandle, Refused> {
     let mut physical = CUmemGenericAllocationHandle(0);
     // SAFETY: the driver writes one handle and reads the properties.
-    check("cuMemCreate", unsafe { (driver.cuMemCreate)(&mut physical, bytes, &wanted, 0) })?;
-    // SAFETY: the range is reserved with this size, and nothing is mapped there.
-    let mapped = check("cuMemMap", unsafe { (driver.cuMemMap)(address, bytes, 0, physical, 0) });
-    if let Err(refused) = mapped {
-        // SAFETY: made above, and nobody else has it.
-        let _ = unsafe { (driver.cuMemRelease)(physical) };
-        return Err(refused);
+    let result = unsafe { (driver.cuMemCreate)(&mut physical, bytes as usize, wanted, 0) };
+    check("cuMemCreate", result)?;
+    Ok(physical)
+}
+
+/// Lets memory go that is mapped nowhere. Memory that the driver would not release is lost, and there is nothing left to undo.
+fn release(driver: &Driver, physical: CUmemGenericAllocationHandle) {
+    // SAFETY: the handle is used nowhere from here on.
+    let _ = unsafe { (driver.cuMemRelease)(physical) };
+}
+
+/// Maps memory at an address.
+pub(crate) fn map(
+    driver: &Driver,
+    address: u64,
+    bytes: u64,
+    physical: CUmemGenericAllocationHandle,
+) -> Result<(), Refused> {
+    // SAFETY: whoever asks has reserved the range; if not, or if something is mapped there, the driver refuses.
+    check("cuMemMap", unsafe { (driver.cuMemMap)(CUdeviceptr(address), bytes as usize, 0, physical, 0) })
+}
+
+/// Takes away what is mapped in a range.
+pub(crate) fn unmap(driver: &Driver, address: u64, bytes: u64) -> Result<(), Refused> {
+    // SAFETY: the program is frozen, or does not use it any more.
+    check("cuMemUnmap", unsafe { (driver.cuMemUnmap)(CUdeviceptr(address), bytes as usize) })
+}
+
+/// Maps memory as it was. On failure nothing is left.
+fn map_again(
+    driver: &Driver,
+    mapping: &Mapping,
+    bytes: u64,
+    physical: CUmemGenericAllocationHandle,
+) -> Result<(), Refused> {
+    map(driver, mapping.address, bytes, physical)?;
+    if mapping.access.is_empty() {
+        return Ok(());
     }
-    let access = CUmemAccessDesc { location: wanted.location, flags: CUmemAccess_flags::READWRITE };
-    // SAFETY: mapped above with this size; the driver reads one description.
-    let allowed = check("cuMemSetAccess", unsafe { (driver.cuMemSetAccess)(address, bytes, &access, 1) });
-    if let Err(refused) = allowed {
-        let _ = send_away(driver, part, physical);
-        return Err(refused);
+    let (address, access) = (CUdeviceptr(mapping.address), &mapping.access);
+    // SAFETY: mapped above with this size; the driver reads so many descriptions.
+    let result = unsafe { (driver.cuMemSetAccess)(address, bytes as usize, access.as_ptr(), access.len()) };
+    check("cuMemSetAccess", result).inspect_err(|_| {
+        let _ = unmap(driver, mapping.address, bytes);
+    })
+}
+
+/// Makes memory for a part and maps it at its addresses. On failure nothing is left.
+pub(crate) fn bring(driver: &Driver, part: &Part) -> Result<CUmemGenericAllocationHandle, Refused> {
+    let physical = make(driver, &part.kind.made(), part.bytes)?;
+    for (done, mapping) in part.mappings.iter().enumerate() {
+        if let Err(refused) = map_again(driver, mapping, part.bytes, physical) {
+            for before in &part.mappings[..done] {
+                let _ = unmap(driver, before.address, part.bytes);
+            }
+            release(driver, physical);
+            return Err(refused);
+        }
     }
     Ok(physical)
 }
 
-/// Unmaps a part and lets its memory go; its address stays reserved. If unmapping fails, nothing has changed.
+/// Unmaps a part everywhere and lets its memory go; its addresses stay reserved. If unmapping fails, nothing has changed.
 pub(crate) fn send_away(
     driver: &Driver,
     part: &Part,
     physical: CUmemGenericAllocationHandle,
 ) -> Result<(), Refused> {
-    let address = CUdeviceptr(part.address);
-    // SAFETY: mapped at this address with this size. The program is frozen, or has freed it.
-    check("cuMemUnmap", unsafe { (driver.cuMemUnmap)(address, part.bytes as usize) })?;
-    // SAFETY: the handle is used nowhere from here on. Unmapped memory that the driver would not release is lost, and
-    // there is nothing left to undo.
-    let _ = unsafe { (driver.cuMemRelease)(physical) };
+    for (done, mapping) in part.mappings.iter().enumerate() {
+        if let Err(refused) = unmap(driver, mapping.address, part.bytes) {
+            for before in &part.mappings[..done] {
+                let _ = map_again(driver, before, part.bytes, physical);
+            }
+            return Err(refused);
+        }
+    }
+    release(driver, physical);
     Ok(())
 }
 

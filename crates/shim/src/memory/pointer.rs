@@ -4,11 +4,15 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use cuda::CUresult;
-use cuda::types::{CU_MEMORYTYPE_DEVICE, CUcontext, CUdevice, CUdeviceptr, CUpointer_attribute as Attribute};
+use cuda::types::{
+    CU_MEMORYTYPE_DEVICE, CUcontext, CUdevice, CUdeviceptr, CUmemAllocationHandleType,
+    CUpointer_attribute as Attribute,
+};
 
+use super::heap::Block;
 use super::query::write_unless_null;
 use super::second_reference::is_refused;
-use super::table::Allocation;
+use super::table::{Allocation, Table};
 use super::{native, while_mapped};
 use crate::guard::guarded;
 use crate::session;
@@ -32,11 +36,15 @@ unsafe extern "C" fn cuMemGetAddressRange_v2(
         // SAFETY: the caller's arguments, as they came.
         Place::Elsewhere => unsafe { native::cuMemGetAddressRange_v2(base, bytes, address) },
         Place::Free => CUresult::NOT_FOUND,
-        Place::In(known) => {
+        Place::In(Known {
+            allocation: Allocation { block: Block { address: start, .. }, asked_bytes: size, .. },
+            ..
+        })
+        | Place::Mapped(View { start, bytes: size, .. }) => {
             // SAFETY: null or a place for the answer, by the caller's word.
             unsafe {
-                write_unless_null(base, CUdeviceptr(known.allocation.block.address));
-                write_unless_null(bytes, known.allocation.asked_bytes as usize);
+                write_unless_null(base, CUdeviceptr(start));
+                write_unless_null(bytes, size as usize);
             }
             CUresult::SUCCESS
         }
@@ -57,7 +65,17 @@ unsafe extern "C" fn cuPointerGetAttribute(
         return CUresult::NOT_SUPPORTED;
     }
     let found = guarded("cuPointerGetAttribute", || Place::Elsewhere, || place(address));
+    // SAFETY: the caller's arguments, as they came.
+    let native = || while_mapped(|| unsafe { native::cuPointerGetAttribute(data, attribute, address) });
     match found {
+        Place::Mapped(view) => {
+            let result = native();
+            if let (CUresult::SUCCESS, Some(value)) = (result, view.value(attribute)) {
+                // SAFETY: the driver has just written this attribute there.
+                unsafe { value.put(data) };
+            }
+            result
+        }
         Place::Free => CUresult::INVALID_VALUE,
         Place::In(known) if !data.is_null() && is_known(attribute) => match known.value(attribute, address) {
             Some(value) => {
@@ -67,8 +85,7 @@ unsafe extern "C" fn cuPointerGetAttribute(
             }
             None => CUresult::INVALID_VALUE,
         },
-        // SAFETY: the caller's arguments, as they came.
-        _ => while_mapped(|| unsafe { native::cuPointerGetAttribute(data, attribute, address) }),
+        _ => native(),
     }
 }
 
@@ -92,21 +109,29 @@ unsafe extern "C" fn cuPointerGetAttributes(
     let found = guarded("cuPointerGetAttributes", || Place::Elsewhere, || place(address));
     // SAFETY: the caller's arguments, but for the address.
     let native = |address| unsafe { native::cuPointerGetAttributes(count, attributes, data, address) };
+    // SAFETY: the driver has just written each attribute to its place.
+    let put = |index, value: Option<Value>| unsafe {
+        if let Some(value) = value {
+            value.put(data.add(index).read());
+        }
+    };
     let known = match found {
         Place::Elsewhere => return while_mapped(|| native(address)),
         Place::Free => return native(NOBODYS),
+        Place::Mapped(view) => {
+            let result = while_mapped(|| native(address));
+            if result == CUresult::SUCCESS {
+                all.for_each(|index| put(index, view.value(asked(index))));
+            }
+            return result;
+        }
         Place::In(known) => known,
     };
     // The driver says what is wrong with the question, and what it knows of properties that are new.
     let is_all_known = all.clone().all(|index| is_known(asked(index)));
     let result = if is_all_known { native(NOBODYS) } else { while_mapped(|| native(address)) };
     if result == CUresult::SUCCESS {
-        for index in all {
-            if let Some(value) = known.value(asked(index), address) {
-                // SAFETY: the driver has just written each attribute to its place.
-                unsafe { value.put(data.add(index).read()) };
-            }
-        }
+        all.for_each(|index| put(index, known.value(asked(index), address)));
     }
     result
 }
@@ -118,6 +143,37 @@ enum Place {
     /// Rota's, but the program has nothing there.
     Free,
     In(Known),
+    /// What the program created and mapped there: the driver knows it, but for what rota changed.
+    Mapped(View),
+}
+
+/// What the program created, where it mapped it.
+#[derive(Clone, Copy)]
+struct View {
+    start: u64,
+    bytes: u64,
+    buffer: u64,
+    handle_types: CUmemAllocationHandleType,
+    /// The driver sees it as several.
+    is_in_parts: bool,
+}
+
+impl View {
+    /// A property that the driver would tell otherwise.
+    fn value(&self, attribute: Attribute) -> Option<Value> {
+        match attribute {
+            Attribute::ALLOWED_HANDLE_TYPES => Some(Value::Long(self.handle_types.0.into())),
+            // The driver's changes when memory moves.
+            Attribute::BUFFER_ID => Some(Value::Long(self.buffer)),
+            Attribute::RANGE_START_ADDR | Attribute::MAPPING_BASE_ADDR if self.is_in_parts => {
+                Some(Value::Long(self.start))
+            }
+            Attribute::RANGE_SIZE | Attribute::MAPPING_SIZE if self.is_in_parts => {
+                Some(Value::Long(self.bytes))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// An allocation as the program knows it.
@@ -129,7 +185,7 @@ struct Known {
 }
 
 fn place(address: CUdeviceptr) -> Place {
-    let Some(session) = session::current() else { return Place::Elsewhere };
+    let Some(session) = session::around(address.0) else { return Place::Elsewhere };
     let table = session.table();
     match table.around(address.0) {
         Some(allocation) => {
@@ -137,8 +193,20 @@ fn place(address: CUdeviceptr) -> Place {
             Place::In(Known { allocation: *allocation, context, device })
         }
         None if table.overlaps(address.0, 1) => Place::Free,
-        None => Place::Elsewhere,
+        None => view(&table, address.0).map_or(Place::Elsewhere, Place::Mapped),
     }
+}
+
+fn view(table: &Table, address: u64) -> Option<View> {
+    let mapped = table.created().around(address)?;
+    let created = table.created().get(mapped.number)?;
+    Some(View {
+        start: mapped.address,
+        bytes: mapped.bytes,
+        buffer: mapped.buffer,
+        handle_types: created.kind.handle_types,
+        is_in_parts: created.parts.len() > 1,
+    })
 }
 
 /// A value, with the size that programs expect.
@@ -210,5 +278,5 @@ pub(super) unsafe fn note_sync_memops(value: *const c_void, address: CUdeviceptr
     }
     // SAFETY: not null, and the caller promises a number.
     let is_on = unsafe { value.cast::<c_int>().read_unaligned() } != 0;
-    session::current().is_some_and(|session| session.table().set_sync_memops(address.0, is_on))
+    session::around(address.0).is_some_and(|session| session.table().set_sync_memops(address.0, is_on))
 }

@@ -7,6 +7,7 @@ use cuda::types::CUdevice;
 use wire::{Command, Connection, FromDaemon, ToDaemon};
 
 use super::native;
+use crate::gpus;
 use crate::guard::guarded;
 use crate::session::{self, Session};
 use crate::settings;
@@ -30,7 +31,7 @@ unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUr
         "cuMemGetInfo",
         || None,
         || {
-            let session = session::current().filter(|session| !session.has_ended())?;
+            let session = session::here().ok()?.filter(|session| !session.has_ended())?;
             let mut device = CUdevice(0);
             // SAFETY: the driver writes one number.
             unsafe { (session.driver.cuCtxGetDevice)(&mut device) }.ok().ok()?;
@@ -62,10 +63,15 @@ unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) ->
             "cuDeviceTotalMem",
             || (),
             || {
-                let Some(session) = session::current().filter(|session| !session.has_ended()) else { return };
                 // SAFETY: the driver has just written it.
                 let real = unsafe { bytes.read() } as u64;
-                if let Some(total) = tenant_total(session, device, real) {
+                let total = match gpus::of(device) {
+                    Some(session) if session.has_ended() => None,
+                    Some(session) => tenant_total(session, device, real),
+                    // It is not used yet, but its size is known.
+                    None => gpus::capacity_bytes(device).map(|capacity| capacity.min(real)),
+                };
+                if let Some(total) = total {
                     // SAFETY: as above.
                     unsafe { bytes.write(total as usize) };
                 }

@@ -10,14 +10,14 @@ use std::ffi::{c_int, c_ulonglong, c_void};
 use cuda::CUresult;
 use cuda::types::{CUdeviceptr, CUmemGenericAllocationHandle, CUpointer_attribute};
 
-use super::native;
+use super::{native, pinned};
 use crate::guard::guarded;
 use crate::session;
 
 /// Whether a range has memory in it that rota may move.
 fn moves(address: CUdeviceptr, bytes: usize) -> bool {
-    let Some(session) = session::current().filter(|session| !session.has_ended()) else { return false };
-    session.table().overlaps(address.0, bytes as u64)
+    let mut serving = session::all().filter(|session| !session.has_ended());
+    serving.any(|session| session.table().overlaps(address.0, bytes as u64))
 }
 
 /// Refuses a call about memory that rota moves, and makes any other.
@@ -26,6 +26,15 @@ fn unless_moved(name: &str, address: CUdeviceptr, bytes: usize, call: impl Fn() 
     match guarded(name, || true, || moves(address, bytes)) {
         true => CUresult::NOT_SUPPORTED,
         false => call(),
+    }
+}
+
+/// The same; but what the program created itself stays where it is from then on.
+fn unless_it_moves(name: &str, address: CUdeviceptr, bytes: usize, call: impl Fn() -> CUresult) -> CUresult {
+    let stays = || session::all().all(|session| pinned::pin_range(session, address, bytes));
+    match guarded(name, || false, stays) {
+        true => unless_moved(name, address, bytes, call),
+        false => CUresult::NOT_SUPPORTED,
     }
 }
 
@@ -38,7 +47,16 @@ unsafe extern "C" fn cuMemRetainAllocationHandle(
     handle: *mut CUmemGenericAllocationHandle,
     address: *mut c_void,
 ) -> CUresult {
-    unless_moved("cuMemRetainAllocationHandle", CUdeviceptr(address.addr() as u64), 1, || {
+    let place = CUdeviceptr(address.addr() as u64);
+    let retained = || session::all().find_map(|session| session.table().created_mut().retain(place.0));
+    if !handle.is_null()
+        && let Some(number) = guarded("cuMemRetainAllocationHandle", || None, retained)
+    {
+        // SAFETY: not null, and the caller promises a place for a handle.
+        unsafe { handle.write(CUmemGenericAllocationHandle(number)) };
+        return CUresult::SUCCESS;
+    }
+    unless_moved("cuMemRetainAllocationHandle", place, 1, || {
         // SAFETY: the caller's arguments, as they came.
         unsafe { native::cuMemRetainAllocationHandle(handle, address) }
     })
@@ -56,7 +74,7 @@ unsafe extern "C" fn cuMemGetHandleForAddressRange(
     kind: c_int,
     flags: c_ulonglong,
 ) -> CUresult {
-    unless_moved("cuMemGetHandleForAddressRange", address, bytes, || {
+    unless_it_moves("cuMemGetHandleForAddressRange", address, bytes, || {
         // SAFETY: the caller's arguments, as they came.
         unsafe { native::cuMemGetHandleForAddressRange(handle, address, bytes, kind, flags) }
     })
@@ -86,7 +104,7 @@ unsafe extern "C" fn cuMulticastBindAddr(
     bytes: usize,
     flags: c_ulonglong,
 ) -> CUresult {
-    unless_moved("cuMulticastBindAddr", address, bytes, || {
+    unless_it_moves("cuMulticastBindAddr", address, bytes, || {
         // SAFETY: the caller's arguments, as they came.
         unsafe { native::cuMulticastBindAddr(multicast, offset, address, bytes, flags) }
     })

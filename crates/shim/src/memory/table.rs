@@ -4,10 +4,13 @@
 //! A **range** is addresses in a row over memory in one or several **parts**; parts are what is moved. An **allocation** is
 //! what the program has: a block in a range. The [`Heap`] of a context says which blocks are free.
 //!
+//! Beside them is what the program created itself, and mapped at addresses of its own ([`Creations`]).
+//!
 //! Pure bookkeeping; the driver's calls are in [`super::physical`]. The table's lock may be held during calls that
 //! make, map, unmap, export or release memory, because those never wait for the GPU. It may not be held during
 //! anything that can: a frozen program would keep the agent from bringing its memory back.
 
+mod created;
 mod parts;
 
 use std::collections::BTreeMap;
@@ -16,9 +19,11 @@ use cuda::types::{CUcontext, CUdevice, CUevent, CUmemoryPool};
 use wire::{GrantId, HandleId};
 
 use super::heap::{Block, Growth, Heap};
+use super::peers::Peers;
 use crate::pool::{Accounts, Reuse, Stream};
-use parts::Parts;
-pub(crate) use parts::{Part, part_sizes};
+pub(crate) use created::{Created, Creations, Making, Mapped, is_number};
+use parts::{Home, Parts};
+pub(crate) use parts::{Kind, Mapping, Part, part_sizes};
 
 /// The first number of a buffer. The driver counts its own from 1.
 const BUFFER_MIN: u64 = 1 << 48;
@@ -73,6 +78,17 @@ pub(crate) struct Range {
     pub(crate) parts: Vec<Part>,
 }
 
+/// Memory that is out of the table. Whoever has it lets it go.
+#[derive(Debug)]
+pub(crate) struct Dropped {
+    /// Its addresses, where those were rota's own.
+    pub(crate) block: Option<Block>,
+    /// The grant that covers it, until the daemon has the files of all parts.
+    pub(crate) grant: GrantId,
+    /// The memory itself.
+    pub(crate) parts: Vec<Part>,
+}
+
 /// A heap and whose it is.
 #[derive(Debug)]
 struct Owned {
@@ -88,9 +104,11 @@ pub(crate) struct Table {
     heaps: BTreeMap<HeapId, Owned>,
     /// Ranges by their start, each with its heap.
     ranges: BTreeMap<u64, (HeapId, Range)>,
+    /// What the program created itself.
+    created: Creations,
     parts: Parts,
     allocations: BTreeMap<u64, Allocation>,
-    /// What the program has, rounded up.
+    /// What the program has in ranges, rounded up.
     used_bytes: u64,
     /// What was freed in streams.
     pub(crate) reuse: Reuse,
@@ -104,6 +122,8 @@ pub(crate) struct Table {
     is_unmapping: bool,
     /// The agent looks again by itself for ranges that are idle.
     pub(crate) is_watched: bool,
+    /// Other devices that may use the memory.
+    pub(crate) peers: Peers,
 }
 
 /// What the program asks for.
@@ -178,7 +198,7 @@ impl Table {
             heap: Heap::default(),
         });
         owned.heap.add(asked, range.block, now_ns);
-        self.parts.insert(&range);
+        self.parts.insert(Home::Range(range.block.address), &range.parts);
         let before = self.ranges.insert(range.block.address, (id, range));
         debug_assert!(before.is_none(), "the driver reserved an address twice");
     }
@@ -201,6 +221,11 @@ impl Table {
         let last = address.saturating_add(bytes.saturating_sub(1));
         let before = self.ranges.range(..=last).next_back();
         before.is_some_and(|(start, (_, range))| start + (range.block.bytes - 1) >= address)
+    }
+
+    /// Whether an address is in a range, or in what the program created and mapped.
+    pub(crate) fn knows_address(&self, address: u64) -> bool {
+        self.overlaps(address, 1) || !self.created.touched_by(address, 1).is_empty()
     }
 
     /// The context and device of a heap.
@@ -239,22 +264,23 @@ impl Table {
 
     /// What the program has, rounded up.
     pub(crate) fn used_bytes(&self) -> u64 {
-        self.used_bytes
+        self.used_bytes + self.created.used_bytes()
     }
 
-    /// Bytes of ranges that nothing is in.
+    /// Bytes of ranges that nothing is in, and of what the program created and let go.
     pub(crate) fn idle_bytes(&self) -> u64 {
-        self.heaps.values().map(|owned| owned.heap.idle_bytes()).sum()
+        let in_ranges: u64 = self.heaps.values().map(|owned| owned.heap.idle_bytes()).sum();
+        in_ranges + self.created.idle_bytes()
     }
 
-    /// Since when the range is idle that is so for longest.
+    /// Since when that is idle which is so for longest.
     pub(crate) fn idle_since(&self) -> Option<u64> {
-        self.heaps.values().filter_map(|owned| owned.heap.idle_since()).min()
+        let ranges = self.heaps.values().filter_map(|owned| owned.heap.idle_since());
+        ranges.chain(self.created.idle_since()).min()
     }
 
-    /// Takes ranges out that are idle since this time or longer, but no more than so many bytes. Whoever gets them lets
-    /// their memory go.
-    pub(crate) fn drop_idle(&mut self, since_ns: u64, bytes_max: u64) -> Vec<Range> {
+    /// Takes memory out that is idle since this time or longer, but not much more than so many bytes.
+    pub(crate) fn drop_idle(&mut self, since_ns: u64, bytes_max: u64) -> Vec<Dropped> {
         let mut starts = Vec::new();
         let mut left = bytes_max;
         for owned in self.heaps.values_mut() {
@@ -262,13 +288,55 @@ impl Table {
             starts.extend(owned.heap.drop_idle(since_ns, left));
             left = left.saturating_sub(before - owned.heap.idle_bytes());
         }
-        starts.into_iter().filter_map(|start| self.remove(start)).collect()
+        let created = self.drop_created(since_ns, left);
+        let ranges = starts.into_iter().filter_map(|start| self.remove(start));
+        ranges.chain(created).collect()
     }
 
-    fn remove(&mut self, start: u64) -> Option<Range> {
-        let (_, range) = self.ranges.remove(&start)?;
-        self.parts.remove(&range);
-        Some(range)
+    fn remove(&mut self, start: u64) -> Option<Dropped> {
+        let (_, Range { block, grant, parts, .. }) = self.ranges.remove(&start)?;
+        self.parts.remove(&parts);
+        Some(Dropped { block: Some(block), grant, parts })
+    }
+
+    /// The driver has mapped what has a number at an address.
+    pub(crate) fn map_created(&mut self, number: u64, address: u64) {
+        self.buffers += 1;
+        self.created.map(number, address, BUFFER_MIN + self.buffers);
+    }
+
+    fn drop_created(&mut self, since_ns: u64, bytes_max: u64) -> Vec<Dropped> {
+        let dropped = self.created.drop_idle(since_ns, bytes_max).into_iter().map(
+            |Created { grant, parts, .. }| {
+                self.parts.remove(&parts);
+                Dropped { block: None, grant, parts }
+            },
+        );
+        dropped.collect()
+    }
+
+    /// Takes memory out that the program let go and that others may have: it serves nobody else.
+    pub(crate) fn drop_shared(&mut self) -> Vec<Dropped> {
+        self.drop_created(0, u64::MAX)
+    }
+
+    /// What the program created itself.
+    pub(crate) fn created(&self) -> &Creations {
+        &self.created
+    }
+
+    /// The same, to change what it says about the program; parts are changed by this table.
+    pub(crate) fn created_mut(&mut self) -> &mut Creations {
+        &mut self.created
+    }
+
+    /// Adds what the program created; returns its number for the program, which has it once.
+    pub(crate) fn add_created(&mut self, created: Created) -> u64 {
+        let number = self.created.add(created);
+        if let Some(created) = self.created.get(number) {
+            self.parts.insert(Home::Created(number), &created.parts);
+        }
+        number
     }
 
     /// Takes its memory away from a context that is about to be destroyed, so that the agent no longer enters it.
@@ -290,8 +358,8 @@ impl Table {
         }
     }
 
-    /// A context is gone, and all that is in these heaps of it. Whoever gets the ranges lets their memory go.
-    pub(crate) fn end(&mut self, context: CUcontext, heaps: &[HeapId]) -> Vec<Range> {
+    /// A context is gone, and all that is in these heaps of it.
+    pub(crate) fn end(&mut self, context: CUcontext, heaps: &[HeapId]) -> Vec<Dropped> {
         self.reuse.end(context, heaps);
         self.events.retain(|(owner, _)| *owner != context);
         let ending = self.allocations.iter().filter(|(_, allocation)| heaps.contains(&allocation.heap));
@@ -320,17 +388,37 @@ impl Table {
         Some(self.events.swap_remove(found).1)
     }
 
-    /// A part, with the context of its range.
+    /// Whether a part is of a range, and not of what the program created.
+    pub(crate) fn is_in_a_range(&self, handle: HandleId) -> bool {
+        matches!(self.parts.place(handle), Some((Home::Range(_), _)))
+    }
+
+    /// All parts of ranges.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.ranges.values().flat_map(|(_, range)| &range.parts)
+    }
+
+    /// A part, with the context of its range; what the program created is of no context.
     pub(crate) fn part(&self, handle: HandleId) -> Option<(CUcontext, Part)> {
-        let (start, place) = self.parts.place(handle)?;
-        let (heap, range) = self.ranges.get(&start)?;
-        Some((self.heaps.get(heap)?.context, *range.parts.get(place)?))
+        let (home, place) = self.parts.place(handle)?;
+        let (context, parts) = match home {
+            Home::Range(start) => {
+                let (heap, range) = self.ranges.get(&start)?;
+                (self.heaps.get(heap)?.context, &range.parts)
+            }
+            Home::Created(number) => (CUcontext::NULL, &self.created.get(number)?.parts),
+        };
+        Some((context, parts.get(place)?.clone()))
     }
 
     /// Changes a part that is there.
     fn change(&mut self, handle: HandleId, change: impl FnOnce(&mut Part)) {
-        let Some((start, place)) = self.parts.place(handle) else { return };
-        if let Some(part) = self.ranges.get_mut(&start).and_then(|(_, range)| range.parts.get_mut(place)) {
+        let Some((home, place)) = self.parts.place(handle) else { return };
+        let parts = match home {
+            Home::Range(start) => self.ranges.get_mut(&start).map(|(_, range)| &mut range.parts),
+            Home::Created(number) => self.created.parts_mut(number),
+        };
+        if let Some(part) = parts.and_then(|parts| parts.get_mut(place)) {
             let was_absent = part.physical.is_none();
             change(part);
             self.parts.absent_changed(was_absent, part.physical.is_none());
@@ -351,12 +439,18 @@ impl Table {
         self.change(handle, |part| part.exported = true);
     }
 
-    /// The next part whose file the daemon lacks, with the grant that covers it. Whoever gets it exports it, or says that
-    /// it failed.
-    pub(crate) fn next_unexported(&mut self) -> Option<(GrantId, Part)> {
-        let (start, place) = self.parts.next_unexported()?;
-        let (_, range) = self.ranges.get(&start)?;
-        Some((range.grant, *range.parts.get(place)?))
+    /// The next part whose file the daemon lacks. Whoever gets it exports it, or says that it failed.
+    pub(crate) fn next_unexported(&mut self) -> Option<Part> {
+        let handle = self.parts.next_unexported()?;
+        Some(self.part(handle)?.1)
+    }
+
+    /// The grant that covers a part; None if it is gone.
+    pub(crate) fn grant(&self, handle: HandleId) -> Option<GrantId> {
+        match self.parts.place(handle)?.0 {
+            Home::Range(start) => self.ranges.get(&start).map(|(_, range)| range.grant),
+            Home::Created(number) => self.created.get(number).map(|created| created.grant),
+        }
     }
 
     /// An export failed: the handle goes to the end of the queue.
@@ -374,7 +468,7 @@ impl Table {
         self.is_unmapping = false;
     }
 
-    /// Whether any range has no memory under some of it, or may have none in a moment.
+    /// Whether any part has no memory under it, or may have none in a moment.
     pub(crate) fn needs_gate(&self) -> bool {
         self.is_unmapping || self.parts.any_absent()
     }

@@ -6,9 +6,10 @@ use cuda::CUresult;
 use cuda::types::{CUdevice, CUmemLocation, CUmemLocationType, CUmemPoolProps, CUmemoryPool};
 
 use super::accounts::Account;
+use crate::gpus;
 use crate::guard::guarded;
 use crate::memory::native;
-use crate::session;
+use crate::session::{self, Session};
 
 /// Attributes of a pool, by their numbers in the driver's interface.
 const RELEASE_THRESHOLD: c_int = 4;
@@ -23,7 +24,8 @@ const PINNED: u32 = 1;
 /// Does something with the account of a pool whose memory is rota's; None if it is not.
 fn with<T>(name: &str, pool: CUmemoryPool, work: impl FnOnce(&mut Account) -> T) -> Option<T> {
     let work = || {
-        let mut table = session::current()?.table();
+        let has = |session: &&Session| session.table().pools.get(pool).is_some();
+        let mut table = session::all().find(has)?.table();
         table.pools.get_mut(pool).filter(|account| !account.is_native).map(work)
     };
     guarded(name, || None, work)
@@ -44,12 +46,13 @@ unsafe extern "C" fn cuMemPoolCreate(pool: *mut CUmemoryPool, props: *const CUme
             "cuMemPoolCreate",
             || (),
             || {
-                let Some(session) = session::current() else { return };
-                let is_here = props.location.type_ == CUmemLocationType::DEVICE
-                    && session.shares(CUdevice(props.location.id));
+                if props.location.type_ != CUmemLocationType::DEVICE {
+                    return;
+                }
+                let Ok(Some(session)) = gpus::session(CUdevice(props.location.id)) else { return };
                 // One that is shared with others, or limited, is left to the driver.
                 let is_plain = props.kind == PINNED && props.handle_types == 0 && props.bytes_max == 0;
-                session.table().pools.add(pool, !(is_here && is_plain));
+                session.table().pools.add(pool, !is_plain);
             },
         );
     }
@@ -66,9 +69,7 @@ unsafe extern "C" fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
     let result = unsafe { native::cuMemPoolDestroy(pool) };
     if result == CUresult::SUCCESS {
         let forget = || {
-            if let Some(session) = session::current() {
-                session.table().pools.remove(pool);
-            }
+            session::all().for_each(|session| session.table().pools.remove(pool));
         };
         guarded("cuMemPoolDestroy", || (), forget);
     }
@@ -188,9 +189,7 @@ unsafe extern "C" fn cuMemSetMemPool(
 
 fn forget_current(name: &str) {
     let forget = || {
-        if let Some(session) = session::current() {
-            session.table().pools.forget_current();
-        }
+        session::all().for_each(|session| session.table().pools.forget_current());
     };
     guarded(name, || (), forget);
 }

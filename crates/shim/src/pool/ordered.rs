@@ -120,7 +120,7 @@ macro_rules! freeing {
         /// As for the driver's function.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $symbol(address: CUdeviceptr, stream: CUstream) -> CUresult {
-            let work = || free(session::current()?, address.0, Named { stream, per_thread: $per_thread });
+            let work = || free(session::around(address.0)?, address.0, Named { stream, per_thread: $per_thread });
             let freed = guarded(stringify!($symbol), || Some(CUresult::UNKNOWN), work);
             // SAFETY: the caller's arguments, as they came.
             freed.unwrap_or_else(|| unsafe { native::$symbol(address, stream) })
@@ -139,11 +139,14 @@ fn allocate(
     asked_pool: Option<CUmemoryPool>,
     named: Named,
 ) -> Option<Result<u64, CUresult>> {
-    let session = session::current()?;
     if asked_bytes == 0 || settings::native_pools() || !named.is_usable() {
         return None;
     }
     let stream = named.stream()?;
+    let session = match session::of(stream.context) {
+        Ok(session) => session?,
+        Err(refused) => return Some(Err(refused)),
+    };
     // Nearly always all is known, and there.
     if let Some(found) = session.table().take_in_stream(stream, asked_bytes, asked_pool) {
         return Some(Ok(found.block.address));

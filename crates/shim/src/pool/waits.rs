@@ -8,47 +8,48 @@ use super::ordered::{Named, finished, mark_if_needed};
 use super::reuse::Point;
 use crate::guard::guarded;
 use crate::memory::{allocation, captures};
-use crate::session;
+use crate::session::{self, Session};
+
+/// A point, and the session it is of.
+type Awaited = (&'static Session, Point);
 
 /// What waiting for a stream from here on says done.
-fn before_stream(stream: CUstream, per_thread: bool) -> Option<Point> {
-    let session = session::current()?;
-    if session.table().reuse.is_empty() {
-        return None;
-    }
+fn before_stream(stream: CUstream, per_thread: bool) -> Option<Awaited> {
+    let mut freed = session::all().filter(|session| !session.table().reuse.is_empty()).peekable();
+    freed.peek()?;
     let stream = Named { stream, per_thread }.stream()?;
-    session.table().reuse.point(stream)
+    // Its context is on one GPU.
+    freed.find_map(|session| Some((session, session.table().reuse.point(stream)?)))
 }
 
 /// What waiting for a context, by default the current one, says done.
-fn before_context(context: Option<CUcontext>) -> Vec<Point> {
-    let Some(session) = session::current() else { return Vec::new() };
-    if session.table().reuse.is_empty() {
-        return Vec::new();
+fn before_context(context: Option<CUcontext>) -> Vec<Awaited> {
+    let mut awaited = Vec::new();
+    for session in session::all().filter(|session| !session.table().reuse.is_empty()) {
+        let Some(context) = context.or_else(|| allocation::current(session)) else { break };
+        awaited.extend(session.table().reuse.points(context).into_iter().map(|point| (session, point)));
     }
-    let context = context.or_else(|| allocation::current(session));
-    context.map_or_else(Vec::new, |context| session.table().reuse.points(context))
+    awaited
 }
 
 /// It was waited for.
-fn waited(points: impl IntoIterator<Item = Point>) {
-    let Some(session) = session::current() else { return };
-    points.into_iter().for_each(|point| finished(session, point));
-    session.table().pools.settle();
+fn waited(points: impl IntoIterator<Item = Awaited>) {
+    points.into_iter().for_each(|(session, point)| finished(session, point));
+    session::all().for_each(|session| session.table().pools.settle());
 }
 
 /// A stream is about to be destroyed: its handle may be another's at once.
 pub(crate) fn stream_ends(stream: CUstream) {
     captures::forget_stream(stream);
-    if let Some(session) = session::current()
-        && let Some(stream) = mark_if_needed(session, Named { stream, per_thread: false })
-    {
-        session.table().reuse.destroyed(stream);
+    for session in session::all() {
+        if let Some(stream) = mark_if_needed(session, Named { stream, per_thread: false }) {
+            session.table().reuse.destroyed(stream);
+        }
     }
 }
 
 /// Waits by `wait`, and concludes what `before` said if it succeeds.
-fn waiting<P: IntoIterator<Item = Point>>(
+fn waiting<P: IntoIterator<Item = Awaited>>(
     name: &str,
     before: impl FnOnce() -> P,
     nothing: impl FnOnce() -> P,

@@ -173,6 +173,8 @@ int cuMemCreate(uint64_t *handle, size_t bytes, const void *wanted, unsigned lon
     const char *times = getenv("FAKE_CREATES_MAX");
     static unsigned long long created;
     if (times && ++created > strtoull(times, NULL, 0)) return OUT_OF_MEMORY;
+    const char *refused = getenv("FAKE_REFUSED_TYPES"); // Ways of sharing that this driver does not know together.
+    if (refused && ((const uint32_t *)wanted)[1] == strtoul(refused, NULL, 0)) return NOT_SUPPORTED;
     if (((const unsigned char *)wanted)[25] != 0) return INVALID_VALUE; // For RDMA: whoever registers it would not notice that it moves.
     int file = memfd_create("device", MFD_CLOEXEC);
     if (file < 0 || ftruncate(file, (off_t)bytes)) return OUT_OF_MEMORY;
@@ -183,6 +185,9 @@ int cuMemCreate(uint64_t *handle, size_t bytes, const void *wanted, unsigned lon
 int cuMemRelease(uint64_t handle) { note("release"); close((int)handle); return SUCCESS; }
 int cuMemMap(uint64_t address, size_t bytes, size_t offset, uint64_t handle, unsigned long long flags) {
     (void)flags;
+    const char *fails = getenv("FAKE_MAP_FAILS");
+    static unsigned long long mapped;
+    if (fails && ++mapped == strtoull(fails, NULL, 0)) return NOT_SUPPORTED;
     void *place = mmap((void *)(uintptr_t)address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int)handle, (off_t)offset);
     return place == MAP_FAILED ? INVALID_VALUE : SUCCESS;
 }
@@ -191,7 +196,7 @@ int cuMemUnmap(uint64_t address, size_t bytes) {
     void *place = mmap((void *)(uintptr_t)address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     return place == MAP_FAILED ? INVALID_VALUE : SUCCESS;
 }
-int cuMemSetAccess(uint64_t address, size_t bytes, const void *access, size_t count) { (void)address, (void)bytes, (void)access; return count == 1 ? SUCCESS : INVALID_VALUE; }
+int cuMemSetAccess(uint64_t address, size_t bytes, const void *access, size_t count) { (void)address, (void)bytes, (void)access; if (getenv("FAKE_NOTES_ACCESS")) note("access"); return count == 1 ? SUCCESS : INVALID_VALUE; }
 int cuMemExportToShareableHandle(int *file, uint64_t handle, int kind, unsigned long long flags) {
     (void)flags;
     *file = kind == 1 ? fcntl((int)handle, F_DUPFD_CLOEXEC, 0) : -1;

@@ -5,5 +5,6 @@
 mod bench;
 mod channels;
 mod contexts;
+mod created;
 mod lives;
 mod memory;

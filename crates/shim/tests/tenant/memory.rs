@@ -37,9 +37,14 @@ fn small_memory_shares_a_handle_and_loops_say_nothing() {
     for address in [first, second, third, fourth] {
         assert_eq!(program.ask(&format!("free {address:x}")), "0");
     }
-    let (message, _) = daemon.next();
-    let ToDaemon::Freed { handles } = message else { panic!("{message:?}") };
-    assert_eq!((handles.len(), handles.contains(&handle.handle)), (2, true), "after a while");
+    // After a while, and not always both at once.
+    let mut freed = Vec::new();
+    while freed.len() < 2 {
+        let (message, _) = daemon.next();
+        let ToDaemon::Freed { handles } = message else { panic!("{message:?}") };
+        freed.extend(handles);
+    }
+    assert!(freed.contains(&handle.handle), "{freed:?}");
 }
 
 #[test]

@@ -95,6 +95,30 @@ int main(void) {
         } else if (!strcmp(word, "pitch")) {
             result = call5("cuMemAllocPitch_v2", AT(address), AT(first), value, more, 4);
             printf("%d %llx %llx\n", result, (unsigned long long)address, (unsigned long long)first);
+        } else if (!strcmp(word, "create")) {
+            // So many bytes on the device; then how it can be shared, and 100 for RDMA.
+            uint32_t wanted[8] = {1, (uint32_t)more & 0xff, 1, 0, 0, 0, (uint32_t)more & 0xff00, 0};
+            result = call5("cuMemCreate", AT(first), value, AT(wanted), 0, 0);
+            printf("%d %llx\n", result, (unsigned long long)first);
+        } else if (!strcmp(word, "kind")) {
+            uint32_t found[8] = {0};
+            result = call("cuMemGetAllocationPropertiesFromHandle", AT(found), value, 0);
+            printf("%d %x\n", result, found[1] | found[6]);
+        } else if (!strcmp(word, "reserve")) {
+            result = call5("cuMemAddressReserve", AT(address), value, 0, 0, 0);
+            printf("%d %llx\n", result, (unsigned long long)address);
+        } else if (!strcmp(word, "open")) {
+            uint32_t access[3] = {1, 0, 3};
+            printf("%d\n", call5("cuMemSetAccess", value, more, AT(access), 1, 0));
+        } else if (!strcmp(word, "retain")) {
+            result = call("cuMemRetainAllocationHandle", AT(first), value, 0);
+            printf("%d %llx\n", result, (unsigned long long)first);
+        } else if (!strcmp(word, "export")) {
+            // The first word behind the file.
+            int file = -1;
+            result = call5("cuMemExportToShareableHandle", AT(file), value, more, 0, 0);
+            if (!result && pread(file, &first, sizeof first, 0) < 0) result = -1;
+            printf("%d %llx\n", result, (unsigned long long)first);
         } else if (!strcmp(word, "deinitialize")) {
             void *driver = dlopen(getenv("ROTA_DRIVER"), RTLD_NOW);
             ((void (*)(void))dlsym(driver, "fake_deinitialize"))();

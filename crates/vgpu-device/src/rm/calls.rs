@@ -57,7 +57,7 @@ pub fn call(
             Ok(())
         }),
         Operation::Control(control) => own(rm, file, control.client)
-            .and_then(|()| controls::control(rm, &control, parameters, machine.costs, &mut called)),
+            .and_then(|()| controls::control(rm, &control, parameters, machine, &mut called)),
     };
     let at = match (operation, argument.len()) {
         (Operation::Free(_), _) => 12,
@@ -73,8 +73,8 @@ pub fn call(
 pub struct Surroundings<'a> {
     /// What calls cost.
     pub costs: &'a Costs,
-    /// How many GPUs there are.
-    pub gpus: u32,
+    /// The UUIDs of the GPUs, by number.
+    pub uuids: &'a [[u8; 16]],
 }
 
 /// Only the file that a client was made with reaches it.
@@ -116,7 +116,7 @@ fn allocate(
     let object = match (alloc.class, parent) {
         (layout::CLASS_DEVICE, None) => {
             let device = layout::word(parameters, 0).unwrap_or_default();
-            if device >= machine.gpus {
+            if device as usize >= machine.uuids.len() {
                 return Err(status::INVALID_ARGUMENT);
             }
             Object::Device(DeviceId(device))

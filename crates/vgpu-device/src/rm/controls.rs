@@ -4,7 +4,7 @@ use channels::rm::{self as layout, ControlCall};
 use vgpu_messages::quantity::Nanos;
 use vgpu_messages::spec::Costs;
 
-use super::{Called, ENGINE_COMPUTE, Effect, Grip, Object, Rm, status};
+use super::{Called, ENGINE_COMPUTE, Effect, Grip, Object, Rm, Surroundings, status};
 use crate::engine::GroupKey;
 
 /// Group control: stop what runs.
@@ -22,9 +22,10 @@ pub(super) fn control(
     rm: &mut Rm,
     call: &ControlCall,
     parameters: &mut [u8],
-    costs: &Costs,
+    machine: &Surroundings<'_>,
     called: &mut Called,
 ) -> Result<(), u32> {
+    let costs = machine.costs;
     let key = GroupKey { client: call.client, handle: call.object };
     let sized = |bytes: &[usize]| {
         let right = bytes.contains(&parameters.len()) && call.parameters_bytes as usize == parameters.len();
@@ -65,9 +66,34 @@ pub(super) fn control(
             sized(&[DISABLE_BYTES])?;
             disable(rm, call, parameters, costs, called)?;
         }
+        layout::GPU_GET_GID_INFO => {
+            sized(&[layout::GID_BYTES])?;
+            identify(rm, call, parameters, machine)?;
+        }
         GROUP_SET_INTERLEAVE | CHANNEL_RESTART_RUNLIST => return Err(status::INSUFFICIENT_PERMISSIONS),
         _ => return Err(status::NOT_SUPPORTED),
     }
+    Ok(())
+}
+
+/// Says which GPU a subdevice is on, as bytes; as text it is not needed here.
+fn identify(
+    rm: &Rm,
+    call: &ControlCall,
+    parameters: &mut [u8],
+    machine: &Surroundings<'_>,
+) -> Result<(), u32> {
+    let client = rm.clients.get(&call.client).ok_or(status::INVALID_CLIENT)?;
+    let Some((_, Object::Subdevice(device))) = client.objects.get(&call.object) else {
+        return Err(status::OBJECT_NOT_FOUND);
+    };
+    if layout::word(parameters, layout::GID_FLAGS_OFFSET) != Some(layout::GID_BINARY) {
+        return Err(status::NOT_SUPPORTED);
+    }
+    let uuid = machine.uuids.get(device.0 as usize).ok_or(status::INVALID_ARGUMENT)?;
+    let length = (uuid.len() as u32).to_le_bytes();
+    parameters[layout::GID_LENGTH_OFFSET..layout::GID_LENGTH_OFFSET + 4].copy_from_slice(&length);
+    parameters[layout::GID_DATA_OFFSET..layout::GID_DATA_OFFSET + uuid.len()].copy_from_slice(uuid);
     Ok(())
 }
 

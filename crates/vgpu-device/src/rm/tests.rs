@@ -17,7 +17,7 @@ impl Caller {
 
     fn call(&mut self, file: u64, request: u32, words: &[u32], parameters: &mut [u8]) -> (Vec<u8>, Called) {
         let mut argument: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let surroundings = Surroundings { costs: &self.costs, gpus: 2 };
+        let surroundings = Surroundings { costs: &self.costs, uuids: &[[1; 16], [2; 16]] };
         let called =
             call(&mut self.rm, FileKey(file), request, &mut argument, parameters, &surroundings).unwrap();
         (argument, called)
@@ -77,7 +77,7 @@ fn both_forms_of_an_allocation_are_taken_and_their_status_is_where_it_belongs() 
             0xc020_4629,
             &mut [0; 32],
             &mut [],
-            &Surroundings { costs: &Costs::default(), gpus: 2 }
+            &Surroundings { costs: &Costs::default(), uuids: &[[1; 16], [2; 16]] }
         )
         .is_none()
     );
@@ -164,4 +164,24 @@ fn channels_of_other_files_cannot_be_listed_among_ones_own() {
     assert_eq!(disable(&[(client, channel)]), (0, true));
     assert_eq!(disable(&[(client, channel), (foreign, theirs)]), (status::INVALID_CLIENT, false));
     assert_eq!(disable(&[]), (status::INVALID_ARGUMENT, false));
+}
+
+#[test]
+fn a_subdevice_says_which_gpu_it_is_on_and_nothing_else_does() {
+    let mut caller = Caller::new();
+    let [client, device, subdevice, ..] = caller.group();
+    let mut parameters = [0; 268];
+    parameters[4] = 2;
+    assert_eq!(caller.control(1, [client, subdevice, 0x2080_014a], &mut parameters).0, status::OK);
+    assert_eq!((word(&parameters, 8), &parameters[12..28]), (16, &[2; 16][..]));
+    assert_eq!(caller.control(1, [client, device, 0x2080_014a], &mut parameters).0, status::OBJECT_NOT_FOUND);
+    assert_eq!(
+        caller.control(2, [client, subdevice, 0x2080_014a], &mut parameters).0,
+        status::INVALID_CLIENT
+    );
+    assert_eq!(
+        caller.control(1, [client, subdevice, 0x2080_014a], &mut [0; 264]).0,
+        status::INVALID_ARGUMENT
+    );
+    assert_eq!(caller.control(1, [client, subdevice, 0x2080_014a], &mut [0; 268]).0, status::NOT_SUPPORTED);
 }

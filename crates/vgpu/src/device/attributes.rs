@@ -33,9 +33,9 @@ pub(crate) fn attribute(device: &DeviceDescription, number: c_int) -> Option<c_i
         14 => 512,       // texture alignment
         15 => 1,         // copies beside kernels
         16 => i32::try_from(device.multiprocessors).unwrap_or(i32::MAX),
-        17 | 18 => 0,  // kernel timeout, integrated
-        19 => 1,       // host memory can be mapped
-        20 => 0,       // compute mode: default
+        17 | 18 => 0, // kernel timeout, integrated
+        19 => 1,      // host memory can be mapped
+        20 => device.compute_mode as i32,
         21 => 131_072, // texture 1D width
         22 => 131_072, // texture 2D
         23 => 65536,

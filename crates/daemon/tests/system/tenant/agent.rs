@@ -42,6 +42,9 @@ impl Shared {
                         self.create(handles);
                     }
                 }
+                FromDaemon::Pinned { request } | FromDaemon::Published { request } => {
+                    lock(&self.verdicts).insert(request, Verdict::Granted);
+                }
                 FromDaemon::Refused { reason } => *lock(&self.refused) = Some(reason),
                 other => self.note_wrong(format!("the daemon said {other:?}")),
             }
@@ -72,7 +75,10 @@ impl Shared {
             // One that was freed meanwhile needs no more.
             let Some(piece) = pieces.get_mut(handle) else { continue };
             match piece.file.take() {
-                Some(_) => self.meter.give(piece.bytes),
+                Some(_) => {
+                    self.meter.give(piece.bytes);
+                    lock(&self.unmapped).insert(*handle);
+                }
                 None => self.note_wrong(format!("{handle} is to be unmapped twice")),
             }
         }

@@ -196,3 +196,44 @@ fn contexts_to_come_are_taken_to_be_as_large_as_those_that_are_there() {
     let said = place(&mut rig, 2);
     assert!(said.contains("a context of 3.00 GiB fits"), "{said}");
 }
+
+/// Where the next one of a job is sent.
+fn sent(rig: &mut Rig, job: u64) -> Vec<GpuId> {
+    if !rig.core.jobs.contains(JobId(job)) {
+        rig.job(job, Terms::default());
+    }
+    let (ticket, bytes) = (TicketId(0), Bytes::from_gib(4));
+    rig.tell(Event::Place { ticket, job: JobId(job), count: 1, among: Vec::new(), bytes });
+    let last = rig.diary.iter().rev().find_map(|(_, action)| match action {
+        Action::Place { gpus, .. } => Some(gpus.clone()),
+        _ => None,
+    });
+    last.expect("a question has an answer")
+}
+
+#[test]
+fn a_burst_of_jobs_that_have_not_come_yet_is_spread() {
+    let mut rig = Rig::new(settings());
+    rig.gpu(1, 16);
+    rig.gpu(2, 16);
+    let mut counts = [0; 3];
+    for job in 1..=9 {
+        counts[usize::from(sent(&mut rig, job)[0].0)] += 1;
+    }
+    assert_eq!(counts, [3, 3, 3]);
+}
+
+#[test]
+fn who_came_is_not_expected_any_more_nor_who_is_over_or_late() {
+    let mut rig = Rig::new(settings());
+    rig.gpu(1, 16);
+    assert_eq!(sent(&mut rig, 1), [GpuId(0)]);
+    assert_eq!(sent(&mut rig, 2), [GpuId(1)]);
+    // The first comes and is idle; the second ends before it came: only the first is anywhere.
+    rig.tenant(1, 1, 0, 4);
+    rig.tell(Event::JobOver(JobId(2)));
+    assert_eq!(sent(&mut rig, 3), [GpuId(1)]);
+    assert_eq!(sent(&mut rig, 4), [GpuId(0)], "the third is on its way to the other");
+    rig.until(61.0);
+    assert_eq!(sent(&mut rig, 5), [GpuId(1)], "neither came");
+}

@@ -1,33 +1,98 @@
-//! The parts of all ranges: where each is, which ones are away, and which ones the daemon has no file for.
+//! The parts of all memory: where each is, which ones are away, and which ones the daemon has no file for.
 
 use std::collections::{HashMap, VecDeque};
 
-use cuda::types::{CUdevice, CUmemGenericAllocationHandle};
+use cuda::types::{
+    CUdevice, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp,
+    CUmemAllocationPropFlags, CUmemGenericAllocationHandle,
+};
 use wire::{BLOCK_BYTES, HANDLE_BYTES_MAX, HandleId};
 
-use super::Range;
-
-/// What is moved as one: so much of a range as one handle has.
+/// What kind of memory was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    /// The device it lies on.
+    pub(crate) device: CUdevice,
+    /// How the program wants to share it.
+    pub(crate) handle_types: CUmemAllocationHandleType,
+    /// Further properties.
+    pub(crate) flags: CUmemAllocationPropFlags,
+}
+
+impl Kind {
+    /// Plain memory of a device.
+    pub(crate) fn plain(device: CUdevice) -> Self {
+        Self {
+            device,
+            handle_types: CUmemAllocationHandleType::NONE,
+            flags: CUmemAllocationPropFlags::default(),
+        }
+    }
+
+    /// As the program asked for it.
+    pub(crate) fn asked(&self) -> CUmemAllocationProp {
+        let prop = CUmemAllocationProp::on_device(self.device, self.handle_types);
+        CUmemAllocationProp { alloc_flags: self.flags, ..prop }
+    }
+
+    /// As it is made: the daemon gets a file of it. And not for RDMA: other devices register memory at the kernel's driver,
+    /// past this library, and would go on using what has been moved.
+    pub(crate) fn made(&self) -> CUmemAllocationProp {
+        let files = CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR;
+        let mut made = self.asked();
+        made.requested_handle_types.0 |= files.0;
+        made.alloc_flags.gpu_direct_rdma_capable = 0;
+        made
+    }
+}
+
+/// Where a part is mapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mapping {
+    /// Where it starts.
+    pub(crate) address: u64,
+    /// Who may do what there.
+    pub(crate) access: Vec<CUmemAccessDesc>,
+}
+
+impl Mapping {
+    /// One that its own device may read and write.
+    pub(crate) fn for_device(address: u64, device: CUdevice) -> Self {
+        let location = Kind::plain(device).asked().location;
+        Self { address, access: vec![CUmemAccessDesc { location, flags: CUmemAccess_flags::READWRITE }] }
+    }
+}
+
+/// What is moved as one: so much of a range, or of what the program created, as one handle has.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     /// Its name towards the daemon.
     pub(crate) handle: HandleId,
-    /// Where it starts.
-    pub(crate) address: u64,
+    /// Where it is mapped, also while it is away.
+    pub(crate) mappings: Vec<Mapping>,
     /// Its size.
     pub(crate) bytes: u64,
-    /// The device it lies on.
-    pub(crate) device: CUdevice,
+    /// What it is made as.
+    pub(crate) kind: Kind,
     /// The memory under it; None while it is away.
     pub(crate) physical: Option<CUmemGenericAllocationHandle>,
     /// Has the daemon its file? Only then it can be moved, and is freed by its name.
     pub(crate) exported: bool,
 }
 
+/// What a part is a part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Home {
+    /// The range that starts there.
+    Range(u64),
+    /// What the program created under this number.
+    Created(u64),
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Parts {
-    /// Where each part is: the start of its range, and its place there.
-    places: HashMap<HandleId, (u64, usize)>,
+    /// Where each part is: what it is a part of, and its place there.
+    places: HashMap<HandleId, (Home, usize)>,
     /// Handles that the daemon has no file for yet, oldest first.
     unexported: VecDeque<HandleId>,
     /// How many have no memory under them.
@@ -35,9 +100,9 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub(super) fn insert(&mut self, range: &Range) {
-        for (place, part) in range.parts.iter().enumerate() {
-            self.places.insert(part.handle, (range.block.address, place));
+    pub(super) fn insert(&mut self, home: Home, parts: &[Part]) {
+        for (place, part) in parts.iter().enumerate() {
+            self.places.insert(part.handle, (home, place));
             self.absent += usize::from(part.physical.is_none());
             if !part.exported {
                 self.unexported.push_back(part.handle);
@@ -45,17 +110,17 @@ impl Parts {
         }
     }
 
-    pub(super) fn remove(&mut self, range: &Range) {
-        for part in &range.parts {
+    pub(super) fn remove(&mut self, parts: &[Part]) {
+        for part in parts {
             self.places.remove(&part.handle);
             self.absent -= usize::from(part.physical.is_none());
         }
-        if range.parts.iter().any(|part| !part.exported) {
+        if parts.iter().any(|part| !part.exported) {
             self.unexported.retain(|handle| self.places.contains_key(handle));
         }
     }
 
-    pub(super) fn place(&self, handle: HandleId) -> Option<(u64, usize)> {
+    pub(super) fn place(&self, handle: HandleId) -> Option<(Home, usize)> {
         self.places.get(&handle).copied()
     }
 
@@ -67,9 +132,8 @@ impl Parts {
         self.absent > 0
     }
 
-    pub(super) fn next_unexported(&mut self) -> Option<(u64, usize)> {
-        let handle = self.unexported.pop_front()?;
-        self.place(handle)
+    pub(super) fn next_unexported(&mut self) -> Option<HandleId> {
+        self.unexported.pop_front()
     }
 
     pub(super) fn export_later(&mut self, handle: HandleId) {

@@ -11,9 +11,9 @@ fn context(number: usize) -> CUcontext {
 fn range(handle: u64, address: u64, blocks: u64) -> Range {
     let part = |number: u64| Part {
         handle: HandleId(handle + number),
-        address: address + number * BLOCK_BYTES,
+        mappings: vec![Mapping::for_device(address + number * BLOCK_BYTES, CUdevice(0))],
         bytes: BLOCK_BYTES,
-        device: CUdevice(0),
+        kind: Kind::plain(CUdevice(0)),
         physical: Some(CUmemGenericAllocationHandle(handle + number)),
         exported: false,
     };
@@ -129,7 +129,10 @@ fn exports_come_in_order_and_not_for_what_is_gone() {
     table.add(context(1), LARGE, range(3, 0x2000_0000, 2), 1);
     table.add(context(1), LARGE, range(5, 0x3000_0000, 1), 2);
     assert_eq!(table.drop_idle(1, u64::MAX).len(), 1);
-    let mut next = || table.next_unexported().map(|(grant, part)| (grant.0, part.handle.0));
+    let mut next = || {
+        let part = table.next_unexported()?;
+        Some((table.grant(part.handle)?.0, part.handle.0))
+    };
     assert_eq!([next(), next(), next(), next()], [Some((1, 1)), Some((1, 2)), Some((5, 5)), None]);
 }
 

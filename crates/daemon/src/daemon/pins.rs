@@ -1,0 +1,100 @@
+//! What must stay on the device: memory that others use who know no freeze. A tenant is told once its handles are there and
+//! nothing moves them any more: one whose memory is away waits until its turn brings it back.
+
+use super::Daemon;
+use sched::{Event, HandleId, Owned, RequestId, TenantId};
+use std::collections::BTreeMap;
+use wire::{FromDaemon, GrantId};
+
+/// Requests of one tenant without an answer. A thread waits for each.
+const WAITING_MAX: usize = 4096;
+
+/// What one tenant has pinned.
+#[derive(Debug, Default)]
+pub(super) struct Pins {
+    /// How often each handle is pinned.
+    counts: BTreeMap<HandleId, u32>,
+    /// Without an answer yet.
+    waiting: Vec<(RequestId, Vec<HandleId>)>,
+}
+
+impl Pins {
+    /// Whether a handle is pinned.
+    pub(super) fn has(&self, handle: HandleId) -> bool {
+        self.counts.contains_key(&handle)
+    }
+}
+
+impl Daemon {
+    pub(super) fn pin(&mut self, tenant: TenantId, request: RequestId, handles: Vec<HandleId>) {
+        // Freed by another thread of the program, perhaps: that is its own matter.
+        if !handles.iter().all(|&handle| self.core.has_handle(Owned { tenant, handle })) {
+            return self.deny(tenant, request, "memory is to be pinned that is not there".into());
+        }
+        let Some(known) = self.known.get_mut(&tenant) else { return };
+        let mut first = Vec::new();
+        for &handle in &handles {
+            let count = known.pins.counts.entry(handle).or_default();
+            if *count == 0 {
+                first.push(handle);
+            }
+            *count = count.saturating_add(1);
+        }
+        known.pins.waiting.push((request, handles));
+        if known.pins.waiting.len() > WAITING_MAX {
+            return self.put_out(tenant, "it pins more at a time than a program has threads");
+        }
+        for handle in first {
+            self.step(Event::Pinned { owned: Owned { tenant, handle }, pinned: true });
+        }
+        self.pins_wait = true;
+    }
+
+    /// What is not pinned is passed over: it may have been freed.
+    pub(super) fn unpin(&mut self, tenant: TenantId, handles: &[HandleId]) {
+        for &handle in handles {
+            let Some(known) = self.known.get_mut(&tenant) else { return };
+            let Some(count) = known.pins.counts.get_mut(&handle) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                known.pins.counts.remove(&handle);
+                self.step(Event::Pinned { owned: Owned { tenant, handle }, pinned: false });
+            }
+        }
+    }
+
+    /// These handles are gone.
+    pub(super) fn forget_pins(&mut self, tenant: TenantId, handles: &[HandleId]) {
+        if let Some(known) = self.known.get_mut(&tenant) {
+            for handle in handles {
+                known.pins.counts.remove(handle);
+            }
+        }
+    }
+
+    /// Answers those whose handles stay where they are from now on.
+    pub(super) fn answer_pins(&mut self) {
+        if !std::mem::take(&mut self.pins_wait) {
+            return;
+        }
+        let waits =
+            |(tenant, known): (&TenantId, &super::Known)| (!known.pins.waiting.is_empty()).then_some(*tenant);
+        for tenant in self.known.iter().filter_map(waits).collect::<Vec<_>>() {
+            let Some(known) = self.known.get_mut(&tenant) else { continue };
+            for (request, handles) in std::mem::take(&mut known.pins.waiting) {
+                let stay = |&handle: &HandleId| self.core.stays(Owned { tenant, handle });
+                let stays = handles.iter().map(stay).try_fold(true, |all, one| one.map(|one| all && one));
+                match stays {
+                    Some(true) => self.say(tenant, FromDaemon::Pinned { request: GrantId(request.0) }),
+                    None => self.deny(tenant, request, "memory was freed while it was to be pinned".into()),
+                    Some(false) => {
+                        self.pins_wait = true;
+                        if let Some(known) = self.known.get_mut(&tenant) {
+                            known.pins.waiting.push((request, handles));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

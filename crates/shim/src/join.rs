@@ -1,0 +1,147 @@
+//! How a process becomes a tenant on one GPU: it says hello, waits at the door, and gets a session.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use cuda::Driver;
+use cuda::types::{CUdevice, CUuuid};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use thiserror::Error;
+use wire::{Connection, FromDaemon, PageError, SharedGpu, SharedPage, ToDaemon, VERSION, WireError};
+
+use crate::notice::notice;
+use crate::session::{self, SESSIONS_MAX, Session};
+use crate::{agent, demand, settings};
+
+/// How long the daemon may be silent. Once it has said that the program has to wait, that may take any time.
+const WELCOME_SECONDS_MAX: i64 = 5;
+
+/// How a program ends that gave up waiting. The number says that rota ended it, not the program itself.
+const GAVE_UP_EXIT: i32 = 125;
+
+/// Why this process is not a tenant.
+#[derive(Debug, Error)]
+pub(crate) enum JoinError {
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error("the daemon at {0} did not answer within {WELCOME_SECONDS_MAX} s")]
+    Silent(String),
+    #[error("the daemon refuses this program: {0}")]
+    Refused(String),
+    #[error("the daemon's answer makes no sense: {0}")]
+    Strange(&'static str),
+    #[error("the daemon's page cannot be used: {0}")]
+    Page(#[from] PageError),
+    #[error("no means to wake the agent: {0}")]
+    Bell(rustix::io::Errno),
+    #[error("the agent thread cannot be started: {0}")]
+    Agent(#[from] std::io::Error),
+    #[error("this program uses more than {SESSIONS_MAX} GPUs")]
+    TooMany,
+}
+
+/// Says that a program is not taken in, and what follows.
+pub(crate) fn complain(error: &JoinError) {
+    match settings::required() {
+        true => notice(format_args!(
+            "{error}; CUDA is not available to this program, as it was started by `rota run` (ROTA_REQUIRED)"
+        )),
+        false => notice(format_args!("{error}; running without rota")),
+    }
+}
+
+/// Which of these GPUs the daemon shares. It refuses a program that sees none of those.
+pub(crate) fn survey(socket: &Path, gpus: Vec<String>) -> Result<Vec<SharedGpu>, JoinError> {
+    let connection = Connection::connect(socket)?;
+    ask(&connection, &ToDaemon::Survey { version: VERSION, job: settings::job(), gpus })?;
+    match first_answer(&connection, socket)?.0 {
+        FromDaemon::Shared { gpus } => Ok(gpus),
+        FromDaemon::Refused { reason } => Err(JoinError::Refused(reason)),
+        _ => Err(JoinError::Strange("not what was asked for")),
+    }
+}
+
+/// Becomes a tenant on the first of these GPUs that is shared. May wait at the door: the calling thread must hold no lock.
+pub(crate) fn join(
+    driver: &'static Driver,
+    socket: &Path,
+    gpus: &[(CUdevice, CUuuid)],
+    alone: bool,
+) -> Result<&'static Session, JoinError> {
+    let connection = Connection::connect(socket)?;
+    let program = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    let program = program.trim_end().to_owned();
+    let mut job = settings::job();
+    if job == settings::NO_JOB && !alone {
+        // A process on several GPUs only gets on as a whole, which programs of the same job would have to share.
+        job = format!("{program}-{}", std::process::id());
+    }
+    let seen = gpus.iter().map(|(_, uuid)| uuid.to_string()).collect();
+    ask(&connection, &ToDaemon::Hello { version: VERSION, job, program, gpus: seen })?;
+    let (mut answer, mut files) = first_answer(&connection, socket)?;
+    if let FromDaemon::Waiting { reason } = &answer {
+        notice(format_args!("waiting for the GPU: {reason}"));
+        (answer, files) = connection.receive::<FromDaemon>()?;
+    }
+    let (gpu, capacity_bytes) = match answer {
+        FromDaemon::Welcome { gpu, capacity_bytes, .. } => (gpu, capacity_bytes),
+        FromDaemon::Refused { reason } => return Err(JoinError::Refused(reason)),
+        FromDaemon::GaveUp { reason } => {
+            notice(format_args!("giving up: {reason}"));
+            // Whoever started it said so: `rota run --timeout`.
+            // SAFETY: no conditions. Nothing of CUDA is in use on that GPU, and the program's own ends are not to run.
+            unsafe { libc::_exit(GAVE_UP_EXIT) };
+        }
+        _ => return Err(JoinError::Strange("neither a welcome nor a refusal")),
+    };
+    let (Some(file), true) = (files.pop(), files.is_empty()) else {
+        return Err(JoinError::Strange("a welcome without its one file"));
+    };
+    let found = gpus.iter().find(|(_, uuid)| uuid.to_string() == gpu);
+    let gpu = *found.ok_or(JoinError::Strange("a welcome to a GPU that this program does not see"))?;
+    let page = SharedPage::open(file)?;
+    let session = Session::new(driver, connection, page, gpu, capacity_bytes).map_err(JoinError::Bell)?;
+    let session = session::publish(session).ok_or(JoinError::TooMany)?;
+    static MINDED: AtomicBool = AtomicBool::new(false);
+    if !MINDED.swap(true, SeqCst) {
+        demand::mind_the_end();
+    }
+    agent::start(session).inspect_err(|_| {
+        // Without an agent nobody would ever answer.
+        session.end();
+        session.connection.shut_down();
+    })?;
+    Ok(session)
+}
+
+/// Says the first word.
+fn ask(connection: &Connection, word: &ToDaemon) -> Result<(), JoinError> {
+    connection.send(word, &[]).map_err(|unsent| match connection.receive() {
+        // One that takes nobody in says so at once, and hears no word.
+        Ok((FromDaemon::Refused { reason }, _)) => JoinError::Refused(reason),
+        _ => unsent.into(),
+    })
+}
+
+/// The first answer, with its files.
+fn first_answer(
+    connection: &Connection,
+    socket: &Path,
+) -> Result<(FromDaemon, Vec<std::os::fd::OwnedFd>), JoinError> {
+    if !answers(connection)? {
+        return Err(JoinError::Silent(socket.display().to_string()));
+    }
+    Ok(connection.receive::<FromDaemon>()?)
+}
+
+/// Waits for the first answer.
+fn answers(connection: &Connection) -> Result<bool, WireError> {
+    let mut polled = [PollFd::new(connection, PollFlags::IN)];
+    let timeout = Timespec { tv_sec: WELCOME_SECONDS_MAX, tv_nsec: 0 };
+    loop {
+        match rustix::event::poll(&mut polled, Some(&timeout)) {
+            Err(rustix::io::Errno::INTR) => {}
+            result => return Ok(result? > 0),
+        }
+    }
+}
