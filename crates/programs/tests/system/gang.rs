@@ -9,7 +9,7 @@ use programs::meeting::FILE_BYTES;
 /// How a process ends whose kernel waited in vain.
 const LATE: i32 = 3;
 /// Work that nobody waits for, longer than any of these tests.
-const HOLD: &str = "launch 3000 100";
+const HOLD: &str = "launch 300 1000";
 
 /// Two processes of one job, each on its own GPU.
 fn meeting(stage: &Stage, flags: &[&str], arguments: &[&str]) -> [Program; 2] {

@@ -51,10 +51,10 @@ fn one_process_on_two_gpus_has_every_byte_right_while_both_are_contended() {
     }
     let moves = stage.count("move_end");
     assert!(moves >= 10, "only {moves} moves");
-    // It only gets on as a whole: while one part of it has its turn, so has the other.
-    let output = stage.rota().args(["describe", &spread.pid().to_string()]).output().unwrap();
-    let seen = text(&output.stdout);
-    assert_eq!(seen.matches(&spread.pid().to_string()).count(), 2, "both tenants of the process:\n{seen}");
+    // By its process, both of its tenants are found.
+    let output = stage.rota().args(["describe", "--json", &spread.pid().to_string()]).output().unwrap();
+    let seen = serde_json::from_slice::<Value>(&output.stdout).unwrap();
+    assert_eq!(seen["jobs"][0]["tenants"].as_array().map(Vec::len), Some(2), "{seen}");
     spread.kill();
     drop(others);
     stage.finish();
