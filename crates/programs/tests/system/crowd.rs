@@ -103,11 +103,17 @@ fn fifty_programs_on_four_gpus_come_and_go_and_leave_nothing() {
     let rotad = ["--turn", "20ms"];
     let stage = Stage::new(&Setup { gpus: GPUS, gpu_mib: 160, arena_mib: 512, rotad: &rotad });
     let mut crowd = Crowd::default();
-    // One comes and goes before the counting: what is made once is not lost.
-    let first = crowd.begin(&stage, seed);
-    crowd.settle(first);
-    until("the first is told of", || crowd.is_told(&stage));
-    crowd.members.remove(&first).unwrap().puppet.end();
+    // Some come to every GPU and go before the counting: what is made once is not lost.
+    let first: Vec<u32> = (0..2 * GPUS).map(|_| crowd.begin(&stage, seed)).collect();
+    first.iter().for_each(|pid| crowd.settle(*pid));
+    until("the first are told of", || crowd.is_told(&stage));
+    for member in crowd.members.values_mut() {
+        member.puppet.does("launch 5 20");
+    }
+    for (_, mut member) in std::mem::take(&mut crowd.members) {
+        member.puppet.does("synchronize");
+        member.puppet.end();
+    }
     until("nobody is there", || crowd.is_told(&stage));
     let before = holdings(stage.daemon_pid());
 
