@@ -101,7 +101,7 @@ fn strangers(listing: &Listing) -> String {
             _ => String::new(),
         };
         let (pid, program) = (stranger.pid, printable(program));
-        format!("unmanaged: process {pid} ({program}){of} holds {} GiB{on}\n", gib(stranger.bytes))
+        format!("unmanaged: process {pid} ({program}){of} holds {}{on}\n", size(stranger.bytes))
     };
     listing.unmanaged.iter().map(line).collect()
 }

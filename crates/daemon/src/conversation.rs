@@ -4,6 +4,7 @@
 //! is checked here; whatever is out of order ends this connection with a reason and touches nothing else.
 
 use crate::daemon::commands::{Asked, Peer};
+use crate::daemon::publications::Publish;
 use crate::daemon::{Input, Newcomer};
 use crate::grip::{Grip, GripError};
 use crate::names::{handles as in_core, owner};
@@ -313,6 +314,7 @@ fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> R
         ToDaemon::Channels { new_files, .. } => new_files.len(),
         ToDaemon::Allocated { .. } => 1,
         ToDaemon::Created { handles } => handles.len(),
+        ToDaemon::Publish { handles, .. } => handles.len(),
         _ => 0,
     };
     if files.len() != files_expected {
@@ -360,6 +362,7 @@ fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> R
             tell(ears, Input::Pin(tenant, RequestId(request.0), in_core(&handles)))
         }
         ToDaemon::Unpin { handles } => tell(ears, Input::Unpin(tenant, in_core(&handles))),
+        ToDaemon::Keep { grant, bytes } => tell(ears, Input::Keep(tenant, RequestId(grant.0), Bytes(bytes))),
         ToDaemon::Kept { grant, handle } => {
             if handle.bytes == 0 || !handle.bytes.is_multiple_of(BLOCK_BYTES) {
                 return Err(Ended::OutOfOrder("a handle's size is not a multiple of 2 MiB"));
@@ -367,9 +370,15 @@ fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> R
             let owned = Owned { tenant, handle: HandleId(handle.handle.0) };
             tell(ears, Input::Kept(RequestId(grant.0), owned, Bytes(handle.bytes)))
         }
-        ToDaemon::Publish { .. } | ToDaemon::Open { .. } | ToDaemon::Closed { .. } => {
-            Err(Ended::OutOfOrder("not done yet"))
+        ToDaemon::Publish { handles, .. } if handles.is_empty() || handles.len() > HANDLES_MAX => {
+            Err(Ended::OutOfOrder("no handles, or too many, in one message"))
         }
+        ToDaemon::Publish { request, token, handles, complete } => {
+            let request = RequestId(request.0);
+            tell(ears, Input::Publish(tenant, Publish { request, token, handles, files, complete }))
+        }
+        ToDaemon::Open { request, token } => tell(ears, Input::Open(tenant, RequestId(request.0), token)),
+        ToDaemon::Closed { token } => tell(ears, Input::CloseOpened(tenant, token)),
         ToDaemon::Drained { generation } => {
             grip.drained(generation);
             Ok(())

@@ -4,8 +4,8 @@
 //! have threads of their own, and so has the executor.
 //!
 //! - `arrivals`: how tenants come, `departures`: how they go, `demands`: what they want meanwhile, `idleness`: when they
-//!   want nothing; `pins`: what of theirs must stay. `jobs`: which tenants belong together, and on which terms; `limits`: who
-//!   may have which; `placing`: on which GPUs.
+//!   want nothing; `pins`: what of theirs must stay; `publications`: what others may open. `jobs`: which tenants belong
+//!   together, and on which terms; `limits`: who may have which; `placing`: on which GPUs.
 //! - `sights`: what NVML says of the GPUs, and what follows; `memory_told`: what programs are told of memory.
 //! - `actions`: what is done with what the core wants. `lengths`: turns that vary.
 //! - `setup`: what is fixed at its start. `commands`: what people ask for. `listing` and `views`: how things are, for them.
@@ -24,6 +24,7 @@ mod listing;
 mod memory_told;
 mod pins;
 mod placing;
+pub mod publications;
 mod setup;
 mod sights;
 mod views;
@@ -42,13 +43,14 @@ use jobs::Jobs;
 use lengths::Lengths;
 use mover::{Device, Mover};
 use pins::Pins;
+use publications::{Publications, Publish};
 use sched::{Bytes, Core, Event, GpuId, GpuSpec, HandleId, JobId, Owned, RequestId, TenantId, Time, UserId};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
-use wire::{Connection, FromDaemon, Listener, Listing};
+use wire::{Connection, FromDaemon, Listener, Listing, Token};
 
 pub use setup::{About, Freezes, Rules, Setup, SharedGpu};
 
@@ -94,6 +96,14 @@ pub enum Input {
     Pin(TenantId, RequestId, Vec<HandleId>),
     /// Handles need not stay any more.
     Unpin(TenantId, Vec<HandleId>),
+    /// Others may open this.
+    Publish(TenantId, Publish),
+    /// A tenant wants what another one published.
+    Open(TenantId, RequestId, Token),
+    /// It does not use that any more.
+    CloseOpened(TenantId, Token),
+    /// A tenant asks for bytes that will never move.
+    Keep(TenantId, RequestId, Bytes),
     /// A grant became memory of so many bytes that never moves.
     Kept(RequestId, Owned, Bytes),
     /// A tenant is gone, seen at this instant.
@@ -171,6 +181,7 @@ pub struct Daemon {
     look_at: Option<Time>,
     /// Does somebody wait until its handles are pinned?
     pins_wait: bool,
+    publications: Publications,
     /// One for each GPU.
     executors: Vec<Executor>,
     next_tenant: u64,
@@ -244,6 +255,7 @@ impl Daemon {
             strangers: sights::Strangers::default(),
             look_at: None,
             pins_wait: false,
+            publications: Publications::default(),
             executors,
             next_tenant: 1,
             epoch: nanos(since_epoch.unwrap_or_default()),
@@ -332,6 +344,10 @@ impl Daemon {
             Input::Freed(tenant, handles) => self.free(tenant, handles),
             Input::Pin(tenant, request, handles) => self.pin(tenant, request, handles),
             Input::Unpin(tenant, handles) => self.unpin(tenant, &handles),
+            Input::Publish(tenant, publish) => self.publish(tenant, publish),
+            Input::Open(tenant, request, token) => self.open_published(tenant, request, token),
+            Input::CloseOpened(tenant, token) => self.close_published(tenant, token),
+            Input::Keep(tenant, request, bytes) => self.ask_to_keep(tenant, request, bytes),
             Input::Kept(request, owned, bytes) => self.keep(request, owned, bytes),
             Input::Left(tenant, seen) => self.leave(tenant, seen),
             Input::Lingers(tenant) => {

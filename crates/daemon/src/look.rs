@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use cuda::{Driver, Library};
 use mover::CudaDevice;
 use mover::cuda_device::Which;
-use rota_daemon::fitness::nvml::Nvml;
+use nvml::Nvml;
 use rota_daemon::fitness::{self, Setting, mps};
 use serde::Serialize;
 
@@ -42,7 +42,7 @@ pub(crate) fn look(is_virtual: bool) -> anyhow::Result<()> {
 
 fn fill(seen: &mut Seen) -> anyhow::Result<()> {
     let driver = Driver::load(Library::find(None)?)?;
-    let nvml = Nvml::beside(&driver.library);
+    let nvml = Nvml::find(None).ok();
     seen.nvml = nvml.is_some();
     seen.driver_version = nvml.as_ref().and_then(Nvml::driver_version);
     seen.confidential = nvml.as_ref().and_then(Nvml::confidential);

@@ -4,6 +4,7 @@
 //! wait for that: all others would wait with them. An honest tenant has one answer for each of its requests and one order
 //! at a time for each of its handles in this queue; one with more than [`QUEUED_MAX`] is hung up on.
 
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{self, Sender};
@@ -16,7 +17,7 @@ const QUEUED_MAX: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct Outgoing {
     connection: Arc<Connection>,
-    queue: Sender<FromDaemon>,
+    queue: Sender<(FromDaemon, Vec<Arc<OwnedFd>>)>,
     queued: Arc<AtomicUsize>,
 }
 
@@ -27,13 +28,14 @@ pub struct Unreachable;
 impl Outgoing {
     /// Begins sending on this connection.
     pub fn start(connection: Arc<Connection>) -> std::io::Result<Self> {
-        let (queue, messages) = mpsc::channel::<FromDaemon>();
+        let (queue, messages) = mpsc::channel::<(FromDaemon, Vec<Arc<OwnedFd>>)>();
         let outgoing = Self { connection: connection.clone(), queue, queued: Arc::default() };
         let queued = outgoing.queued.clone();
         std::thread::Builder::new().name("outgoing".into()).spawn(move || {
-            for message in messages {
+            for (message, files) in messages {
                 queued.fetch_sub(1, Relaxed);
-                if let Err(cause) = connection.send(&message, &[]) {
+                let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
+                if let Err(cause) = connection.send(&message, &files) {
                     tracing::debug!("a tenant cannot be reached: {cause}");
                     // Its conversation notices, and takes it for gone.
                     connection.shut_down();
@@ -51,10 +53,15 @@ impl Outgoing {
 
     /// Has a message sent, after those before it. Never waits.
     pub fn send(&self, message: FromDaemon) -> Result<(), Unreachable> {
+        self.send_with(message, Vec::new())
+    }
+
+    /// The same for one that carries files.
+    pub fn send_with(&self, message: FromDaemon, files: Vec<Arc<OwnedFd>>) -> Result<(), Unreachable> {
         if self.queued.fetch_add(1, Relaxed) >= QUEUED_MAX {
             self.hang_up();
         }
-        self.queue.send(message).map_err(|_| Unreachable)
+        self.queue.send((message, files)).map_err(|_| Unreachable)
     }
 }
 

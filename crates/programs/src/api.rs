@@ -182,6 +182,11 @@ api! {
         handle: *mut CUmemGenericAllocationHandle, shared: *mut c_void, kind: CUmemAllocationHandleType,
     );
 
+    cuIpcGetMemHandle(name: *mut CUipcMemHandle, address: CUdeviceptr);
+    cuIpcOpenMemHandle_v2(address: *mut CUdeviceptr, name: CUipcMemHandle, flags: c_uint);
+    cuIpcCloseMemHandle(address: CUdeviceptr);
+
+    cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: c_uint);
     cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream);
     cuMemAllocFromPoolAsync(address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream);
     cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);

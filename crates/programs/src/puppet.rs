@@ -16,10 +16,20 @@
 //! | `context` | makes another context, and leaves it alone |
 //! | `look` | says, as JSON, what it sees of memory |
 //! | `host MS` | sleeps |
+//! | `share FILE BYTES BYTE` | allocates so much, filled with this byte, and writes a name for other processes to a file |
+//! | `open FILE`, `close` | opens what another process shared; closes what was opened last |
+//! | `not-open FILE CODE` | tries to open it, which must fail with this code |
+//! | `fill-shared BYTE`, `fill-opened BYTE` | fills what was shared, or opened, last |
+//! | `see-shared BYTE`, `see-opened BYTE` | looks whether all of it is this byte |
+//! | `free-shared` | frees what was shared last |
+//! | `managed BYTES`, `free-managed` | managed memory |
+//! | `no-managed BYTES` | managed memory, which must be out of memory |
+//! | `free-is BYTES` | looks whether so much is free by the driver's word |
 //!
 //! After each line it prints the line, how many microseconds it took, and what there is to say.
 
 mod look;
+mod sharing;
 
 use std::io::{BufRead, Write};
 use std::time::{Duration, Instant};
@@ -31,6 +41,7 @@ use crate::api::ApiError;
 use crate::bench::Bench;
 use crate::kernels::SPIN;
 use look::Look;
+use sharing::Shared;
 
 /// Flag of a stream that does not wait for the default one.
 const NON_BLOCKING: u32 = 1;
@@ -62,6 +73,7 @@ struct Puppet {
     word: CUdeviceptr,
     extra: Vec<CUdeviceptr>,
     kept: Vec<CUdeviceptr>,
+    shared: Shared,
     filled: Vec<CUdeviceptr>,
     /// What there is to say of the last line.
     said: String,
@@ -87,6 +99,7 @@ pub fn run(lines: impl BufRead, mut answers: impl Write) -> Result<(), PuppetErr
         word,
         extra: Vec::new(),
         kept: Vec::new(),
+        shared: Shared::default(),
         filled: Vec::new(),
         said: String::new(),
     };
@@ -157,7 +170,10 @@ impl Puppet {
                 std::thread::sleep(Duration::from_millis(number(ms)?));
                 CUresult::SUCCESS
             }
-            _ => return Err(PuppetError::Unknown(line.to_owned())),
+            _ => match self.shared.does(&self.bench, &words) {
+                Some(code) => code,
+                None => return Err(PuppetError::Unknown(line.to_owned())),
+            },
         })
     }
 

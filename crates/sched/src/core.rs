@@ -168,6 +168,11 @@ impl Core {
         self.tenants.get(owned.tenant).is_some_and(|tenant| tenant.handles.contains_key(&owned.handle))
     }
 
+    /// How large a handle is; None if it is not known.
+    pub fn handle_bytes(&self, owned: Owned) -> Option<Bytes> {
+        self.handle(owned).map(|held| held.bytes)
+    }
+
     /// Does a pinned handle stay on the device from here on? Not yet if it is away, or if a move that began before takes it
     /// away. None if it is not known, or not pinned.
     pub fn stays(&self, owned: Owned) -> Option<bool> {

@@ -70,6 +70,8 @@ pub(crate) struct Gpu {
     pub(crate) fixed: Bytes,
     /// What tenants have in the arena.
     pub(crate) away: Bytes,
+    /// What must stay on the device, or come back to it.
+    pub(crate) pinned: Bytes,
     /// What tenants ask for.
     pub(crate) asked: Bytes,
     departed: BTreeMap<TenantId, Departed>,
@@ -78,6 +80,8 @@ pub(crate) struct Gpu {
     lingering: Bytes,
     /// Sizes of everybody, to know the largest.
     pub(crate) sizes: BTreeSet<(Bytes, TenantId)>,
+    /// The same without what is pinned: whoever runs needs its own, beside all that is pinned.
+    pub(crate) loose: BTreeSet<(Bytes, TenantId)>,
     /// The largest piece of everybody: so much has to find a place for anything to move.
     pub(crate) pieces: BTreeSet<(Bytes, TenantId)>,
     /// Tenants that are let in or on their way in.
@@ -169,11 +173,13 @@ impl Gpu {
             held: Bytes::ZERO,
             fixed: Bytes::ZERO,
             away: Bytes::ZERO,
+            pinned: Bytes::ZERO,
             asked: Bytes::ZERO,
             departed: BTreeMap::new(),
             dying: Bytes::ZERO,
             lingering: Bytes::ZERO,
             sizes: BTreeSet::new(),
+            loose: BTreeSet::new(),
             pieces: BTreeSet::new(),
             tenants: 0,
             active: 0,
@@ -301,7 +307,14 @@ impl Gpu {
         self.held + self.away
     }
 
+    /// The most that has to be on the device at once: the largest tenant, and what others have pinned.
     pub(crate) fn largest(&self) -> Bytes {
-        self.sizes.last().map_or(Bytes::ZERO, |&(bytes, _)| bytes)
+        self.pinned + self.loose.last().map_or(Bytes::ZERO, |&(bytes, _)| bytes)
+    }
+
+    /// The same for all but one.
+    pub(crate) fn largest_without(&self, id: TenantId) -> Bytes {
+        let largest = self.loose.iter().rev().find(|&&(_, other)| other != id);
+        self.pinned + largest.map_or(Bytes::ZERO, |&(bytes, _)| bytes)
     }
 }

@@ -102,6 +102,8 @@ pub(crate) struct Tenant {
     /// Sum of what is in the arena only.
     pub(crate) away: Bytes,
     pub(crate) unsettled: Bytes,
+    /// Sum of what must stay on the device, or come back to it, wherever it is.
+    pub(crate) pinned: Bytes,
     /// Of what is away, what its tenant was asked to make room for and has not answered.
     pub(crate) returning: Bytes,
     pub(crate) granted_sum: Bytes,
@@ -161,6 +163,7 @@ impl Tenant {
             fixed: Bytes::ZERO,
             away: Bytes::ZERO,
             unsettled: Bytes::ZERO,
+            pinned: Bytes::ZERO,
             returning: Bytes::ZERO,
             granted_sum: Bytes::ZERO,
             asked_sum: Bytes::ZERO,
@@ -251,6 +254,9 @@ impl Tenant {
                 enter(&mut self.resident);
                 enter(&mut self.unsettled);
             }
+        }
+        if held.pinned {
+            enter(&mut self.pinned);
         }
         if matches!(held.spot, Spot::Device | Spot::Unsettled)
             && (held.pinned || !held.adopted || held.spot == Spot::Unsettled)

@@ -12,7 +12,7 @@ mod farewell;
 mod orders;
 
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 
 use cuda::types::CUstreamCaptureMode;
@@ -36,10 +36,15 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 /// Starts the agent of a session.
 pub(crate) fn start(session: &'static Session) -> Result<(), std::io::Error> {
-    // A thread inherits the mask of its maker: with all signals blocked, the program's handlers never run in the agent.
-    let before = exchange_signal_mask(None);
     let work = move || guarded("the agent", || farewell::say(session), || run(session));
-    let started = std::thread::Builder::new().name("rota-agent".to_owned()).spawn(work);
+    start_thread("rota-agent", work)
+}
+
+/// Starts a thread of rota's own.
+pub(crate) fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), std::io::Error> {
+    // A thread inherits the mask of its maker: with all signals blocked, the program's handlers never run in it.
+    let before = exchange_signal_mask(None);
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
     exchange_signal_mask(Some(before));
     started.map(drop)
 }
@@ -104,11 +109,10 @@ fn serve(session: &Session) -> Result<Ended, WireError> {
             })?;
         }
         if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
-            // Files would be closed here; the daemon sends none after its welcome.
-            let (message, _files) = session.connection.receive::<FromDaemon>()?;
+            let (message, files) = session.connection.receive::<FromDaemon>()?;
             if let FromDaemon::Drain { generation } = message {
                 drain = Some(Drain::of(generation));
-            } else if let Err(ended) = obey(session, message) {
+            } else if let Err(ended) = obey(session, message, files) {
                 return Ok(ended);
             }
         }
@@ -215,12 +219,15 @@ fn export_next(session: &Session) -> Next {
 }
 
 /// Does what a message says. One that makes no sense here is passed over.
-fn obey(session: &Session, message: FromDaemon) -> Result<(), Ended> {
+fn obey(session: &Session, message: FromDaemon, files: Vec<OwnedFd>) -> Result<(), Ended> {
     match message {
         FromDaemon::Granted { grant } => session.settle(grant, Answer::Granted),
         FromDaemon::Denied { grant, reason } => session.settle(grant, Answer::Denied(reason)),
         FromDaemon::Pinned { request } | FromDaemon::Published { request } => {
             session.settle(request, Answer::Granted);
+        }
+        FromDaemon::Opened { request, sizes, complete } => {
+            session.take_opened(request, sizes.into_iter().zip(files), complete);
         }
         FromDaemon::Unmap { handles } => return orders::unmap(session, &handles),
         FromDaemon::Create { handles } => return orders::create(session, &handles),
@@ -231,8 +238,7 @@ fn obey(session: &Session, message: FromDaemon) -> Result<(), Ended> {
         | FromDaemon::Drain { .. }
         | FromDaemon::Answer(_)
         | FromDaemon::GaveUp { .. }
-        | FromDaemon::Shared { .. }
-        | FromDaemon::Opened { .. } => {}
+        | FromDaemon::Shared { .. } => {}
     }
     Ok(())
 }

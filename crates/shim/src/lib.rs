@@ -25,6 +25,7 @@
 //! | `gate` | where calls wait that need memory under their addresses |
 //! | `memory` | allocations that can be taken off the device and put back |
 //! | `pool` | memory that is allocated and freed in the order of streams |
+//! | `ipc` | memory that other processes open |
 //! | `ioctl`, `groups` | seeing, reporting and freezing channel groups |
 //! | `fork`, `guard`, `notice`, `settings` | children, panics, lines for people, environment variables |
 
@@ -39,6 +40,7 @@ mod groups;
 mod guard;
 mod init;
 mod ioctl;
+mod ipc;
 mod join;
 mod memory;
 mod notice;

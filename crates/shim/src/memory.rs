@@ -10,6 +10,7 @@
 //! - [`pinned`]: what of that is handed on, and so stays where it is.
 //! - [`growth`]: more memory; [`cache`]: memory that nobody has, for a while.
 //! - [`probe`]: what the native driver would say; [`captures`]: while streams are captured.
+//! - [`kept`]: memory that the driver makes and nobody can move, which is counted.
 //! - [`physical`]: the driver's calls that make, map, export and release memory.
 //! - [`query`]: how much memory the program is told there is; [`pointer`]: what an address is.
 //! - [`peers`]: which other GPUs may use it.
@@ -26,11 +27,12 @@ mod context;
 mod created;
 mod growth;
 pub(crate) mod heap;
+pub(crate) mod kept;
 mod mapped;
 pub(crate) mod native;
 pub(crate) mod peers;
 pub(crate) mod physical;
-mod pinned;
+pub(crate) mod pinned;
 mod pointer;
 pub(crate) mod probe;
 mod query;
@@ -43,6 +45,7 @@ use cuda::CUresult;
 use crate::gate;
 
 pub(crate) use growth::Short;
+pub(crate) use kept::Kept;
 pub(crate) use table::Table;
 
 /// In a forked child: nothing of the parent's is looked at. What else there is belongs to the session.

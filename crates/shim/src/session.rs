@@ -5,6 +5,7 @@
 //! goes, the session has *ended*: the table of allocations stays, because the program still frees what it has, and
 //! everything new goes to the real driver.
 
+use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::ptr;
@@ -14,13 +15,15 @@ use std::sync::{Mutex, MutexGuard};
 use cuda::types::{CUcontext, CUdevice, CUuuid};
 use cuda::{CUresult, Driver};
 use rustix::event::EventfdFlags;
-use wire::{Connection, HANDLES_MAX, HandleId, SharedPage, ToDaemon};
+use wire::{Connection, GrantId, HANDLES_MAX, HandleId, SharedPage, ToDaemon, Token};
 
 use crate::gate::Gate;
 use crate::grants::{Answer, Grants};
 use crate::guard::lock;
+use crate::ipc::Names;
+use crate::memory::kept::watched::Watched;
 use crate::memory::table::is_number;
-use crate::memory::{Table, physical};
+use crate::memory::{Kept, Table, physical};
 use crate::outbox::Outbox;
 use crate::{demand, forward, gpus};
 
@@ -132,6 +135,11 @@ pub(crate) struct Session {
     /// What the agent is to send.
     pub(crate) outbox: Outbox,
     table: Mutex<Table>,
+    names: Mutex<Names>,
+    kept: Mutex<Kept>,
+    watched: Mutex<Watched>,
+    /// Memory of others that is on its way here, by the request for it.
+    arriving: Mutex<HashMap<GrantId, Vec<(u64, OwnedFd)>>>,
     /// Where calls wait while memory is away.
     pub(crate) gate: Gate,
     next_handle: AtomicU64,
@@ -173,6 +181,10 @@ impl Session {
             grants: Grants::default(),
             outbox: Outbox::default(),
             table: Mutex::default(),
+            names: Mutex::default(),
+            kept: Mutex::default(),
+            watched: Mutex::default(),
+            arriving: Mutex::default(),
             gate: Gate::default(),
             next_handle: AtomicU64::new(1),
             bell,
@@ -192,15 +204,38 @@ impl Session {
         HeldTable { table: lock(&self.table), page: &self.page }
     }
 
+    /// What is shared with other processes.
+    pub(crate) fn names(&self) -> MutexGuard<'_, Names> {
+        lock(&self.names)
+    }
+
+    /// Memory that the driver made, and that counts.
+    pub(crate) fn kept(&self) -> MutexGuard<'_, Kept> {
+        lock(&self.kept)
+    }
+
+    /// Memory that the driver takes by itself.
+    pub(crate) fn watched(&self) -> MutexGuard<'_, Watched> {
+        lock(&self.watched)
+    }
+
     /// A name for a new allocation.
     pub(crate) fn new_handle(&self) -> HandleId {
         HandleId(self.next_handle.fetch_add(1, SeqCst))
     }
 
     /// Asks for bytes and waits for the answer. The calling thread must hold no lock.
-    pub(crate) fn ask(&self, bytes: u64) -> (wire::GrantId, Answer) {
+    pub(crate) fn ask(&self, bytes: u64) -> (GrantId, Answer) {
         let grant = self.grants.open();
         self.say(ToDaemon::Grow { grant, bytes });
+        self.wake_agent();
+        (grant, self.grants.wait(grant))
+    }
+
+    /// The same for bytes that will never move.
+    pub(crate) fn ask_to_keep(&self, bytes: u64) -> (GrantId, Answer) {
+        let grant = self.grants.open();
+        self.say(ToDaemon::Keep { grant, bytes });
         self.wake_agent();
         (grant, self.grants.wait(grant))
     }
@@ -233,8 +268,49 @@ impl Session {
         self.wake_agent();
     }
 
+    /// A new request that will be answered.
+    pub(crate) fn request(&self) -> GrantId {
+        self.grants.open()
+    }
+
+    /// Waits for the answer. The calling thread must hold no lock.
+    pub(crate) fn answer(&self, request: GrantId) -> Answer {
+        self.grants.wait(request)
+    }
+
+    /// Asks for memory that another process published: sizes and files, in the order of addresses. The calling thread must
+    /// hold no lock.
+    pub(crate) fn open(&self, token: Token) -> Result<Vec<(u64, OwnedFd)>, CUresult> {
+        let request = self.request();
+        lock(&self.arriving).insert(request, Vec::new());
+        self.say(ToDaemon::Open { request, token });
+        self.wake_agent();
+        let answer = self.answer(request);
+        let arrived = lock(&self.arriving).remove(&request).unwrap_or_default();
+        match answer {
+            Answer::Granted => Ok(arrived),
+            // As the driver says of a name that means nothing, or nothing any more.
+            Answer::Denied(_) | Answer::Ended => Err(CUresult::INVALID_HANDLE),
+        }
+    }
+
+    /// Some of that is there, or all. Nobody waits for it who did not ask.
+    pub(crate) fn take_opened(
+        &self,
+        request: GrantId,
+        memory: impl Iterator<Item = (u64, OwnedFd)>,
+        complete: bool,
+    ) {
+        if let Some(arriving) = lock(&self.arriving).get_mut(&request) {
+            arriving.extend(memory);
+        }
+        if complete {
+            self.settle(request, Answer::Granted);
+        }
+    }
+
     /// The daemon answered a request for bytes.
-    pub(crate) fn settle(&self, grant: wire::GrantId, answer: Answer) {
+    pub(crate) fn settle(&self, grant: GrantId, answer: Answer) {
         self.grants.settle(grant, answer);
     }
 

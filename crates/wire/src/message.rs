@@ -178,6 +178,14 @@ pub enum ToDaemon {
         /// UUIDs of the GPUs that it sees.
         gpus: Vec<String>,
     },
+    /// Asks for bytes on the device that will be `Kept`. Answered as `Grow`; also denied if others would not find room
+    /// beside them.
+    Keep {
+        /// The tenant's name for this request.
+        grant: GrantId,
+        /// How many bytes: a multiple of [`crate::BLOCK_BYTES`].
+        bytes: u64,
+    },
 }
 
 /// What the daemon says.

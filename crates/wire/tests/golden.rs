@@ -156,6 +156,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             "13 02 03616263 01 054750552d61",
             ToDaemon::Survey { version: 2, job: "abc".into(), gpus: vec!["GPU-a".into()] },
         ),
+        ("14 07 80808001", ToDaemon::Keep { grant: GrantId(7), bytes: 2 << 20 }),
     ]
 }
 
@@ -356,6 +357,7 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::Closed { .. } => 17,
         ToDaemon::Drained { .. } => 18,
         ToDaemon::Survey { .. } => 19,
+        ToDaemon::Keep { .. } => 20,
     }
 }
 
@@ -390,7 +392,7 @@ fn messages_to_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = to_daemon().iter().map(|(_, message)| kind_to_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=19), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=20), "a kind of message has no golden bytes");
 }
 
 #[test]

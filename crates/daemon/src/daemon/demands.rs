@@ -21,6 +21,8 @@ pub(super) struct Demands {
     frees_under_way: usize,
     /// Denied while frees were under way: asked again after them.
     again: BTreeSet<RequestId>,
+    /// Of those without an answer, what will never move.
+    keeps: BTreeSet<RequestId>,
 }
 
 impl Demands {
@@ -36,6 +38,12 @@ impl Demands {
             self.asked.insert(request, bytes);
         }
         room
+    }
+
+    /// It is answered.
+    fn settle(&mut self, request: RequestId) {
+        self.asked.remove(&request);
+        self.keeps.remove(&request);
     }
 }
 
@@ -72,17 +80,32 @@ impl Daemon {
                 "{} bytes were asked for, which is not a multiple of {BLOCK_BYTES}, or nothing",
                 bytes.0
             );
+            if let Some(known) = self.known.get_mut(&tenant) {
+                known.demands.settle(request);
+            }
             return self.deny(tenant, request, reason);
         }
         if self.known.get_mut(&tenant).is_some_and(|known| !known.demands.open(request, bytes)) {
             return self.put_out(tenant, "it has more requests for memory open than a program has threads");
         }
-        self.step(Event::Ask { tenant, request, bytes });
+        let keeps = self.known.get(&tenant).is_some_and(|known| known.demands.keeps.contains(&request));
+        match self.core.cannot_stay(tenant, bytes).filter(|_| keeps) {
+            Some(why) => self.deny_or_wait(tenant, request, why),
+            None => self.step(Event::Ask { tenant, request, bytes }),
+        }
+    }
+
+    /// The same for bytes that will never move.
+    pub(super) fn ask_to_keep(&mut self, tenant: TenantId, request: RequestId, bytes: Bytes) {
+        if let Some(known) = self.known.get_mut(&tenant) {
+            known.demands.keeps.insert(request);
+        }
+        self.ask(tenant, request, bytes);
     }
 
     pub(super) fn grant(&mut self, tenant: TenantId, request: RequestId) {
         if let Some(known) = self.known.get_mut(&tenant) {
-            known.demands.asked.remove(&request);
+            known.demands.settle(request);
         }
         self.say(tenant, FromDaemon::Granted { grant: GrantId(request.0) });
     }
@@ -97,7 +120,7 @@ impl Daemon {
                 demands.again.insert(request);
                 return;
             }
-            demands.asked.remove(&request);
+            demands.settle(request);
         }
         self.deny(tenant, request, reasons::words(why));
     }
@@ -112,6 +135,7 @@ impl Daemon {
     /// Handles are gone, the mover's import too.
     pub(super) fn forgotten(&mut self, tenant: TenantId, handles: Vec<HandleId>) {
         self.forget_pins(tenant, &handles);
+        let handles = self.free_published(tenant, handles);
         self.step(Event::Freed { tenant, handles });
         let Some(known) = self.known.get_mut(&tenant) else { return };
         let demands = &mut known.demands;
@@ -122,7 +146,7 @@ impl Daemon {
         for request in std::mem::take(&mut demands.again) {
             let asked = self.known.get(&tenant).and_then(|known| known.demands.asked.get(&request));
             if let Some(&bytes) = asked {
-                self.step(Event::Ask { tenant, request, bytes });
+                self.ask(tenant, request, bytes);
             }
         }
     }

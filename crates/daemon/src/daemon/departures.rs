@@ -22,6 +22,7 @@ impl Daemon {
         self.note("left", tenant, json!({}));
         let Some(known) = self.known.remove(&tenant) else { return };
         self.dying.entry(tenant).or_default().process = Some((known.gpu, known.link.who.pid));
+        self.withdraw_all(tenant);
         self.executor(known.gpu).order(Work::Reap(tenant, seen));
         self.step(Event::Left(tenant));
         let home = self.jobs.of(tenant);
@@ -47,6 +48,7 @@ impl Daemon {
         if let Some(Dying { closed: true, reaped: Some(seen), .. }) = self.dying.get(&tenant) {
             self.events.note("reaped", json!({ "tenant": tenant.0, "took_ns": nanos(seen.elapsed()) }));
             self.dying.remove(&tenant);
+            self.settle_dead(tenant);
             self.step(Event::Buried(tenant));
         }
     }

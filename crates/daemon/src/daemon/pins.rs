@@ -2,8 +2,9 @@
 //! nothing moves them any more: one whose memory is away waits until its turn brings it back.
 
 use super::Daemon;
+use crate::reasons;
 use sched::{Event, HandleId, Owned, RequestId, TenantId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{FromDaemon, GrantId};
 
 /// Requests of one tenant without an answer. A thread waits for each.
@@ -32,6 +33,11 @@ impl Daemon {
             return self.deny(tenant, request, "memory is to be pinned that is not there".into());
         }
         let Some(known) = self.known.get_mut(&tenant) else { return };
+        let more: BTreeSet<_> = handles.iter().copied().filter(|handle| !known.pins.has(*handle)).collect();
+        let sizes = more.into_iter().filter_map(|handle| self.core.handle_bytes(Owned { tenant, handle }));
+        if let Some(why) = self.core.cannot_stay(tenant, sizes.sum()) {
+            return self.deny(tenant, request, reasons::words(why));
+        }
         let mut first = Vec::new();
         for &handle in &handles {
             let count = known.pins.counts.entry(handle).or_default();

@@ -141,14 +141,15 @@ impl Daemon {
         }
         // What the daemon leaves alone of the device is theirs.
         let spare = Bytes(self.gpu(gpu).spare_bytes);
-        let believed = self.core.gpu(gpu).map_or(Bytes::ZERO, |view| view.unmanaged);
+        let orphans = self.orphans(gpu);
+        let believed = self.core.gpu(gpu).map_or(Bytes::ZERO, |view| view.unmanaged).less(orphans);
         let recent = self.strangers.sums.entry(gpu).or_default();
         let less_spare = Recent(recent.0.iter().map(|(a, b)| (a.less(spare), b.less(spare))).collect());
         // They were seen more than once before they were counted: so they are believed at once.
         let newest = less_spare.0.last().map_or(Bytes::ZERO, |&(least, _)| least);
         let bytes = if newest > believed { Some(newest) } else { less_spare.instead_of(believed) };
         if let Some(bytes) = bytes {
-            self.step(Event::Unmanaged { gpu, bytes });
+            self.step(Event::Unmanaged { gpu, bytes: bytes + orphans });
         }
     }
 

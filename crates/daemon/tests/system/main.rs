@@ -21,6 +21,7 @@ mod jobs;
 mod lateness;
 mod lies;
 mod pins;
+mod publications;
 mod refusals;
 mod sharing;
 mod stopping;

@@ -123,3 +123,21 @@ fn what_is_kept_without_a_grant_or_twice_is_not_believed() {
     c.request(|_| kept(grant, HandleId(5), BLOCK_BYTES / 2), &[]);
     await_that("it is put out", || world.listed(c.id()).is_none());
 }
+
+#[test]
+fn nothing_is_pinned_or_kept_that_leaves_another_no_room() {
+    let world = World::begin(rules());
+    let (a, b) = (Tenant::with_memory(&world, LARGE_BYTES), Tenant::with_memory(&world, LARGE_BYTES));
+    await_turns(&[&a, &b]);
+    // 13 blocks are for both: 8 of the other leave 5.
+    assert!(matches!(a.pin(&a.handles()), Verdict::Denied(_)));
+    let keep = |bytes| a.verdict(a.request(|grant| ToDaemon::Keep { grant, bytes }, &[]));
+    assert!(matches!(keep(6 * BLOCK_BYTES), Verdict::Denied(_)));
+    await_turns(&[&a, &b]);
+    let kept = a.keep(3 * BLOCK_BYTES);
+    await_turns(&[&a, &b]);
+    // What was just given back can be had again at once.
+    a.let_go(kept, 3 * BLOCK_BYTES);
+    assert_eq!(keep(5 * BLOCK_BYTES), Verdict::Granted);
+    await_turns(&[&b]);
+}

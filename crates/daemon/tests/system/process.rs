@@ -1,7 +1,8 @@
 //! A tenant in a process of its own: this test program, started once more, with [`PLAN`] in its environment.
 
 use crate::engine;
-use crate::tenant::{Manners, Order, Tenant};
+use crate::publications;
+use crate::tenant::{Manners, Order, Tenant, Verdict};
 use crate::world::{Meter, World, await_some, await_that};
 use rustix::process::{Pid, Signal};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use wire::TenantId;
+use wire::{TenantId, Token};
 
 /// The environment variable that makes this program a tenant: manners, client, bytes and socket.
 const PLAN: &str = "ROTA_TEST_TENANT";
@@ -21,6 +22,7 @@ pub(crate) struct Process {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
     tenant: TenantId,
+    client: u32,
     control_inode: u64,
 }
 
@@ -46,7 +48,7 @@ impl Process {
                 }
             }
         });
-        let mut process = Self { child, lines, tenant: TenantId(0), control_inode: 0 };
+        let mut process = Self { child, lines, tenant: TenantId(0), client, control_inode: 0 };
         process.tenant = TenantId(process.await_number("id"));
         process.control_inode = process.await_number("control");
         process.await_line("allocated");
@@ -73,6 +75,11 @@ impl Process {
     /// Its number at the daemon.
     pub(crate) fn id(&self) -> TenantId {
         self.tenant
+    }
+
+    /// What others open its memory by, if it is one that publishes.
+    pub(crate) fn token(&self) -> Token {
+        Token(self.client.into())
     }
 
     /// Stops it, as Ctrl-Z does.
@@ -126,15 +133,24 @@ fn is_a_tenant() {
         "Good" => Manners::Good,
         "IgnoresUnmap" => Manners::IgnoresUnmap,
         "IgnoresCreate" => Manners::IgnoresCreate,
+        "Publishes" => Manners::Publishes,
+        "Opens" => Manners::Opens,
         other => panic!("no process has the manners {other}"),
     };
-    let client = next().parse().expect("a client");
+    let client: u32 = next().parse().expect("a client");
     let bytes = next().parse().expect("bytes");
     let tenant = Tenant::reach(Path::new(next()), client, manners, Meter::default());
     let inode = rustix::fs::fstat(tenant.control_file()).expect("a control file").st_ino;
     say(&format!("id {}", tenant.id()));
     say(&format!("control {inode}"));
     tenant.allocate_in_three(bytes);
+    if manners == Manners::Publishes {
+        assert_eq!(tenant.pin(&tenant.handles()), Verdict::Granted);
+        assert_eq!(tenant.publish(Token(client.into()), &tenant.handles()), Verdict::Granted);
+    }
+    if manners == Manners::Opens {
+        tenant.open(publications::TOKEN).expect("it is published");
+    }
     say("allocated");
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -12,14 +12,14 @@ use crate::world::{Meter, RESIDUE_BYTES, World, await_some, await_welcome, hello
 use memory::{device_memory, write};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use wire::{
-    BLOCK_BYTES, ChannelGroup, Connection, FileId, GrantId, HandleId, SharedPage, SizedHandle, TenantId,
-    ToDaemon,
+    BLOCK_BYTES, ChannelGroup, Connection, FileId, GrantId, HANDLES_MAX, HandleId, SharedPage, SizedHandle,
+    TenantId, ToDaemon, Token,
 };
 
 /// How the agent answers the daemon.
@@ -40,6 +40,10 @@ pub(crate) enum Manners {
     FreesAtUnmap,
     /// The program frees the first handle of a create just before.
     FreesAtCreate,
+    /// As it should; and others can open all of its memory, by its client's number.
+    Publishes,
+    /// As it should; and it opens what others published by the number that the tests use.
+    Opens,
 }
 
 /// What became of a request for bytes.
@@ -89,6 +93,7 @@ struct Shared {
     verdicts: Mutex<BTreeMap<GrantId, Verdict>>,
     orders: Mutex<Vec<Order>>,
     unmapped: Mutex<BTreeSet<HandleId>>,
+    opened: Mutex<Vec<(u64, OwnedFd)>>,
     wrong: Mutex<Vec<String>>,
     refused: Mutex<Option<String>>,
     progress: Mutex<Progress>,
@@ -144,6 +149,7 @@ impl Tenant {
             verdicts: Mutex::default(),
             orders: Mutex::default(),
             unmapped: Mutex::default(),
+            opened: Mutex::default(),
             wrong: Mutex::default(),
             refused: Mutex::default(),
             progress: Mutex::default(),
@@ -217,7 +223,7 @@ impl Tenant {
 
     /// Asks for bytes, waits, and makes memory of them that never moves.
     pub(crate) fn keep(&self, bytes: u64) -> HandleId {
-        let grant = self.grow(bytes);
+        let grant = self.request(|grant| ToDaemon::Keep { grant, bytes }, &[]);
         assert_eq!(self.verdict(grant), Verdict::Granted);
         let handle = HandleId(self.shared.next_number.fetch_add(1, SeqCst));
         self.shared.meter.take(bytes);
@@ -229,6 +235,46 @@ impl Tenant {
     pub(crate) fn let_go(&self, handle: HandleId, bytes: u64) {
         self.shared.meter.give(bytes);
         self.shared.say(&ToDaemon::Freed { handles: vec![handle] }, &[]);
+    }
+
+    /// Lets others open handles that are pinned.
+    pub(crate) fn publish(&self, token: Token, handles: &[HandleId]) -> Verdict {
+        let pieces = lock(&self.shared.pieces);
+        let files: Vec<_> = handles
+            .iter()
+            .map(|handle| pieces[handle].file.as_ref().expect("it is there").try_clone().expect("files"))
+            .collect();
+        let handles: Vec<_> = handles
+            .iter()
+            .map(|handle| SizedHandle { handle: *handle, bytes: pieces[handle].bytes })
+            .collect();
+        drop(pieces);
+        let parts = handles.len().div_ceil(HANDLES_MAX);
+        let mut request = GrantId(0);
+        for (number, (handles, files)) in
+            (1..).zip(handles.chunks(HANDLES_MAX).zip(files.chunks(HANDLES_MAX)))
+        {
+            let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
+            let (handles, complete) = (handles.to_vec(), number == parts);
+            request = self.request(|request| ToDaemon::Publish { request, token, handles, complete }, &files);
+        }
+        self.verdict(request)
+    }
+
+    /// Opens what another one published: the sizes and files.
+    pub(crate) fn open(&self, token: Token) -> Result<Vec<(u64, File)>, String> {
+        match self.verdict(self.request(|request| ToDaemon::Open { request, token }, &[])) {
+            Verdict::Granted => {
+                let opened = std::mem::take(&mut *lock(&self.shared.opened));
+                Ok(opened.into_iter().map(|(bytes, file)| (bytes, file.into())).collect())
+            }
+            Verdict::Denied(reason) => Err(reason),
+        }
+    }
+
+    /// Closes it.
+    pub(crate) fn close(&self, token: Token) {
+        self.shared.say(&ToDaemon::Closed { token }, &[]);
     }
 
     /// The handles of which it has the memory now.

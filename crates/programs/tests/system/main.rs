@@ -7,6 +7,7 @@
 //! - [`loss`]: the device is killed under them.
 //! - [`asked`]: nobody gets on a virtual GPU, or past it, without being told.
 //! - [`jobs`]: terms of jobs, and a daemon that comes when it is needed.
+//! - [`sharing`]: memory that several processes have, and memory that cannot move.
 //! - [`held`]: the same where the driver cannot freeze.
 //! - [`said`]: what is said where something stands in the way. [`doctor`]: what the doctor says.
 //! - [`containers`]: programs in namespaces of their own.
@@ -37,5 +38,6 @@ mod loss;
 mod memory;
 mod puppet;
 mod said;
+mod sharing;
 mod soak;
 mod turns;

@@ -20,7 +20,12 @@ pub(crate) struct Puppet {
 impl Puppet {
     /// Starts one, by these words before its own name, and waits until it has its context.
     pub(crate) fn start(stage: &Stage, name: &str, before: &[&str]) -> Self {
-        let mut command = stage.under_rota(0, name);
+        Self::start_with(stage, name, &[], before)
+    }
+
+    /// The same, with more options for `rota run`.
+    pub(crate) fn start_with(stage: &Stage, name: &str, options: &[&str], before: &[&str]) -> Self {
+        let mut command = stage.under_rota_with(0, name, options);
         command.args(before).arg(PUPPET);
         Self::by(stage, name, command)
     }

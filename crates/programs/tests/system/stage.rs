@@ -90,9 +90,14 @@ impl Stage {
 
     /// `rota run` on a GPU, for a program that is still to be named.
     pub(crate) fn under_rota(&self, gpu: usize, name: &str) -> Command {
+        self.under_rota_with(gpu, name, &[])
+    }
+
+    /// The same, with more options.
+    pub(crate) fn under_rota_with(&self, gpu: usize, name: &str, options: &[&str]) -> Command {
         let mut command = self.rota();
         command.env("CUDA_VISIBLE_DEVICES", gpu.to_string());
-        command.args(["run", "--vgpu", "-q", "--name", name, "--"]);
+        command.args(["run", "--vgpu", "-q", "--name", name]).args(options).arg("--");
         command
     }
 

@@ -15,6 +15,7 @@ struct Footprint {
     fixed: Bytes,
     away: Bytes,
     unsettled: Bytes,
+    pinned: Bytes,
     asked: Bytes,
     piece: Bytes,
     active: bool,
@@ -37,6 +38,7 @@ impl Footprint {
             fixed: tenant.fixed + tenant.granted_sum,
             away: tenant.away,
             unsettled: tenant.unsettled,
+            pinned: tenant.pinned,
             asked: tenant.asked_sum,
             piece: if tenant.whole_bytes() > Bytes::ZERO { tenant.piece_max } else { Bytes::ZERO },
             active: tenant.is_active(),
@@ -108,12 +110,15 @@ impl Core {
         books.held = books.held + after.held - before.held;
         books.fixed = books.fixed + after.fixed - before.fixed;
         books.away = books.away + after.away - before.away;
+        books.pinned = books.pinned + after.pinned - before.pinned;
         books.asked = books.asked + after.asked - before.asked;
         books.tenants = books.tenants + u32::from(after.counted) - u32::from(before.counted);
         let (size_before, size_after) = (before.held + before.away, after.held + after.away);
-        for (line, was, is) in
-            [(&mut books.sizes, size_before, size_after), (&mut books.pieces, before.piece, after.piece)]
-        {
+        for (line, was, is) in [
+            (&mut books.sizes, size_before, size_after),
+            (&mut books.loose, size_before - before.pinned, size_after - after.pinned),
+            (&mut books.pieces, before.piece, after.piece),
+        ] {
             if was != is {
                 let listed = |bytes: Bytes| (bytes > Bytes::ZERO).then_some((bytes, id));
                 replace(line, listed(was), listed(is));

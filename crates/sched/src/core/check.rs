@@ -32,6 +32,8 @@ impl Core {
             "what is away does not add up".into()
         })?;
         hold(tenant.unsettled == unsettled, || "what is unsettled does not add up".into())?;
+        let pinned = tenant.handles.values().filter(|held| held.pinned).map(|held| held.bytes).sum();
+        hold(tenant.pinned == pinned, || "what is pinned does not add up".into())?;
         hold(tenant.granted_sum == tenant.granted.values().copied().sum(), || "grants do not add up".into())?;
         hold(tenant.asked_sum == tenant.asked.values().copied().sum(), || "requests do not add up".into())?;
         hold(!tenant.may_run() || tenant.is_whole(), || {
@@ -51,6 +53,8 @@ impl Core {
         hold(held == books.held, || format!("{held} are held, not {}", books.held))?;
         let away: Bytes = here().map(|tenant| tenant.away).sum();
         hold(away == books.away, || format!("{away} are away, not {}", books.away))?;
+        let pinned: Bytes = here().map(|tenant| tenant.pinned).sum();
+        hold(pinned == books.pinned, || format!("{pinned} are pinned, not {}", books.pinned))?;
         let residues: Bytes =
             here().filter(|tenant| tenant.phase != Phase::Queued).map(|tenant| tenant.residue).sum();
         hold(residues == books.residues, || "contexts do not add up".into())?;

@@ -23,6 +23,11 @@ impl Core {
         self.members_on(job, gpu).map(Tenant::whole_bytes).sum()
     }
 
+    /// What all of a gang have pinned on a GPU.
+    pub(super) fn gang_pinned(&self, job: &Job, gpu: GpuId) -> Bytes {
+        self.members_on(job, gpu).map(|tenant| tenant.pinned).sum()
+    }
+
     /// What all of a gang ask for on a GPU.
     pub(super) fn gang_asks(&self, job: &Job, gpu: GpuId) -> Bytes {
         self.members_on(job, gpu).map(|tenant| tenant.asked_sum).sum()

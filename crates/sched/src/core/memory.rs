@@ -2,7 +2,7 @@
 
 use super::{Core, owned};
 use crate::pressure::{self, Pressure, Subject};
-use crate::tenant::{Held, Phase, Spot};
+use crate::tenant::{Held, Phase, Spot, Tenant};
 use crate::{Action, Bytes, Class, GpuId, HandleId, Owned, RequestId, Short, TenantId, Time, WhenFull};
 use std::ops::Bound;
 
@@ -19,7 +19,7 @@ impl Core {
         let together = self
             .gang_of(tenant)
             .map_or(own, |gang| self.gang_bytes(gang, gpu) + self.gang_asks(gang, gpu) + bytes);
-        let usable = self.gpu_of(gpu).usable(self.settings.headroom);
+        let usable = self.gpu_of(gpu).usable(self.settings.headroom).less(self.pinned_beside(gpu, tenant));
         let job = self.jobs.get(tenant.job);
         let limit = job.and_then(|job| job.terms.memory_max);
         let waits = job.is_some_and(|job| job.terms.when_full == WhenFull::Wait);
@@ -64,13 +64,29 @@ impl Core {
         let usable = books.usable(self.settings.headroom) + free;
         // Contexts may have come since it was asked: it has to fit with all that it has.
         let own = self.gang_of(tenant).map_or(tenant.whole_bytes(), |gang| self.gang_bytes(gang, gpu));
-        if own + bytes > usable {
-            return Some(Short::Device { wanted: own + bytes, usable });
+        let left = usable.less(self.pinned_beside(gpu, tenant));
+        if own + bytes > left {
+            return Some(Short::Device { wanted: own + bytes, usable: left });
         }
         if self.pressure >= Pressure::Refusing && books.short_of(bytes, self.settings.headroom) > free {
             return Some(Short::Pressure);
         }
         self.too_much(gpu, usable, bytes)
+    }
+
+    /// What others have pinned, which is in the way whoever's turn it is.
+    fn pinned_beside(&self, gpu: GpuId, tenant: &Tenant) -> Bytes {
+        let own = self.gang_of(tenant).map_or(tenant.pinned, |gang| self.gang_pinned(gang, gpu));
+        self.gpu_of(gpu).pinned.less(own)
+    }
+
+    /// Why so much more of a tenant's memory cannot stay on the device for good: somebody else's would not find room any
+    /// more.
+    pub fn cannot_stay(&self, id: TenantId, bytes: Bytes) -> Option<Short> {
+        let books = self.gpus.get(self.tenants.get(id)?.gpu)?;
+        let usable = books.usable(self.settings.headroom);
+        let wanted = books.largest_without(id) + bytes;
+        (wanted > usable).then_some(Short::Device { wanted, usable })
     }
 
     /// Could what everybody has, and so much more, take turns with so much of the device? With device and
@@ -182,13 +198,15 @@ impl Core {
         let left =
             self.has_grant(id, request).filter(|&granted| granted >= bytes).map(|granted| granted - bytes);
         let Some(left) = left.filter(|_| bytes > Bytes::ZERO && !self.has_handle(claimed)) else { return };
+        let handle_max = self.settings.handle_max;
         self.update(id, |tenant| {
             match left {
                 Bytes::ZERO => tenant.granted.remove(&request),
                 left => tenant.granted.insert(request, left),
             };
             tenant.granted_sum -= bytes;
-            tenant.piece_max = tenant.piece_max.max(bytes);
+            // What is larger is none that moves.
+            tenant.piece_max = tenant.piece_max.max(bytes.min(handle_max));
             let held = Held {
                 bytes,
                 spot: Spot::Device,

@@ -10,6 +10,7 @@ mod forecasts;
 mod gangs;
 mod hardship;
 mod memory;
+mod pinned;
 mod rebase;
 mod shares;
 mod standstill;

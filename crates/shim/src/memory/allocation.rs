@@ -11,7 +11,7 @@ use cuda::types::{CUcontext, CUdevice, CUdeviceptr, CUmemoryPool};
 
 use super::growth::{self, Short};
 use super::table::{Allocation, Wanted};
-use super::{cache, native, probe};
+use super::{cache, kept, native, probe};
 use crate::guard::guarded;
 use crate::pool;
 use crate::session::{self, Session};
@@ -106,8 +106,14 @@ fn row_granularity() -> Option<usize> {
 unsafe extern "C" fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
     let freed =
         guarded("cuMemFree", || Some(CUresult::UNKNOWN), || free(session::around(address.0)?, address.0));
-    // SAFETY: the caller's argument, as it came.
-    freed.unwrap_or_else(|| unsafe { native::cuMemFree_v2(address) })
+    freed.unwrap_or_else(|| {
+        // SAFETY: the caller's argument, as it came.
+        let result = unsafe { native::cuMemFree_v2(address) };
+        if result == CUresult::SUCCESS {
+            kept::managed::freed(address);
+        }
+        result
+    })
 }
 
 /// The start of a new plain allocation; None if the real driver is to make it.

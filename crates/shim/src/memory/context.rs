@@ -13,9 +13,10 @@ use cuda::CUresult;
 use cuda::types::{CUcontext, CUdevice};
 
 use super::table::HeapId;
-use super::{cache, captures, native, probe};
+use super::{cache, captures, kept, native, probe};
 use crate::demand;
 use crate::guard::guarded;
+use crate::ipc;
 use crate::session::{self, Session};
 
 macro_rules! ending {
@@ -130,6 +131,8 @@ fn settle(ended: &Ended, heir: Option<CUcontext>) {
             probe::forget(ended.context);
             captures::forget(ended.context);
             session.wake_agent();
+            ipc::context_ended(session, ended.context);
+            kept::context_ended(session, ended.context);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use cuda::CUresult;
 use cuda::types::{
-    CUcontext, CUdevice, CUdeviceptr, CUgraph, CUmemAccessDesc, CUmemAllocationHandleType,
+    CUcontext, CUdevice, CUdeviceptr, CUgraph, CUipcMemHandle, CUmemAccessDesc, CUmemAllocationHandleType,
     CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation, CUmemPoolProps, CUmemoryPool,
     CUpointer_attribute, CUstream, CUstreamCaptureMode,
 };
@@ -48,6 +48,15 @@ native! {
         address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint
     );
     cuMemFree_v2(address: CUdeviceptr);
+    cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: c_uint);
+    cuArrayCreate_v2(array: *mut *mut c_void, description: *const c_void);
+    cuArray3DCreate_v2(array: *mut *mut c_void, description: *const c_void);
+    cuMipmappedArrayCreate(array: *mut *mut c_void, description: *const c_void, levels: c_uint);
+    cuArrayDestroy(array: *mut c_void);
+    cuMipmappedArrayDestroy(array: *mut c_void);
+    cuGraphAddMemAllocNode(
+        node: *mut *mut c_void, graph: CUgraph, after: *const c_void, count: usize, params: *mut c_void
+    );
     cuStreamBeginCapture(stream: CUstream);
     cuStreamBeginCapture_ptsz(stream: CUstream);
     cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode);
@@ -87,7 +96,10 @@ native! {
     cuMemGetHandleForAddressRange(
         handle: *mut c_void, address: CUdeviceptr, bytes: usize, kind: c_int, flags: c_ulonglong
     );
-    cuIpcGetMemHandle(handle: *mut c_void, address: CUdeviceptr);
+    cuIpcGetMemHandle(name: *mut CUipcMemHandle, address: CUdeviceptr);
+    cuIpcOpenMemHandle(address: *mut CUdeviceptr, name: CUipcMemHandle, flags: c_uint);
+    cuIpcOpenMemHandle_v2(address: *mut CUdeviceptr, name: CUipcMemHandle, flags: c_uint);
+    cuIpcCloseMemHandle(address: CUdeviceptr);
     cuMulticastBindAddr(
         multicast: CUmemGenericAllocationHandle, offset: usize, address: CUdeviceptr, bytes: usize, flags: c_ulonglong
     );
@@ -124,6 +136,7 @@ native! {
     cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut c_int);
     cuStreamGetCtx(stream: CUstream, context: *mut CUcontext);
     cuStreamGetCtx_ptsz(stream: CUstream, context: *mut CUcontext);
+    cuDeviceGetGraphMemAttribute(device: CUdevice, attribute: c_int, value: *mut c_void);
     cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void);
     cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void);
     cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: CUdevice);

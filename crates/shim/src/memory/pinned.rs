@@ -8,6 +8,7 @@ use cuda::CUresult;
 use cuda::types::{CUdeviceptr, CUmemAllocationHandleType, CUmemGenericAllocationHandle};
 
 use super::native;
+use super::table::{Part, Table};
 use crate::guard::guarded;
 use crate::notice::OnceNotice;
 use crate::session::{self, NotPinned, Session};
@@ -135,13 +136,19 @@ fn unpin(session: &Session, number: u64) {
 
 /// The handles of what has a number, once the daemon has the files of all of them.
 fn known_to_daemon(session: &Session, number: u64) -> Result<Vec<wire::HandleId>, CUresult> {
+    once_exported(session, |table| Some(table.created().get(number)?.parts.clone()))
+}
+
+/// The handles of parts that are found in the table, once the daemon has the files of all of them.
+pub(crate) fn once_exported(
+    session: &Session,
+    find: impl Fn(&Table) -> Option<Vec<Part>>,
+) -> Result<Vec<wire::HandleId>, CUresult> {
     for _ in 0..LOOKS_MAX {
-        let table = session.table();
-        let created = table.created().get(number).ok_or(CUresult::INVALID_VALUE)?;
-        if session.has_ended() || created.parts.iter().all(|part| part.exported) {
-            return Ok(created.parts.iter().map(|part| part.handle).collect());
+        let parts = find(&session.table()).ok_or(CUresult::INVALID_VALUE)?;
+        if session.has_ended() || parts.iter().all(|part| part.exported) {
+            return Ok(parts.iter().map(|part| part.handle).collect());
         }
-        drop(table);
         session.wake_agent();
         std::thread::sleep(LOOK_AGAIN);
     }

@@ -11,7 +11,7 @@ use cuda::types::{
 
 use super::heap::Block;
 use super::query::write_unless_null;
-use super::second_reference::is_refused;
+use super::second_reference::{if_it_stays, is_refused};
 use super::table::{Allocation, Table};
 use super::{native, while_mapped};
 use crate::guard::guarded;
@@ -62,7 +62,9 @@ unsafe extern "C" fn cuPointerGetAttribute(
     address: CUdeviceptr,
 ) -> CUresult {
     if is_refused(attribute, address) {
-        return CUresult::NOT_SUPPORTED;
+        // SAFETY: the caller's arguments, as they came.
+        let native = || unsafe { native::cuPointerGetAttribute(data, attribute, address) };
+        return if_it_stays("cuPointerGetAttribute", address, 1, native);
     }
     let found = guarded("cuPointerGetAttribute", || Place::Elsewhere, || place(address));
     // SAFETY: the caller's arguments, as they came.
@@ -143,11 +145,12 @@ enum Place {
     /// Rota's, but the program has nothing there.
     Free,
     In(Known),
-    /// What the program created and mapped there: the driver knows it, but for what rota changed.
+    /// What the program created and mapped there, or opened of another process: the driver knows it, but for what rota
+    /// changed.
     Mapped(View),
 }
 
-/// What the program created, where it mapped it.
+/// What the program created, where it mapped it; or what it opened.
 #[derive(Clone, Copy)]
 struct View {
     start: u64,
@@ -156,6 +159,8 @@ struct View {
     handle_types: CUmemAllocationHandleType,
     /// The driver sees it as several.
     is_in_parts: bool,
+    /// Where it was opened, which the driver does not know.
+    opened_in: Option<CUcontext>,
 }
 
 impl View {
@@ -164,7 +169,8 @@ impl View {
         match attribute {
             Attribute::ALLOWED_HANDLE_TYPES => Some(Value::Long(self.handle_types.0.into())),
             // The driver's changes when memory moves.
-            Attribute::BUFFER_ID => Some(Value::Long(self.buffer)),
+            Attribute::BUFFER_ID if self.opened_in.is_none() => Some(Value::Long(self.buffer)),
+            Attribute::CONTEXT => self.opened_in.map(|context| Value::Long(context.0.addr() as u64)),
             Attribute::RANGE_START_ADDR | Attribute::MAPPING_BASE_ADDR if self.is_in_parts => {
                 Some(Value::Long(self.start))
             }
@@ -185,7 +191,7 @@ struct Known {
 }
 
 fn place(address: CUdeviceptr) -> Place {
-    let Some(session) = session::around(address.0) else { return Place::Elsewhere };
+    let Some(session) = session::around(address.0) else { return opened(address.0) };
     let table = session.table();
     match table.around(address.0) {
         Some(allocation) => {
@@ -193,8 +199,27 @@ fn place(address: CUdeviceptr) -> Place {
             Place::In(Known { allocation: *allocation, context, device })
         }
         None if table.overlaps(address.0, 1) => Place::Free,
-        None => view(&table, address.0).map_or(Place::Elsewhere, Place::Mapped),
+        None => {
+            let view = view(&table, address.0);
+            drop(table);
+            view.map_or_else(|| opened(address.0), Place::Mapped)
+        }
     }
+}
+
+/// What was opened of another process.
+fn opened(address: u64) -> Place {
+    let found = session::all().find_map(|session| session.names().around(address));
+    found.map_or(Place::Elsewhere, |(start, bytes, context)| {
+        Place::Mapped(View {
+            start,
+            bytes,
+            buffer: 0,
+            handle_types: CUmemAllocationHandleType::NONE,
+            is_in_parts: true,
+            opened_in: Some(context),
+        })
+    })
 }
 
 fn view(table: &Table, address: u64) -> Option<View> {
@@ -206,6 +231,7 @@ fn view(table: &Table, address: u64) -> Option<View> {
         buffer: mapped.buffer,
         handle_types: created.kind.handle_types,
         is_in_parts: created.parts.len() > 1,
+        opened_in: None,
     })
 }
 

@@ -51,7 +51,7 @@ pub(super) fn keep(context: CUcontext, byte: CUdeviceptr) {
 }
 
 /// Waits for the device as the driver's own `cuMemFree` does. The calling thread must hold no lock.
-pub(super) fn wait(session: &Session, context: CUcontext) -> CUresult {
+pub(crate) fn wait(session: &Session, context: CUcontext) -> CUresult {
     if context.is_null() {
         return CUresult::SUCCESS;
     }

@@ -1,8 +1,9 @@
-//! Second references to the program's memory, which are refused.
+//! Second references to the program's memory.
 //!
 //! The memory under an address changes when rota moves it. The program's pointers mean the new memory from then on, but
-//! a handle, a file, an IPC handle, a multicast binding or a third party's token would go on meaning the old. So calls
-//! that hand one out answer that it is not supported, and programs fall back to copies as they do on older GPUs.
+//! a handle, a file, a multicast binding or a third party's token would go on meaning the old. So memory that other devices
+//! get at stays where it is from then on, if the driver lets them; other calls that hand one out answer that it is not
+//! supported, and programs fall back to copies as they do on older GPUs.
 //! Memory that rota does not move, and all memory once the daemon is gone, is the real driver's matter.
 
 use std::ffi::{c_int, c_ulonglong, c_void};
@@ -10,9 +11,11 @@ use std::ffi::{c_int, c_ulonglong, c_void};
 use cuda::CUresult;
 use cuda::types::{CUdeviceptr, CUmemGenericAllocationHandle, CUpointer_attribute};
 
+use super::table::Table;
 use super::{native, pinned};
 use crate::guard::guarded;
-use crate::session;
+use crate::notice::OnceNotice;
+use crate::session::{self, Session};
 
 /// Whether a range has memory in it that rota may move.
 fn moves(address: CUdeviceptr, bytes: usize) -> bool {
@@ -36,6 +39,53 @@ fn unless_it_moves(name: &str, address: CUdeviceptr, bytes: usize, call: impl Fn
         true => unless_moved(name, address, bytes, call),
         false => CUresult::NOT_SUPPORTED,
     }
+}
+
+/// Makes a call that lets other devices use memory, which stays where it is from then on. Where the driver refuses, as it does
+/// for memory that was not made for them, nothing has changed.
+pub(super) fn if_it_stays(
+    name: &str,
+    address: CUdeviceptr,
+    bytes: usize,
+    call: impl Fn() -> CUresult,
+) -> CUresult {
+    static REFUSED: OnceNotice = OnceNotice::new();
+    let found = || {
+        let overlaps = |session: &&Session| session.table().overlaps(address.0, bytes as u64);
+        session::all().filter(|session| !session.has_ended()).find(overlaps)
+    };
+    let Some(session) = guarded(name, || None, found) else {
+        return unless_it_moves(name, address, bytes, call);
+    };
+    let with_pinned = || {
+        let range = |table: &Table| Some(table.range_around(address.0)?.parts.clone());
+        let last = address.0.saturating_add((bytes as u64).saturating_sub(1));
+        let is_in_one = |table: &Table| {
+            table.range_around(address.0).is_some_and(|range| last - range.block.address < range.block.bytes)
+        };
+        if !is_in_one(&session.table()) {
+            return Err(CUresult::NOT_SUPPORTED);
+        }
+        let handles = pinned::once_exported(session, range)?;
+        session.pin(&handles).map_err(|_| CUresult::NOT_SUPPORTED)?;
+        match call() {
+            CUresult::SUCCESS => Ok(()),
+            code => {
+                session.unpin(&handles);
+                Err(code)
+            }
+        }
+    };
+    guarded(name, || Err(CUresult::UNKNOWN), with_pinned).map_or_else(
+        |code| {
+            REFUSED.notice(format_args!(
+                "{name}: {code}: memory that rota moves is not made for other devices (RDMA); \
+                 set ROTA_DISABLE=1 for programs that need that"
+            ));
+            code
+        },
+        |()| CUresult::SUCCESS,
+    )
 }
 
 /// A handle of the memory at an address.
@@ -74,21 +124,9 @@ unsafe extern "C" fn cuMemGetHandleForAddressRange(
     kind: c_int,
     flags: c_ulonglong,
 ) -> CUresult {
-    unless_it_moves("cuMemGetHandleForAddressRange", address, bytes, || {
+    if_it_stays("cuMemGetHandleForAddressRange", address, bytes, || {
         // SAFETY: the caller's arguments, as they came.
         unsafe { native::cuMemGetHandleForAddressRange(handle, address, bytes, kind, flags) }
-    })
-}
-
-/// A name for an allocation by which other processes open it.
-///
-/// # Safety
-/// As for the driver's function.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuIpcGetMemHandle(handle: *mut c_void, address: CUdeviceptr) -> CUresult {
-    unless_moved("cuIpcGetMemHandle", address, 1, || {
-        // SAFETY: the caller's arguments, as they came.
-        unsafe { native::cuIpcGetMemHandle(handle, address) }
     })
 }
 

@@ -110,6 +110,8 @@ pub(crate) struct Table {
     allocations: BTreeMap<u64, Allocation>,
     /// What the program has in ranges, rounded up.
     used_bytes: u64,
+    /// What the driver itself has for the program, as it is booked.
+    kept_bytes: u64,
     /// What was freed in streams.
     pub(crate) reuse: Reuse,
     /// The program's pools.
@@ -209,6 +211,12 @@ impl Table {
         (address - start < allocation.asked_bytes).then_some(allocation)
     }
 
+    /// The range that an address lies in.
+    pub(crate) fn range_around(&self, address: u64) -> Option<&Range> {
+        let (start, (_, range)) = self.ranges.range(..=address).next_back()?;
+        (address - start < range.block.bytes).then_some(range)
+    }
+
     /// Notes whether copies of the allocation around an address synchronise. False if there is none.
     pub(crate) fn set_sync_memops(&mut self, address: u64, is_on: bool) -> bool {
         let Some(start) = self.around(address).map(|found| found.block.address) else { return false };
@@ -264,7 +272,12 @@ impl Table {
 
     /// What the program has, rounded up.
     pub(crate) fn used_bytes(&self) -> u64 {
-        self.used_bytes + self.created.used_bytes()
+        self.used_bytes + self.created.used_bytes() + self.kept_bytes
+    }
+
+    /// The driver itself has so much for the program.
+    pub(crate) fn set_kept_bytes(&mut self, bytes: u64) {
+        self.kept_bytes = bytes;
     }
 
     /// Bytes of ranges that nothing is in, and of what the program created and let go.

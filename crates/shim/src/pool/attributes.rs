@@ -8,6 +8,7 @@ use cuda::types::{CUdevice, CUmemLocation, CUmemLocationType, CUmemPoolProps, CU
 use super::accounts::Account;
 use crate::gpus;
 use crate::guard::guarded;
+use crate::memory::kept::watched;
 use crate::memory::native;
 use crate::session::{self, Session};
 
@@ -65,6 +66,7 @@ unsafe extern "C" fn cuMemPoolCreate(pool: *mut CUmemoryPool, props: *const CUme
 /// As for the driver's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
+    guarded("cuMemPoolDestroy", || (), || watched::forget_pool(pool));
     // SAFETY: the caller's argument, as it came.
     let result = unsafe { native::cuMemPoolDestroy(pool) };
     if result == CUresult::SUCCESS {

@@ -13,6 +13,7 @@ use cuda::types::{
 use super::reuse::{Mark, Point, Stream};
 use crate::demand::Inside;
 use crate::guard::guarded;
+use crate::memory::kept::watched;
 use crate::memory::table::Wanted;
 use crate::memory::{Short, allocation, cache, captures, native, physical};
 use crate::session::{self, Session};
@@ -84,9 +85,9 @@ macro_rules! allocating {
             stream: CUstream,
         ) -> CUresult {
             #[allow(unused_mut, unused_assignments)] // Not every one of them names a pool.
+            let mut asked_pool = None;
+            $(asked_pool = Some($pool);)?
             let allocated = guarded(stringify!($symbol), || Some(CUresult::UNKNOWN), || {
-                let mut asked_pool = None;
-                $(asked_pool = Some($pool);)?
                 if address.is_null() {
                     return None;
                 }
@@ -99,8 +100,14 @@ macro_rules! allocating {
                     Err(code) => code,
                 })
             });
-            // SAFETY: the caller's arguments, as they came.
-            allocated.unwrap_or_else(|| unsafe { native::$symbol(address, bytes, $($pool,)? stream) })
+            allocated.unwrap_or_else(|| {
+                // SAFETY: the caller's arguments, as they came.
+                let result = unsafe { native::$symbol(address, bytes, $($pool,)? stream) };
+                if result == CUresult::SUCCESS {
+                    guarded(stringify!($symbol), || (), || watched::watch(asked_pool));
+                }
+                result
+            })
         }
     )*};
 }

@@ -215,8 +215,14 @@ fn the_program_sees_its_own_sizes() {
     assert_eq!(program.ask(&format!("range {:x}", address + 1000)), "500 0 0", "past its end");
     assert_eq!(program.ask(&format!("attribute {inside:x} b")), format!("0 {address:x}"));
     assert_eq!(program.ask(&format!("attribute {inside:x} c")), "0 3e8");
-    let free = CAPACITY_BYTES - 1024 - (512 << 20);
+    let free = CAPACITY_BYTES - 1024;
     assert_eq!(program.ask("info"), format!("0 {free:x} {CAPACITY_BYTES:x}"));
+    // Of its job: a limit, others, and its context.
+    let limit: u64 = 2 << 30;
+    daemon.page.set_memory(limit, 5 << 20, 3 << 20);
+    let free = limit - (8 << 20) - 1024;
+    assert_eq!(program.ask("info"), format!("0 {free:x} {limit:x}"));
+    assert_eq!(daemon.page.used_bytes(), 1024, "the daemon is told what it has");
 }
 
 #[test]
@@ -305,16 +311,12 @@ fn second_references_to_memory_that_moves_are_refused() {
     for (address, refused) in [(ours, "801"), (past_its_end, "801"), (foreign, "0")] {
         for call in [
             format!("call cuMemRetainAllocationHandle 0 {address:x}"),
-            format!("call cuMemGetHandleForAddressRange 0 {address:x} 1000 1"),
-            format!("call cuIpcGetMemHandle 0 {address:x}"),
             format!("call cuMulticastBindAddr 0 0 {address:x} 1000"),
             format!("call cuPointerSetAttribute 0 {BUFFER_ID:x} {address:x}"),
             format!("attributes {address:x} {P2P_TOKENS:x}"),
         ] {
             assert_eq!(program.ask(&call), refused, "{call}");
         }
-        let token = program.ask(&format!("attribute {address:x} {P2P_TOKENS:x}"));
-        assert_eq!(token.split(' ').next(), Some(refused));
         assert_eq!(program.ask(&format!("call cuPointerSetAttribute 0 {SYNC_MEMOPS:x} {address:x}")), "0");
         assert_eq!(program.ask(&format!("attributes {address:x} {BUFFER_ID:x}")), "0");
     }
@@ -323,5 +325,36 @@ fn second_references_to_memory_that_moves_are_refused() {
     // Nobody moves it any more once it is freed.
     assert_eq!(program.ask(&format!("free {ours:x}")), "0");
     assert_eq!(daemon.next().0, freed(handle));
-    assert_eq!(program.ask(&format!("call cuIpcGetMemHandle 0 {ours:x}")), "0");
+    assert_eq!(program.ask(&format!("call cuMulticastBindAddr 0 0 {ours:x} 1000")), "0");
+}
+
+#[test]
+fn what_other_devices_get_at_is_pinned_before_they_do() {
+    const P2P_TOKENS: u32 = 5;
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[]);
+    program.enter();
+    let (ours, handle, _) = daemon.serve(&mut program, 100);
+    let calls = [
+        format!("call cuMemGetHandleForAddressRange 0 {ours:x} 64 1"),
+        format!("attribute {ours:x} {P2P_TOKENS:x}"),
+    ];
+    for call in &calls {
+        program.tell(call);
+        let (ToDaemon::Pin { request, handles }, _) = daemon.next() else { panic!("{call}") };
+        assert_eq!(handles, [handle.handle]);
+        daemon.send(FromDaemon::Pinned { request });
+        assert_eq!(program.answer().split(' ').next(), Some("0"), "{call}");
+    }
+    for call in &calls {
+        program.tell(call);
+        let (ToDaemon::Pin { request, .. }, _) = daemon.next() else { panic!("{call}") };
+        daemon.send(FromDaemon::Denied { grant: request, reason: "full".into() });
+        assert_eq!(program.answer().split(' ').next(), Some("801"), "{call}");
+    }
+    assert!(bench.stderr().contains("RDMA"), "{}", bench.stderr());
+    // Without the daemon nothing moves.
+    drop(daemon);
+    wait_for(|| bench.stderr().contains("running on without rota"));
+    assert_eq!(program.ask(&calls[0]), "0");
 }

@@ -10,7 +10,7 @@ use wire::{FromDaemon, HandleId, ToDaemon};
 impl Shared {
     /// The agent.
     pub(super) fn serve(&self, manners: Manners) {
-        while let Ok((message, _)) = self.connection.receive::<FromDaemon>() {
+        while let Ok((message, files)) = self.connection.receive::<FromDaemon>() {
             match message {
                 FromDaemon::Granted { grant } => {
                     lock(&self.verdicts).insert(grant, Verdict::Granted);
@@ -44,6 +44,12 @@ impl Shared {
                 }
                 FromDaemon::Pinned { request } | FromDaemon::Published { request } => {
                     lock(&self.verdicts).insert(request, Verdict::Granted);
+                }
+                FromDaemon::Opened { request, sizes, complete } => {
+                    lock(&self.opened).extend(sizes.into_iter().zip(files));
+                    if complete {
+                        lock(&self.verdicts).insert(request, Verdict::Granted);
+                    }
                 }
                 FromDaemon::Refused { reason } => *lock(&self.refused) = Some(reason),
                 other => self.note_wrong(format!("the daemon said {other:?}")),

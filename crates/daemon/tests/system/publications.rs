@@ -1,0 +1,169 @@
+//! Memory that one tenant lets others open.
+
+use crate::process::Process;
+use crate::tenant::{Manners, Tenant, Verdict};
+use crate::world::{LARGE_BYTES, RESIDUE_BYTES, SMALL_BYTES, World, await_that, rules};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use wire::{BLOCK_BYTES, HANDLES_MAX, HandleId, SizedHandle, ToDaemon, Token};
+
+/// What is published in these tests.
+pub(crate) const TOKEN: Token = Token(0x1234_5678_9abc_def0_1122_3344_5566_7788);
+
+fn used(world: &World) -> u64 {
+    world.listing().gpus[0].used_bytes
+}
+
+/// Can it not be opened any more?
+fn is_closed(tenant: &Tenant) -> bool {
+    let opened = tenant.open(TOKEN).is_ok();
+    if opened {
+        tenant.close(TOKEN);
+    }
+    !opened
+}
+
+fn await_turns(tenants: &[&Tenant]) {
+    let goals: Vec<_> = tenants.iter().map(|tenant| tenant.turns() + 3).collect();
+    await_that("all have turns", || tenants.iter().zip(&goals).all(|(tenant, goal)| tenant.turns() >= *goal));
+}
+
+#[test]
+fn what_is_published_is_the_owners_memory_while_others_move() {
+    let world = World::begin(rules());
+    let (a, b) = (Tenant::join(&world), Tenant::join(&world));
+    let shared = a.allocate(BLOCK_BYTES);
+    assert_eq!(a.pin(&[shared]), Verdict::Granted);
+    assert_eq!(a.publish(TOKEN, &[shared]), Verdict::Granted);
+    let opened = b.open(TOKEN).unwrap();
+    assert_eq!(opened.iter().map(|(bytes, _)| *bytes).collect::<Vec<_>>(), [BLOCK_BYTES]);
+    a.allocate_in_three(SMALL_BYTES);
+    b.allocate_in_three(LARGE_BYTES);
+    let c = Tenant::with_memory(&world, LARGE_BYTES);
+    let bytes = || {
+        let mut bytes = vec![0; 64];
+        opened[0].1.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    let before = bytes();
+    await_turns(&[&a, &b, &c]);
+    await_that("the owner still writes to what is open", || bytes() != before);
+    assert!(!a.unmapped().contains(&shared));
+    b.close(TOKEN);
+    await_turns(&[&a, &b, &c]);
+}
+
+#[test]
+fn large_memory_comes_in_many_handles() {
+    let world = World::begin(rules());
+    let (a, b) = (Tenant::join(&world), Tenant::join(&world));
+    // One handle is enough to try it with: a publication may name it many times.
+    let shared = a.allocate(BLOCK_BYTES);
+    assert_eq!(a.pin(&[shared]), Verdict::Granted);
+    assert_eq!(a.publish(TOKEN, &vec![shared; HANDLES_MAX + 6]), Verdict::Granted);
+    assert_eq!(b.open(TOKEN).unwrap().len(), HANDLES_MAX + 6);
+}
+
+#[test]
+fn what_is_open_counts_until_the_last_one_closes_it() {
+    let world = World::begin(rules());
+    let (a, b, c) = (Tenant::join(&world), Tenant::join(&world), Tenant::join(&world));
+    let handles = [a.allocate(BLOCK_BYTES), a.allocate(2 * BLOCK_BYTES)];
+    assert_eq!(a.pin(&handles), Verdict::Granted);
+    assert_eq!(a.publish(TOKEN, &handles), Verdict::Granted);
+    b.open(TOKEN).unwrap();
+    b.open(TOKEN).unwrap();
+    c.open(TOKEN).unwrap();
+    for handle in handles {
+        a.free(handle);
+    }
+    await_that("it cannot be opened any more", || is_closed(&b));
+    let contexts = 3 * RESIDUE_BYTES;
+    assert_eq!(used(&world), contexts + 3 * BLOCK_BYTES);
+    b.close(TOKEN);
+    c.close(TOKEN);
+    // One too many is nothing.
+    c.close(TOKEN);
+    assert_eq!(used(&world), contexts + 3 * BLOCK_BYTES);
+    b.close(TOKEN);
+    await_that("it is free", || used(&world) == contexts);
+    // Free memory that nobody had open is free at once.
+    let alone = a.allocate(BLOCK_BYTES);
+    assert_eq!(a.pin(&[alone]), Verdict::Granted);
+    assert_eq!(a.publish(TOKEN, &[alone]), Verdict::Granted);
+    a.free(alone);
+    await_that("it is free", || used(&world) == contexts);
+}
+
+#[test]
+fn what_a_dead_owner_leaves_counts_until_it_is_closed() {
+    let world = World::begin(rules());
+    let b = Tenant::join(&world);
+    let mut a = Process::start(&world, Manners::Publishes, LARGE_BYTES);
+    let opened: u64 = b.open(a.token()).unwrap().iter().map(|(bytes, _)| bytes).sum();
+    assert_eq!(opened, LARGE_BYTES);
+    a.kill();
+    await_that("it is buried", || world.events_named("reaped").len() == 1);
+    assert!(b.open(a.token()).is_err());
+    // Fourteen blocks were left for it alone, and eight are not free.
+    let has = |blocks| {
+        let grant = b.grow(blocks * BLOCK_BYTES);
+        let granted = b.verdict(grant) == Verdict::Granted;
+        b.request(|_| ToDaemon::Returned { grant }, &[]);
+        granted
+    };
+    assert!(has(6) && !has(7));
+    b.close(a.token());
+    await_that("all of it is free", || has(14));
+}
+
+#[test]
+fn what_a_dead_one_had_open_is_closed() {
+    let world = World::begin(rules());
+    let a = Tenant::join(&world);
+    let shared = a.allocate(BLOCK_BYTES);
+    assert_eq!(a.pin(&[shared]), Verdict::Granted);
+    assert_eq!(a.publish(TOKEN, &[shared]), Verdict::Granted);
+    let mut b = Process::start(&world, Manners::Opens, LARGE_BYTES);
+    a.free(shared);
+    await_that("it is freed", || is_closed(&a));
+    assert_eq!(used(&world), 2 * RESIDUE_BYTES + LARGE_BYTES + BLOCK_BYTES);
+    b.kill();
+    await_that("nothing is left", || used(&world) == RESIDUE_BYTES);
+}
+
+#[test]
+fn what_cannot_be_published_or_opened_is_denied() {
+    let world = World::begin(rules());
+    let a = Tenant::with_memory(&world, SMALL_BYTES);
+    let (one, two) = (a.handles()[0], a.handles()[1]);
+    assert!(a.open(TOKEN).is_err(), "nobody published it");
+    assert!(matches!(a.publish(TOKEN, &[one]), Verdict::Denied(_)), "it is not pinned");
+    assert_eq!(a.pin(&[one]), Verdict::Granted);
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let publish = |handle: HandleId, bytes| {
+        let handles = vec![SizedHandle { handle, bytes }];
+        a.verdict(a.request(
+            |request| ToDaemon::Publish { request, token: TOKEN, handles, complete: true },
+            &[null.as_fd()],
+        ))
+    };
+    assert!(matches!(publish(HandleId(999), BLOCK_BYTES), Verdict::Denied(_)), "it is not there");
+    assert!(matches!(publish(one, 2 * BLOCK_BYTES), Verdict::Denied(_)), "it is not so large");
+    // The second of three parts is wrong: the whole is, and the last one is answered.
+    for handle in [one, two] {
+        let handles = vec![SizedHandle { handle, bytes: BLOCK_BYTES }];
+        let part = |request| ToDaemon::Publish { request, token: TOKEN, handles, complete: false };
+        a.request(part, &[null.as_fd()]);
+    }
+    assert!(matches!(publish(one, BLOCK_BYTES), Verdict::Denied(_)));
+    assert!(a.open(TOKEN).is_err());
+    // And then it can be done right, but not twice.
+    assert_eq!(a.publish(TOKEN, &[one]), Verdict::Granted);
+    assert!(matches!(a.publish(TOKEN, &[one]), Verdict::Denied(_)));
+    let b = Tenant::join(&world);
+    assert!(matches!(b.publish(TOKEN, &[b.allocate(BLOCK_BYTES)]), Verdict::Denied(_)));
+    assert_eq!(b.open(TOKEN).unwrap().len(), 1);
+    b.request(|request| ToDaemon::Publish { request, token: TOKEN, handles: vec![], complete: true }, &[]);
+    await_that("it is put out", || b.refused().is_some());
+}

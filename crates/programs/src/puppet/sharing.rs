@@ -1,0 +1,111 @@
+//! Memory that other processes open, and memory that the driver moves itself.
+
+use cuda::CUresult;
+use cuda::types::{CUdeviceptr, CUipcMemHandle};
+
+use super::first_error;
+use crate::bench::Bench;
+
+/// The only flag of opening.
+const LAZY_PEER: u32 = 1;
+/// Managed memory for every stream.
+const ATTACH_GLOBAL: u32 = 1;
+
+/// What is shared with others.
+#[derive(Default)]
+pub(super) struct Shared {
+    own: Vec<(CUdeviceptr, usize)>,
+    opened: Vec<(CUdeviceptr, usize)>,
+    managed: Vec<CUdeviceptr>,
+}
+
+impl Shared {
+    /// Does what a line says; None if that is nothing of this.
+    pub(super) fn does(&mut self, bench: &Bench, words: &[&str]) -> Option<CUresult> {
+        let number = |word: &str| word.parse::<usize>().ok();
+        let byte = |word: &str| word.parse::<u8>().ok();
+        let cu = bench.cu;
+        Some(match *words {
+            ["share", file, bytes, value] => self.share(bench, file, number(bytes)?, byte(value)?),
+            ["open", file] => {
+                let (name, bytes) = read_name(file)?;
+                let mut address = CUdeviceptr(0);
+                let code = cu.cuIpcOpenMemHandle_v2(&mut address, name, LAZY_PEER);
+                self.opened.push((address, bytes));
+                code
+            }
+            ["not-open", file, code] => {
+                let mut address = CUdeviceptr(0);
+                let found = cu.cuIpcOpenMemHandle_v2(&mut address, read_name(file)?.0, LAZY_PEER);
+                right(found.0 as usize == number(code)?)
+            }
+            ["close"] => self
+                .opened
+                .pop()
+                .map_or(CUresult::INVALID_VALUE, |(address, _)| cu.cuIpcCloseMemHandle(address)),
+            ["fill-shared", value] => fill(bench, self.own.last(), byte(value)?),
+            ["fill-opened", value] => fill(bench, self.opened.last(), byte(value)?),
+            ["see-shared", value] => see(bench, self.own.last(), byte(value)?),
+            ["see-opened", value] => see(bench, self.opened.last(), byte(value)?),
+            ["free-shared"] => {
+                self.own.pop().map_or(CUresult::INVALID_VALUE, |(address, _)| cu.cuMemFree_v2(address))
+            }
+            ["managed", bytes] => {
+                let mut address = CUdeviceptr(0);
+                let code = cu.cuMemAllocManaged(&mut address, number(bytes)?, ATTACH_GLOBAL);
+                self.managed.push(address);
+                code
+            }
+            ["no-managed", bytes] => {
+                let mut address = CUdeviceptr(0);
+                let code = cu.cuMemAllocManaged(&mut address, number(bytes)?, ATTACH_GLOBAL);
+                right(code == CUresult::OUT_OF_MEMORY)
+            }
+            ["free-managed"] => {
+                self.managed.pop().map_or(CUresult::INVALID_VALUE, |address| cu.cuMemFree_v2(address))
+            }
+            ["free-is", bytes] => {
+                let (mut free, mut total) = (0, 0);
+                let code = cu.cuMemGetInfo_v2(&mut free, &mut total);
+                first_error([code, right(free == number(bytes)?)])
+            }
+            _ => return None,
+        })
+    }
+
+    fn share(&mut self, bench: &Bench, file: &str, bytes: usize, value: u8) -> CUresult {
+        let (mut address, mut name) = (CUdeviceptr(0), CUipcMemHandle { bytes: [0; 64] });
+        let code = first_error([
+            bench.cu.cuMemAlloc_v2(&mut address, bytes),
+            fill(bench, Some(&(address, bytes)), value),
+            bench.cu.cuIpcGetMemHandle(&mut name, address),
+        ]);
+        if code != CUresult::SUCCESS {
+            return code;
+        }
+        self.own.push((address, bytes));
+        let written = std::fs::write(file, [&name.bytes[..], &bytes.to_le_bytes()].concat());
+        right(written.is_ok())
+    }
+}
+
+/// The name in a file, and how large the memory is.
+fn read_name(file: &str) -> Option<(CUipcMemHandle, usize)> {
+    let read = std::fs::read(file).ok()?;
+    let (bytes, size) = read.split_first_chunk::<64>()?;
+    Some((CUipcMemHandle { bytes: *bytes }, usize::from_le_bytes(size.try_into().ok()?)))
+}
+
+fn fill(bench: &Bench, memory: Option<&(CUdeviceptr, usize)>, value: u8) -> CUresult {
+    let Some(&(address, bytes)) = memory else { return CUresult::INVALID_VALUE };
+    first_error([bench.cu.cuMemsetD8_v2(address, value, bytes), bench.cu.cuCtxSynchronize()])
+}
+
+fn see(bench: &Bench, memory: Option<&(CUdeviceptr, usize)>, value: u8) -> CUresult {
+    let Some(&(address, bytes)) = memory else { return CUresult::INVALID_VALUE };
+    right(bench.read(address, bytes).iter().all(|byte| *byte == value))
+}
+
+fn right(is_right: bool) -> CUresult {
+    if is_right { CUresult::SUCCESS } else { CUresult::UNKNOWN }
+}
