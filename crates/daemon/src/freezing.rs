@@ -17,15 +17,15 @@ const PRICE: &str =
     "turns end only when kernels end, one that does not end keeps the GPU, and nothing is latency-critical";
 
 /// What a self-test that went well found.
-pub struct Tested {
+pub(crate) struct Tested {
     /// For people.
-    pub found: SelfTest,
+    pub(crate) found: SelfTest,
     /// What a context takes of the device that does nothing yet.
-    pub residue_bytes: Option<u64>,
+    pub(crate) residue_bytes: Option<u64>,
 }
 
 /// How programs are frozen on a GPU, and what the self-test says of that.
-pub fn choose(
+pub(crate) fn choose(
     device: &mut CudaDevice,
     config: &Config,
     nvml: Option<&Nvml>,
@@ -46,7 +46,7 @@ pub fn choose(
 }
 
 /// The self-test, as people ask for it.
-pub fn test(device: &mut CudaDevice, socket: &Path, nvml: Option<&Nvml>) -> anyhow::Result<Tested> {
+pub(crate) fn test(device: &mut CudaDevice, socket: &Path, nvml: Option<&Nvml>) -> anyhow::Result<Tested> {
     attempt(device, socket, nvml)?.map_err(|cause| anyhow!("{}{HINT}", unreliable(device, &cause)))
 }
 
