@@ -108,6 +108,11 @@ impl Puppet {
         self.child.try_wait().unwrap().is_some()
     }
 
+    /// With which code, if it did.
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
+        self.child.try_wait().unwrap()?.code()
+    }
+
     /// What it said on its standard error.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
