@@ -48,7 +48,7 @@ class Daemon:
             "--events",
             events,
         ]
-        run.bundled("rota"), run.bundled("librota_shim.so")
+        run.bundled("rota"), run.bundled("librota_shim.so"), run.bundled("librota_nvml.so")
         turns = f"--turn {turn} --turn-jitter {jitter:g}" if turn else "(turns as rota chooses)"
         run.say(f"   rotad --capacity {capacity} --arena {arena} {turns}")
         self.child = spawn(argv, stdout=open(self.log, "wb"), stderr=subprocess.STDOUT)

@@ -1,8 +1,8 @@
 // Keeps the GPU busy in one of several ways, and counts what the GPU has done where others can read it at any time.
 //
-//   shares KIND FILE    runs until FILE.stop is there; FILE holds one 64-bit count for each stream, written by the GPU itself
+//   shares KIND FILE [CORE]    runs until FILE.stop is there; FILE holds one 64-bit count for each stream, written by the GPU itself
 //
-// The kernel's first block adds to its stream's count, several times in a long kernel, so that a kernel frozen in its middle has
+// The thread that launches stays on CORE, if one is given: wherever else it might come to run, others spin beside it or not. // The kernel's first block adds to its stream's count, several times in a long kernel, so that a kernel frozen in its middle has
 // counted what it did. Ends with one line of JSON.
 #include <cuda_runtime.h>
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <sched.h>
 #include <string>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -48,7 +49,7 @@ __global__ void memory(float4 *words, size_t count, word *here, volatile word *t
 
 int main(int given, char **arguments)
 {
-    if (given != 3) return fprintf(stderr, "shares KIND FILE\n"), 2;
+    if (given != 3 && given != 4) return fprintf(stderr, "shares KIND FILE [CORE]\n"), 2;
     std::string kind = arguments[1], stop = std::string(arguments[2]) + ".stop";
     int file = open(arguments[2], O_RDWR | O_CREAT, 0644);
     if (file < 0 || ftruncate(file, 4096)) return perror(arguments[2]), 1;
@@ -81,6 +82,12 @@ int main(int given, char **arguments)
         for (int i = 0; i < 20; i++) fma(0, FULL, 1, US_50);
         NEED(cudaStreamEndCapture(streams[0], &graph));
         NEED(cudaGraphInstantiate(&exec, graph, 0));
+    }
+    if (given == 4) {
+        cpu_set_t core;
+        CPU_ZERO(&core);
+        CPU_SET(atoi(arguments[3]), &core);
+        if (sched_setaffinity(0, sizeof core, &core)) return perror("sched_setaffinity"), 1;
     }
     long rounds = 0;
     while (access(stop.c_str(), F_OK)) {

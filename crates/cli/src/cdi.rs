@@ -88,11 +88,20 @@ fn file(place: &Place, status: Option<&Status>) -> anyhow::Result<File> {
     };
     let mut edits = Edits::default();
     let mut preloaded = Vec::new();
-    preloaded.push(edits.library(&wire::find_shim()?)?);
+    let shim = wire::find_shim()?;
+    preloaded.push(edits.library(&shim)?);
+    if let Some(nvml) = wire::find_nvml_shim(&shim) {
+        preloaded.push(edits.library(&nvml)?);
+    }
     // The folder, not the socket: a daemon that is started again makes a new one.
     edits.mount(folder, Path::new(SOCKET_FOLDER), ["ro", "nosuid", "nodev", "bind"])?;
     if let Some(machine) = virtual_machine(status) {
-        let library = edits.library(Library::find()?.path())?;
+        let virtual_driver = Library::find()?;
+        let library = edits.library(virtual_driver.path())?;
+        if let Some(nvml) = virtual_driver.nvml() {
+            let nvml = edits.library(&nvml)?;
+            edits.set("ROTA_NVML", nvml)?;
+        }
         edits.set("ROTA_DRIVER", &library)?;
         edits.set("ROTA_VGPU", machine)?;
         edits.mount(Path::new(machine), Path::new(machine), ["rw", "nosuid", "nodev", "bind"])?;

@@ -101,7 +101,7 @@ pub struct Settings {
     /// Memory of each GPU kept for the daemon's own context [default: 600MiB, on a virtual GPU what two contexts take].
     #[arg(long, value_name = "BYTES")]
     pub reserve: Option<Bytes>,
-    /// What a program's context takes on the device, whether its memory is there or away [default: 544MiB, or as a virtual GPU has it].
+    /// What a program's context counts as at least, whether its memory is there or away [default: what one takes in the self-test].
     #[arg(long, value_name = "BYTES")]
     pub residue: Option<Bytes>,
     /// A file that gets one JSON line per freeze, move, thaw and turn.

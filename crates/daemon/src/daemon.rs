@@ -167,7 +167,7 @@ pub struct Daemon {
     events: Events,
     core: Core,
     /// What the core is still to be told: an action may cause an event.
-    untold: VecDeque<Event>,
+    untold: VecDeque<(Time, Event)>,
     acting: bool,
     lengths: Lengths,
     jobs: Jobs,
@@ -385,7 +385,9 @@ impl Daemon {
 
     fn done(&mut self, done: Done) {
         match done {
-            Done::Action(op, outcome) => self.step(Event::Done { op, outcome }),
+            Done::Action(op, outcome, at) => {
+                self.step_at(Time(nanos(self.events.at(at))), Event::Done { op, outcome });
+            }
             Done::Adopted(owned, movable) => self.step(Event::Adopted { owned, movable }),
             Done::Arena(bytes) => self.step(Event::Arena(bytes)),
             Done::Forgotten(tenant, handles) => self.forgotten(tenant, handles),
@@ -396,12 +398,16 @@ impl Daemon {
 
     /// Tells the core what happened, and does what it wants. What happens meanwhile is told after that.
     fn step(&mut self, event: Event) {
-        self.untold.push_back(event);
+        self.step_at(self.now(), event);
+    }
+
+    /// The same, of what happened a moment ago: a turn begins when its tenant is on, not when that is heard of.
+    fn step_at(&mut self, at: Time, event: Event) {
+        self.untold.push_back((at, event));
         while !self.acting
-            && let Some(event) = self.untold.pop_front()
+            && let Some((at, event)) = self.untold.pop_front()
         {
-            let now = self.now();
-            let actions = self.core.step(now, event);
+            let actions = self.core.step(at, event);
             self.acting = true;
             for action in actions {
                 self.act(action);

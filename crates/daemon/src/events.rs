@@ -41,6 +41,11 @@ impl Events {
         self.begin.elapsed()
     }
 
+    /// An instant on that clock.
+    pub fn at(&self, instant: Instant) -> Duration {
+        instant.saturating_duration_since(self.begin)
+    }
+
     /// Notes that `event` happened to someone, with `fields`, a JSON object.
     pub fn note_of(&self, who: &Who, event: &str, fields: Value) {
         let mut line = Map::new();

@@ -107,8 +107,8 @@ pub enum Work {
 /// What is reported.
 #[derive(Debug)]
 pub enum Done {
-    /// An action of the core's is over.
-    Action(OpId, Outcome),
+    /// An action of the core's is over, since this instant.
+    Action(OpId, Outcome, Instant),
     /// A handle is known to the mover, or not.
     Adopted(Owned, bool),
     /// The arena has reached its final size.
@@ -119,6 +119,13 @@ pub enum Done {
     Answers(TenantId),
     /// What a dead tenant had is free.
     Reaped(TenantId, Instant),
+}
+
+impl Done {
+    /// An action is over, just now.
+    fn now(op: OpId, outcome: Outcome) -> Self {
+        Self::Action(op, outcome, Instant::now())
+    }
 }
 
 /// How to give work to the threads of one GPU. Cheap to clone.

@@ -32,7 +32,8 @@ pub(crate) struct Seen {
 /// The GPU as this process's job sees it; None if the real library is to answer.
 pub(crate) fn seen(device: Device) -> Option<Seen> {
     let socket = variable("ROTA_SOCKET").filter(|_| !is_disabled())?;
-    let job = variable("ROTA_JOB")?.into_string().ok()?;
+    // As the shim has it: without a name, the job is that of all who have none.
+    let job = variable("ROTA_JOB").map_or_else(|| "-".to_owned(), |job| job.to_string_lossy().into_owned());
     let gpu = uuid(device)?;
     let question = ToDaemon::Command { version: wire::VERSION, command: Command::Memory { job } };
     match Connection::ask(&PathBuf::from(socket), &question, ANSWER_WITHIN).ok()? {

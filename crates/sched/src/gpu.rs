@@ -13,6 +13,8 @@ pub(crate) struct Turn {
     pub(crate) until: Time,
     /// GPU time is on the books up to here.
     pub(crate) charged: Time,
+    /// What of the turn was had before it began.
+    pub(crate) owed: Span,
     /// Its virtual time when it began, and when all of the turn has been used.
     pub(crate) from: u64,
     pub(crate) goal: u64,

@@ -131,6 +131,10 @@ pub(crate) struct Tenant {
     pub(crate) busy: Ratio,
     pub(crate) measured: bool,
     pub(crate) turns: u64,
+    /// Its turn ended then, and it has not been frozen since: it may still be running.
+    pub(crate) stays_since: Option<Time>,
+    /// GPU time that it had after the ends of its turns, and has not paid for: its next turn is shorter by that.
+    pub(crate) owes: Span,
     /// What it usually does, for forecasts.
     pub(crate) habits: Habits,
     /// It gets no turn before then.
@@ -183,6 +187,8 @@ impl Tenant {
             busy: Ratio::ONE,
             measured: false,
             turns: 0,
+            stays_since: None,
+            owes: Span::ZERO,
             habits: Habits::default(),
             not_before: Time::ZERO,
             in_line: None,

@@ -86,6 +86,11 @@ impl Library {
         &self.0
     }
 
+    /// NVML of virtual GPUs, where it is there.
+    pub fn nvml(&self) -> Option<PathBuf> {
+        Some(self.0.with_file_name(NVML_FILE_NAME)).filter(|nvml| nvml.is_file())
+    }
+
     /// What a process on the machine of this directory has in its environment. `preloaded` is what it would have in
     /// `LD_PRELOAD` without.
     pub fn environment(&self, directory: &Path, preloaded: Option<&OsStr>) -> Vec<(&'static str, OsString)> {
@@ -100,8 +105,7 @@ impl Library {
             (PRELOAD_VARIABLE, list),
         ];
         // Looking at GPUs must not lead to real ones.
-        let nvml = self.0.with_file_name(NVML_FILE_NAME);
-        if nvml.is_file() {
+        if let Some(nvml) = self.nvml() {
             environment.push((nvml::VARIABLE, nvml.into()));
         }
         environment

@@ -26,7 +26,7 @@ pub use listing::{Gpu, Listing, SCHEMA_VERSION, Tenant, TenantState, Unmanaged};
 pub use message::{ChannelGroup, FromDaemon, SharedGpu, SizedHandle, ToDaemon};
 pub use page::{IDLE_SINCE_OFFSET, Page, PageError, SharedPage, monotonic_ns};
 pub use place::{default_socket, find_socket};
-pub use shim_file::{ShimError, find_shim, preload, preload_nvml};
+pub use shim_file::{ShimError, find_nvml_shim, find_shim, preload, preload_nvml};
 pub use socket::{Connection, Listener, WireError};
 pub use terms::{Change, Class, Priority, Terms};
 pub use view::{

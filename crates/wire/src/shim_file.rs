@@ -61,11 +61,18 @@ pub fn preload(shim: &Path, existing: Option<OsString>) -> OsString {
     list
 }
 
-/// The same list with the library in front of NVML, which lies beside the shim. Where it does not, programs see the whole
-/// GPU when they look at it by NVML, and nothing else is different.
+/// The library in front of NVML, which lies beside the shim. Where it does not, programs see the whole GPU when they look at it
+/// by NVML, and nothing else is different.
+pub fn find_nvml_shim(shim: &Path) -> Option<PathBuf> {
+    Some(shim.with_file_name(NVML_FILE_NAME)).filter(|nvml| nvml.is_file())
+}
+
+/// What a process has in `LD_PRELOAD` behind the shim: that library, then what was there.
 pub fn preload_nvml(shim: &Path, existing: Option<OsString>) -> Option<OsString> {
-    let nvml = shim.with_file_name(NVML_FILE_NAME);
-    if nvml.is_file() { Some(preload(&nvml, existing)) } else { existing }
+    match find_nvml_shim(shim) {
+        Some(nvml) => Some(preload(&nvml, existing)),
+        None => existing,
+    }
 }
 
 fn places(chosen: Option<&OsStr>, executable: &Path) -> Vec<PathBuf> {

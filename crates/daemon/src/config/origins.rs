@@ -14,7 +14,7 @@ pub(super) const KEYS: [(&str, &str); 23] = [
     ("capacity", "all of the GPU's memory"),
     ("arena", "half of the host memory that is free"),
     ("reserve", "600MiB"),
-    ("residue", "544MiB"),
+    ("residue", "what a context takes in the self-test"),
     ("events", "none"),
     ("freeze", "auto"),
     ("policy", "fair"),

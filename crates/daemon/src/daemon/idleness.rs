@@ -13,11 +13,15 @@ use super::arrivals::Arriving;
 use sched::{Event, GpuId, Ratio, Span, TenantId, Time};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use wire::{Page, monotonic_ns};
+use wire::{Class, Page, monotonic_ns};
 
 /// How long a tenant may be without work before it is idle: a program that waits for its results and goes on at once is
 /// not.
 const IDLE_AFTER: Span = Span(2_000_000);
+
+/// The same where two run side by side, and fill each other's pauses: nobody waits for what the other does not use, and a
+/// program whose pauses are short oversleeps now and then.
+const IDLE_AFTER_BESIDE: Span = Span(20_000_000);
 
 /// How often to look while nobody waits.
 const LOOK_EVERY: Span = Span(100_000_000);
@@ -136,6 +140,14 @@ fn sought(wanting: impl Iterator<Item = GpuId>, others: impl Iterator<Item = Gpu
     sought
 }
 
+/// Where several run, all of them best-effort: whoever is latency-critical has its work told from its pauses at once.
+fn side_by_side(running: impl Iterator<Item = (GpuId, Class)>) -> BTreeSet<GpuId> {
+    let running: Vec<_> = running.collect();
+    let several = sought(running.iter().map(|&(gpu, _)| gpu), std::iter::empty());
+    let critical = |gpu: &GpuId| running.contains(&(*gpu, Class::LatencyCritical));
+    several.into_iter().filter(|gpu| !critical(gpu)).collect()
+}
+
 impl Daemon {
     /// A tenant has channels from now on: has it work for them?
     pub(super) fn find_demand(&mut self, tenant: TenantId) {
@@ -177,24 +189,25 @@ impl Daemon {
     /// Looks who has no work, and how busy the others are.
     pub(super) fn look(&mut self) {
         let (now, now_ns) = (self.now(), monotonic_ns());
-        let sought = self.sought();
+        let (sought, side_by_side) = (self.sought(), self.side_by_side());
         let mut next = None::<Time>;
         let mut idle = Vec::new();
         for (&tenant, known) in self.known.iter().filter(|(_, known)| known.idleness.wants) {
             let someone_waits = sought.contains(&known.gpu);
+            let after = if side_by_side.contains(&known.gpu) { IDLE_AFTER_BESIDE } else { IDLE_AFTER };
             let page = known.link.grip.page();
             let spent = page.idle_since_ns().map(|since| Span(now_ns.saturating_sub(since)));
             let due = match spent {
-                Some(spent) if someone_waits && spent >= IDLE_AFTER => {
+                Some(spent) if someone_waits && spent >= after => {
                     if page.is_idle_when_watched() {
                         idle.push((tenant, spent));
                         continue;
                     }
-                    now + IDLE_AFTER
+                    now + after
                 }
                 _ if !someone_waits => now + LOOK_EVERY,
-                Some(spent) => now + Span(IDLE_AFTER.0 - spent.0),
-                None => now + IDLE_AFTER,
+                Some(spent) => now + Span(after.0 - spent.0),
+                None => now + after,
             };
             next = Some(next.map_or(due, |next| next.min(due)));
         }
@@ -216,6 +229,15 @@ impl Daemon {
         let asking = self.known.values().filter(|known| !known.idleness.wants && known.demands.asks());
         let others = asking.map(|known| known.gpu).chain(self.arriving.values().map(Arriving::gpu));
         sought(wanting, others)
+    }
+
+    /// The GPUs on which tenants fill each other's pauses.
+    fn side_by_side(&self) -> BTreeSet<GpuId> {
+        let wanting = self.known.iter().filter(|(_, known)| known.idleness.wants);
+        let thawed = wanting.filter(|(_, known)| !known.link.grip.page().frozen());
+        let job = |tenant: TenantId| self.jobs.of(tenant).and_then(|job| self.jobs.get(job));
+        let class = |tenant| job(tenant).map_or(Class::BestEffort, |job| job.terms.class);
+        side_by_side(thawed.map(|(&tenant, known)| (known.gpu, class(tenant))))
     }
 
     /// Measures how busy tenants were since the last time, and tells the core what it does not know.
@@ -277,6 +299,19 @@ mod tests {
         assert!(found(&[0, 1], &[]).is_empty(), "each has a GPU of its own");
         assert_eq!(found(&[0, 1, 1], &[]), [1]);
         assert_eq!(found(&[0], &[2]), [2]);
+    }
+
+    #[test]
+    fn only_best_effort_tenants_fill_each_others_pauses() {
+        use Class::{BestEffort, LatencyCritical};
+        let found = |running: &[(u16, Class)]| {
+            let running = running.iter().map(|&(gpu, class)| (GpuId(gpu), class));
+            side_by_side(running).into_iter().map(|gpu| gpu.0).collect::<Vec<_>>()
+        };
+        assert!(found(&[(0, BestEffort), (1, BestEffort)]).is_empty(), "each is alone");
+        assert_eq!(found(&[(0, BestEffort), (1, BestEffort), (1, BestEffort)]), [1]);
+        let beside_critical = [(0, BestEffort), (0, LatencyCritical), (1, BestEffort), (1, BestEffort)];
+        assert_eq!(found(&beside_critical), [1]);
     }
 
     #[test]

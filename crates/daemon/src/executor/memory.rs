@@ -97,8 +97,8 @@ impl<D: Device> Memory<D> {
                 self.commit_if_whole(tenant);
                 Some(Done::Forgotten(tenant, handles))
             }
-            Work::Move { op, out, into, room } => Some(Done::Action(op, self.exchange(&out, &into, room))),
-            Work::Inspect(op, tenants) => Some(Done::Action(op, self.inspect(&tenants))),
+            Work::Move { op, out, into, room } => Some(Done::now(op, self.exchange(&out, &into, room))),
+            Work::Inspect(op, tenants) => Some(Done::now(op, self.inspect(&tenants))),
             Work::Reap(tenant, seen) => {
                 self.mover.forget_owner(owner(tenant));
                 self.links.remove(&tenant);

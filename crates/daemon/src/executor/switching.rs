@@ -17,12 +17,13 @@ pub fn run(todo: &Receiver<Switch>, report: &Sender<Done>, events: &Events) {
             SwitchTo::Thawed(slice) => thaw(&link, slice, events),
             SwitchTo::Sliced(slice) => give_slice(&link, slice, events),
         };
+        let end = Instant::now();
         let outcome = match switched {
-            true => Outcome::Done { took: span(begin.elapsed()) },
+            true => Outcome::Done { took: span(end - begin) },
             false => Outcome::Failed,
         };
         if let Some(op) = op
-            && report.send(Done::Action(op, outcome)).is_err()
+            && report.send(Done::Action(op, outcome, end)).is_err()
         {
             return;
         }
@@ -131,7 +132,7 @@ mod tests {
         let reported: Vec<(u64, bool)> = done
             .iter()
             .map(|done| match done {
-                Done::Action(op, outcome) => (op.0, outcome != Outcome::Failed),
+                Done::Action(op, outcome, _) => (op.0, outcome != Outcome::Failed),
                 other => panic!("reported {other:?}"),
             })
             .collect();

@@ -204,3 +204,41 @@ fn a_process_of_a_job_that_lost_the_shim_is_named() {
     until("it is gone", || stage.listing().unmanaged.is_empty());
     stage.finish();
 }
+
+#[test]
+fn outside_of_a_job_nvml_is_the_drivers_own() {
+    let stage = stage(64);
+    let mut inside = Puppet::start(&stage, "p", &[]);
+    inside.does("keep 8");
+    let (driver, nvml) = (newest("libvgpu.so"), newest("librota_nvml.so"));
+    let plain = |name: &str, environment: &[(&str, &str)]| {
+        let mut command = Command::new(PUPPET);
+        on_virtual_gpu(&mut command, stage.folder());
+        command.env("LD_PRELOAD", format!("{}:{}", nvml.display(), driver.display()));
+        command.env("ROTA_NVML", driver.with_file_name("libvgpu_nvml.so")).envs(environment.iter().copied());
+        let mut puppet = Puppet::by(&stage, name, command);
+        let said: Value = serde_json::from_str(&puppet.says("look")).unwrap();
+        puppet.end();
+        said["nvml"].clone()
+    };
+    let socket = stage.socket().to_str().unwrap();
+    let elsewhere = stage.path("nowhere.sock");
+    let cases: [(&str, &[(&str, &str)]); 4] = [
+        ("without a daemon", &[]),
+        ("switched off", &[("ROTA_SOCKET", socket), ("ROTA_JOB", "p"), ("ROTA_DISABLE", "1")]),
+        ("of no job", &[("ROTA_SOCKET", socket), ("ROTA_JOB", "q"), ("ROTA_DISABLE", "0")]),
+        ("deserted", &[("ROTA_SOCKET", elsewhere.to_str().unwrap()), ("ROTA_JOB", "p")]),
+    ];
+    // Those who name a socket would be tenants, were the shim in them.
+    for (number, (what, environment)) in cases.iter().enumerate() {
+        let seen = plain(&format!("plain{number}"), environment);
+        assert_eq!(seen["first"][0], 64 * MIB, "{what}: {seen}");
+        // The daemon, the tenant, and the one that looks.
+        assert_eq!(seen["processes"].as_array().map(Vec::len), Some(3), "{what}: {seen}");
+    }
+    // Without any NVML, it says so.
+    let seen = plain("bare", &[("ROTA_NVML", "/nowhere/libnvidia-ml.so.1")]);
+    assert_eq!(seen["error"], "nvmlInit_v2 returned 12", "{seen}");
+    inside.end();
+    stage.finish();
+}

@@ -210,21 +210,27 @@ impl Core {
         self.learn_cost(gpu, cost);
         let tenant = self.tenants.get(id).expect("it was there above");
         let length = self.turn_length(tenant);
-        let (now, until) = (self.now, self.now + length);
+        let owed = tenant.owes.min(Self::moment(length));
+        let now = self.now;
+        let (charged, until) = (now.before(owed), now + length.less(owed));
         let (virtual_time, critical) = (tenant.virtual_time, tenant.critical);
         let (times, per) = self.virtual_rate(tenant);
         let goal = virtual_time.saturating_add(scale(length.0, times, per));
         let books = self.gpu_mut(gpu);
         books.switch_cost = None;
         books.incoming = None;
-        books.turn = Some(Turn { tenant: id, since: now, until, charged: now, from: virtual_time, goal });
+        books.turn = Some(Turn { tenant: id, since: now, until, charged, owed, from: virtual_time, goal });
         if !critical {
             books.present = books.present.max(virtual_time);
         }
         if books.filler.is_some_and(|(filler, _)| filler == id) {
             books.filler = None;
         }
-        self.update(id, |tenant| tenant.turns += 1);
+        self.update(id, |tenant| {
+            tenant.turns += 1;
+            tenant.stays_since = None;
+            tenant.owes = Span::ZERO;
+        });
         let until = self.even_turns(id, until);
         self.actions.push(Action::TurnBegins { tenant: id, until });
     }
@@ -241,13 +247,14 @@ impl Core {
         let virtual_time = self.evened_out(gpu, &turn);
         self.update(turn.tenant, |tenant| {
             tenant.since = now;
+            tenant.stays_since = (tenant.is_active() && !tenant.critical).then_some(now);
             if used_up {
                 tenant.queued_at = now;
                 tenant.virtual_time = virtual_time;
             }
         });
         if let Some(cap) = cap {
-            self.postpone(turn.tenant, turn.since + cap.whole(ran));
+            self.postpone(turn.tenant, turn.since + cap.whole(ran + turn.owed));
         }
         let asks = |tenant: &Tenant| tenant.critical && tenant.is_whole() && !tenant.asked.is_empty();
         if used_up && self.tenants.get(turn.tenant).is_some_and(asks) {

@@ -89,9 +89,12 @@ impl Core {
             });
             return;
         };
+        let stayed = self.stayed(tenant, self.now.before(took));
         self.update(id, |tenant| {
             tenant.grip = Grip::Frozen(scope);
             tenant.unsure = false;
+            tenant.stays_since = None;
+            tenant.owes += stayed;
         });
         self.concern_fellows(id);
         learn(&mut self.costs.freeze, took);

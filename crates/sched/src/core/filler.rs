@@ -45,6 +45,8 @@ impl Core {
             self.charge(gpu);
             let now = self.now;
             self.gpu_mut(gpu).filler = Some((filler, now));
+            // What it has from here on is on the books.
+            self.update(filler, |tenant| tenant.stays_since = None);
         }
     }
 

@@ -103,10 +103,11 @@ impl Core {
         self.gang_of(tenant).is_none_or(together) && self.fellows_are_whole(tenant)
     }
 
-    /// Is all memory of a tenant's fellows on their devices?
+    /// Is all memory of a tenant's fellows on their devices? Of those that take no part, nothing may be moving.
     pub(super) fn fellows_are_whole(&self, tenant: &Tenant) -> bool {
-        let gang = self.gang_of(tenant);
-        gang.is_none_or(|job| self.taking_part(job).all(|(_, fellow)| fellow.is_whole()))
+        let Some(job) = self.gang_of(tenant) else { return true };
+        let mut members = job.members.iter().filter_map(|&id| self.tenants.get(id));
+        self.taking_part(job).all(|(_, fellow)| fellow.is_whole()) && members.all(|member| !member.moving)
     }
 
     /// May any fellow of a tenant be running, wherever it is?

@@ -6,7 +6,10 @@ use crate::job::Gang;
 use crate::policies;
 use crate::tenant::Tenant;
 use crate::units::scale;
-use crate::{Bytes, GpuId, Span};
+use crate::{Bytes, GpuId, Span, Time};
+
+/// A moment is one part of so many of a turn.
+const MOMENT_PART: u64 = 4;
 
 impl Core {
     /// What it would cost to put a tenant on: to freeze, to move just enough, to thaw.
@@ -55,6 +58,18 @@ impl Core {
         let others = (books.line.len() - usize::from(is_in_line)).max(1) as u64;
         let by_gap = Span(settings.gap_max.less(cost).0 / others).less(cost).max(cost);
         by_share.min(by_gap).clamp(settings.turn_min, settings.turn_max.max(settings.turn_min))
+    }
+
+    /// Within a turn of this length, a moment.
+    pub(super) fn moment(length: Span) -> Span {
+        Span(length.0 / MOMENT_PART)
+    }
+
+    /// What a tenant had of the GPU after the end of its turn, if it was frozen by something that began then. For more than
+    /// a moment nobody pays: it could not be frozen.
+    pub(super) fn stayed(&self, tenant: &Tenant, until: Time) -> Span {
+        let stayed = tenant.stays_since.map_or(Span::ZERO, |since| until.since(since));
+        if stayed <= Self::moment(self.turn_length(tenant)) { stayed } else { Span::ZERO }
     }
 
     /// Turns are shorter from now on, perhaps: also the one that is on.

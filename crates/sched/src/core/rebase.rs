@@ -24,6 +24,8 @@ struct Shift {
     past_max: u64,
     /// Nor does it for how long somebody has been idle.
     idle_max: u64,
+    /// Nor for how long somebody has stayed after its turn.
+    stay_max: u64,
     numbers: BTreeMap<OpId, OpId>,
     /// For each GPU what is taken off virtual times there: they are compared on one GPU only.
     least: BTreeMap<GpuId, u64>,
@@ -41,6 +43,7 @@ impl Core {
             to: ORIGIN + self.phase(),
             past_max: self.settings.gap_max.0.max(self.settings.deadlines.movement.times(2).0),
             idle_max: self.gpus.values().map(|books| self.cost_max(books).0).max().unwrap_or(0),
+            stay_max: self.settings.turn_max.0.max(self.settings.turn_min.0).min(ORIGIN / 2),
             numbers: self.ops.keys().copied().zip((first.0..).map(OpId)).collect(),
             least: gpus.iter().map(|&gpu| (gpu, moved.begin_at_the_present(gpu))).collect(),
         };
@@ -189,6 +192,10 @@ impl Shift {
         self.at(&mut tenant.idle_since);
         tenant.idle_since.0 = tenant.idle_since.0.max(self.to - self.idle_max);
         self.at(&mut tenant.queued_at);
+        for since in &mut tenant.stays_since {
+            self.at(since);
+            since.0 = since.0.max(self.to - self.stay_max);
+        }
         self.over(&mut tenant.grip_retry);
         self.over(&mut tenant.not_before);
         for held in tenant.handles.values_mut() {

@@ -25,8 +25,14 @@ impl Core {
         let changed: Vec<_> = leaving.symmetric_difference(&self.gpu_of(gpu).leaving).copied().collect();
         changed.into_iter().for_each(|id| self.concern_fellows(id));
         let target = self.target(gpu);
-        self.freeze_the_others(gpu, &target);
-        self.thaw_those(gpu, &target);
+        if self.gpu_of(gpu).critical_mode {
+            self.freeze_the_others(gpu, &target);
+            self.thaw_those(gpu, &target);
+        } else {
+            // Whoever is next is there when the last one goes: between the two the GPU would stand still.
+            self.thaw_those(gpu, &target);
+            self.freeze_the_others(gpu, &target);
+        }
         self.warm_up(gpu);
     }
 

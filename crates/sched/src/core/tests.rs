@@ -46,6 +46,8 @@ struct Rig {
     lose: fn(&Action) -> bool,
     /// These fail.
     fail: fn(&Action) -> bool,
+    /// Freezes of a tenant begin so much later than they are asked for, and it runs on meanwhile.
+    late: BTreeMap<TenantId, Span>,
     freeze: Span,
     thaw: Span,
     bandwidth: u64,
@@ -68,6 +70,7 @@ impl Rig {
             diary: Vec::new(),
             lose: |_| false,
             fail: |_| false,
+            late: BTreeMap::new(),
             freeze: Span::from_millis(1),
             thaw: Span::from_micros(500),
             bandwidth: 40 << 30,
@@ -149,11 +152,13 @@ impl Rig {
         let failed = (self.fail)(&action);
         match action {
             Action::Freeze { op, tenant, .. } => {
+                let late = self.late.get(&tenant).copied().unwrap_or_default();
                 if !failed {
                     self.off(tenant);
+                    *self.ran.entry(tenant).or_default() += late;
                 }
                 let outcome = if failed { Outcome::Failed } else { Outcome::Done { took: self.freeze } };
-                self.after(self.freeze, Event::Done { op, outcome });
+                self.after(late + self.freeze, Event::Done { op, outcome });
             }
             Action::Thaw { op, tenant, slice } => {
                 assert!(

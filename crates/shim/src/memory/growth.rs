@@ -88,8 +88,9 @@ fn persist<T>(
             Failed::Denied(_) => CUresult::OUT_OF_MEMORY,
             Failed::Driver(code) => *code,
         };
-        let went_back = code == CUresult::OUT_OF_MEMORY && cache::drop_all(session);
-        let can_help = code == CUresult::OUT_OF_MEMORY && (went_back || bytes > growth.least);
+        // Near a limit slabs are as small as they can be, and what is kept may serve the next request.
+        let is_least = bytes == growth.least;
+        let can_help = code == CUresult::OUT_OF_MEMORY && (!is_least || cache::drop_all(session));
         if !can_help || tries_left == 0 {
             if let Failed::Denied(reason) = failed {
                 DENIED.notice(format_args!("no memory for this program: {reason}"));

@@ -215,8 +215,14 @@ fn the_program_sees_its_own_sizes() {
     assert_eq!(program.ask(&format!("range {:x}", address + 1000)), "500 0 0", "past its end");
     assert_eq!(program.ask(&format!("attribute {inside:x} b")), format!("0 {address:x}"));
     assert_eq!(program.ask(&format!("attribute {inside:x} c")), "0 3e8");
-    let free = CAPACITY_BYTES - 1024 - (512 << 20);
+    let free = CAPACITY_BYTES - 1024;
     assert_eq!(program.ask("info"), format!("0 {free:x} {CAPACITY_BYTES:x}"));
+    // Of its job: a limit, others, and its context.
+    let limit: u64 = 2 << 30;
+    daemon.page.set_memory(limit, 5 << 20, 3 << 20);
+    let free = limit - (8 << 20) - 1024;
+    assert_eq!(program.ask("info"), format!("0 {free:x} {limit:x}"));
+    assert_eq!(daemon.page.used_bytes(), 1024, "the daemon is told what it has");
 }
 
 #[test]

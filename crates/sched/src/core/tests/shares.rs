@@ -23,6 +23,36 @@ fn weights_are_shares() {
 }
 
 #[test]
+fn who_runs_on_after_its_turn_has_a_shorter_one_next() {
+    let mut rig = Rig::new(settings());
+    rig.job(1, terms(1, 3));
+    rig.job(2, terms(1, 1));
+    let (a, b) = (rig.busy(1, 1, 0, 1), rig.busy(2, 2, 0, 1));
+    rig.late.insert(b, Span::from_millis(9));
+    rig.until(20.0);
+    close(rig.ran(a) / rig.ran(b), 3.0, 0.03);
+    // By nothing but its length: all have their turns as often as before.
+    let turns = rig.turns(10.0);
+    assert!(turns.windows(2).all(|two| two[0] != two[1]), "{turns:?}");
+    // What is longer than a moment is not paid for.
+    rig.late.insert(b, Span::from_millis(90));
+    let (a_then, b_then) = (rig.ran(a), rig.ran(b));
+    rig.until(40.0);
+    let ratio = (rig.ran(a) - a_then) / (rig.ran(b) - b_then);
+    assert!(ratio < 2.2, "{ratio}");
+}
+
+#[test]
+fn a_cap_counts_what_was_had_after_the_turn() {
+    let mut rig = Rig::new(settings());
+    rig.job(1, Terms { compute_max: Some(Ratio::from_percent(30)), ..Terms::default() });
+    let capped = rig.busy(1, 1, 0, 1);
+    rig.late.insert(capped, Span::from_millis(10));
+    rig.until(20.0);
+    close(rig.ran(capped), 6.0, 0.02);
+}
+
+#[test]
 fn terms_that_are_told_once_more_cost_nobody_its_share() {
     let mut rig = Rig::new(settings());
     rig.job(1, terms(1, 3));

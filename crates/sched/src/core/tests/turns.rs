@@ -216,3 +216,25 @@ fn turns_get_shorter_once_moving_has_become_cheaper() {
     let after = rig.turns(250.0).len();
     assert!(after > 3 * before, "{before} turns in 50 s before, {after} after");
 }
+
+/// Who is switched on and off in each instant, in order.
+fn switches(rig: &Rig, since: f64) -> Vec<(bool, u64)> {
+    rig.said(since, |action| match action {
+        Action::Thaw { tenant, .. } => Some((true, tenant.0)),
+        Action::Freeze { tenant, .. } => Some((false, tenant.0)),
+        _ => None,
+    })
+}
+
+#[test]
+fn the_next_is_put_on_before_the_last_is_taken_off() {
+    let mut rig = Rig::new(settings());
+    rig.busy(1, 1, 0, 1);
+    rig.busy(2, 2, 0, 1);
+    rig.until(1.0);
+    let switches = switches(&rig, 0.2);
+    assert!(switches.len() > 4);
+    for two in switches.chunks_exact(2) {
+        assert!(two[0].0 && !two[1].0 && two[0].1 != two[1].1, "{switches:?}");
+    }
+}
