@@ -43,6 +43,7 @@ impl Options {
             copies: false,
             kernel: self.kernel,
             streams: 0,
+            segments: false,
         }
     }
 

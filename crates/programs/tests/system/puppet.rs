@@ -92,11 +92,6 @@ impl Puppet {
         rest.trim_start().split_once(' ').map_or("", |(_, said)| said).to_owned()
     }
 
-    /// Its process.
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Has it do something, and waits for that.
     pub(crate) fn does(&mut self, line: &str) {
         self.begin(line);
