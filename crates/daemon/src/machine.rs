@@ -25,7 +25,7 @@ pub struct Booked {
     pub pid: u32,
     /// Where it is.
     pub gpu: GpuId,
-    /// Its handles on the device.
+    /// Its handles on the device, as far as NVML counts them for it.
     pub resident: Bytes,
     /// What it may have made meanwhile, and not told.
     pub granted: Bytes,

@@ -65,9 +65,11 @@ pub struct Page {
     holds_launches: AtomicU64,
     /// Tenant: what its program has on this GPU, wherever it lies just now. What rota keeps beyond that is not in it.
     used_bytes: AtomicU64,
+    /// Tenant: of it, what the driver counts for no process.
+    unseen_bytes: AtomicU64,
 }
 
-const _: () = assert!(size_of::<Page>() == 160);
+const _: () = assert!(size_of::<Page>() == 168);
 
 /// Where in a [`Page`] the word lies that is 0 while the tenant has work, for code that reads it without Rust.
 pub const IDLE_SINCE_OFFSET: usize = std::mem::offset_of!(Page, idle_since_ns);
@@ -158,6 +160,7 @@ impl Page {
             idle_since_ns: AtomicU64::new(0),
             idle_total_ns: AtomicU64::new(0),
             used_bytes: AtomicU64::new(0),
+            unseen_bytes: AtomicU64::new(0),
             holds_launches: AtomicU64::new(0),
         }
     }
@@ -232,6 +235,16 @@ impl Page {
     /// What the tenant's program has there beside its context, by its own word.
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes.load(SeqCst)
+    }
+
+    /// Of it, what the driver counts for no process: it is in the books, but not in NVML's figure for the tenant.
+    pub fn unseen_bytes(&self) -> u64 {
+        self.unseen_bytes.load(SeqCst)
+    }
+
+    /// The tenant says what of its memory the driver counts for no process.
+    pub fn set_unseen_bytes(&self, bytes: u64) {
+        self.unseen_bytes.store(bytes, SeqCst);
     }
 
     /// The tenant says what its program has.

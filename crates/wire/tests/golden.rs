@@ -445,8 +445,13 @@ fn the_page_keeps_its_offsets() {
     assert_eq!((word(56), word(128), word(136)), (0, 0, 3));
     page.set_memory(11, 12, 13);
     page.set_used_bytes(14);
-    assert_eq!([64, 72, 80, 144].map(word), [11, 12, 13, 14], "limit, others, residue, used");
-    let known = [56, 64, 72, 80, 128, 136, 144];
+    page.set_unseen_bytes(15);
+    assert_eq!(
+        [64, 72, 80, 152, 160].map(word),
+        [11, 12, 13, 14, 15],
+        "limit, others, residue, used, unseen"
+    );
+    let known = [56, 64, 72, 80, 128, 136, 152, 160];
     let mut rest = (56..4096).step_by(8).filter(|offset| !known.contains(offset));
     assert!(rest.all(|offset| word(offset) == 0), "a field beyond the documented ones");
 }
@@ -468,7 +473,9 @@ fn a_page_written_by_the_book_is_read() {
         (80, 10),
         (128, 4),
         (136, 6),
-        (144, 11),
+        (144, 1),
+        (152, 11),
+        (160, 13),
     ] {
         write(offset, value);
     }
@@ -479,7 +486,8 @@ fn a_page_written_by_the_book_is_read() {
     assert_eq!(tenant.channel_generation(), 12);
     assert_eq!((tenant.idle_since_ns(), tenant.idle_total_ns(9)), (Some(4), 11));
     assert_eq!((tenant.limit_bytes(), tenant.others_bytes()), (8, 9));
-    assert_eq!((tenant.residue_bytes(), tenant.used_bytes()), (10, 11));
+    assert_eq!((tenant.residue_bytes(), tenant.used_bytes(), tenant.unseen_bytes()), (10, 11, 13));
+    assert!(tenant.holds_launches());
     drop(tenant);
     write(8, 1);
     assert!(SharedPage::open(page.file().try_clone_to_owned().unwrap()).is_err(), "another version");

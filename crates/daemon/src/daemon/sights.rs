@@ -88,10 +88,11 @@ impl Daemon {
     pub(super) fn books(&self) -> Books {
         let still = |(&tenant, known): (&TenantId, &super::Known)| {
             let described = self.core.describe(tenant, self.now()).filter(|_| known.context)?;
+            let unseen = Bytes(known.link.grip.page().unseen_bytes());
             let booked = Booked {
                 pid: known.link.who.pid,
                 gpu: known.gpu,
-                resident: described.resident,
+                resident: described.resident.less(unseen),
                 granted: described.granted,
             };
             (described.state != State::Moving).then_some((tenant, booked))

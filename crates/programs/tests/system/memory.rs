@@ -12,6 +12,8 @@ use crate::stage::{Setup, Stage, until};
 const MIB: u64 = 1 << 20;
 /// What a context takes here, which the daemon finds out.
 const CONTEXT: u64 = 4 * MIB;
+/// Once a second the daemon looks, and after so many looks it believes what it sees.
+const LOOKS: usize = 5;
 /// The smallest piece that is taken of the device.
 const BLOCK: u64 = 2 * MIB;
 
@@ -148,6 +150,15 @@ fn what_is_booked_is_what_the_device_counts() {
     until("it is seen", || booked().1 == 2 * CONTEXT);
     assert_eq!(booked().0 + booked().1, counted());
     assert_eq!(look(&mut puppet).unwrap().used, 2 * CONTEXT + 40 * MIB + 512);
+    // Managed memory, which the device counts for nobody: the context is as large as before.
+    puppet.does(&format!("managed {}", 16 * MIB));
+    until("it is booked", || booked().0 + booked().1 == counted() + 16 * MIB);
+    for _ in 0..LOOKS {
+        // A look later.
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        assert_eq!(booked().1, 2 * CONTEXT);
+    }
+    puppet.does("free-managed");
     puppet.end();
     stage.finish();
 }

@@ -29,6 +29,15 @@ enum Made {
     Mipmap(u64),
 }
 
+impl Made {
+    fn managed_bytes(self, booking: Booking) -> u64 {
+        match (self, booking) {
+            (Self::Managed(_), Booking::Own(_, bytes) | Booking::Small(bytes)) => bytes,
+            _ => 0,
+        }
+    }
+}
+
 /// How something is booked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Booking {
@@ -47,9 +56,32 @@ pub(crate) struct Kept {
     small_bytes: u64,
     /// What is booked in all.
     bytes: u64,
+    /// Managed memory, of which the driver counts nothing for this process.
+    managed_bytes: u64,
 }
 
 impl Kept {
+    /// Notes what something is. Returns what had the same name: that went on a way that was not seen.
+    fn insert(&mut self, made: Made, context: CUcontext, booking: Booking) -> Option<Booking> {
+        let before = self.remove(made);
+        self.managed_bytes += made.managed_bytes(booking);
+        self.made.insert(made, (context, booking));
+        before
+    }
+
+    fn remove(&mut self, made: Made) -> Option<Booking> {
+        let (_, booking) = self.made.remove(&made)?;
+        self.managed_bytes -= made.managed_bytes(booking);
+        Some(booking)
+    }
+
+    /// Takes out what is in a context.
+    fn remove_of(&mut self, context: CUcontext) -> Vec<Booking> {
+        let of_it = self.made.iter().filter(|(_, (owner, _))| *owner == context).map(|(made, _)| *made);
+        let gone: Vec<Made> = of_it.collect();
+        gone.into_iter().filter_map(|made| self.remove(made)).collect()
+    }
+
     /// Books something small in the blocks that are there. False if they are full.
     fn take_small(&mut self, bytes: u64) -> bool {
         let fits = self.small_bytes + bytes <= self.blocks.len() as u64 * BLOCK_BYTES;
@@ -140,9 +172,11 @@ fn counting() -> Option<(&'static Session, CUcontext)> {
 
 /// Something is there, and counted.
 fn note(session: &Session, made: Made, context: CUcontext, booking: Booking) {
-    let before = session.kept().made.insert(made, (context, booking));
-    if let Some((_, booking)) = before {
-        // The driver gave the same name out again: the first one went on a way that was not seen.
+    let mut kept = session.kept();
+    let before = kept.insert(made, context, booking);
+    session.page.set_unseen_bytes(kept.managed_bytes);
+    drop(kept);
+    if let Some(booking) = before {
         let_go(session, booking);
     }
 }
@@ -150,8 +184,11 @@ fn note(session: &Session, made: Made, context: CUcontext, booking: Booking) {
 /// Something is not there any more. Nothing happens if it was not counted.
 fn forget(made: Made) {
     for session in session::all() {
-        let gone = session.kept().made.remove(&made);
-        if let Some((_, booking)) = gone {
+        let mut kept = session.kept();
+        let gone = kept.remove(made);
+        session.page.set_unseen_bytes(kept.managed_bytes);
+        drop(kept);
+        if let Some(booking) = gone {
             let_go(session, booking);
         }
     }
@@ -159,20 +196,33 @@ fn forget(made: Made) {
 
 /// A context is gone, and what was in it.
 pub(crate) fn context_ended(session: &Session, context: CUcontext) {
-    let mut gone = Vec::new();
-    session.kept().made.retain(|_, (owner, booking)| {
-        let stays = *owner != context;
-        if !stays {
-            gone.push(*booking);
-        }
-        stays
-    });
+    let mut kept = session.kept();
+    let gone = kept.remove_of(context);
+    session.page.set_unseen_bytes(kept.managed_bytes);
+    drop(kept);
     gone.into_iter().for_each(|booking| let_go(session, booking));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn managed_memory_is_added_up_by_itself() {
+        let mut kept = Kept::default();
+        let (one, other) = (CUcontext::NULL, CUcontext(std::ptr::without_provenance_mut(8)));
+        assert_eq!(kept.insert(Made::Managed(1), one, Booking::Small(10)), None);
+        kept.insert(Made::Array(1), one, Booking::Small(5));
+        kept.insert(Made::Managed(2), other, Booking::Own(HandleId(1), BLOCK_BYTES));
+        assert_eq!(kept.managed_bytes, 10 + BLOCK_BYTES);
+        assert_eq!(kept.insert(Made::Managed(1), one, Booking::Small(7)), Some(Booking::Small(10)));
+        assert_eq!(kept.remove(Made::Managed(9)), None);
+        assert_eq!(kept.managed_bytes, 7 + BLOCK_BYTES);
+        assert_eq!(kept.remove_of(one).len(), 2);
+        assert_eq!(kept.managed_bytes, BLOCK_BYTES);
+        assert_eq!(kept.remove_of(other), [Booking::Own(HandleId(1), BLOCK_BYTES)]);
+        assert_eq!((kept.managed_bytes, kept.made.len()), (0, 0));
+    }
 
     #[test]
     fn small_ones_share_blocks_and_give_them_back() {
