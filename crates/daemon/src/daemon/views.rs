@@ -174,6 +174,7 @@ impl Daemon {
             ran_ns: self.jobs.ran(tenant, now).0,
             waiting_ns: described.waiting.0,
             forecast_ns: None,
+            pinned_bytes: described.pinned.0,
         })
     }
 
