@@ -32,7 +32,7 @@ failed=0
         sleep 0.1
     done
     timeout -k 10 120 "$bundle/rota" doctor --socket "$folder/rotad.sock" || { failed=1 && cat "$folder/log"; }
-} > >(sed "s#$bundle/librota_shim.so#/usr/lib/rota/librota_shim.so#g; s#$folder/rotad.sock#/run/rota/rotad.sock#g; s#$folder/rota/rotad.sock#/run/rota/rotad.sock#g" | tee "$out/doctor-h200.txt") 2>&1
+} > >(sed "s#$bundle/librota_\([a-z]*\).so#/usr/lib/rota/librota_\1.so#g; s#$folder/rotad.sock#/run/rota/rotad.sock#g; s#$folder/rota/rotad.sock#/run/rota/rotad.sock#g" | tee "$out/doctor-h200.txt") 2>&1
 sleep 0.2
 echo "output: $out"
 exit "$failed"

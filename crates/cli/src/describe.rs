@@ -167,6 +167,9 @@ fn tenant(tenant: &TenantView) -> String {
             size(tenant.context_bytes)
         ),
     );
+    if tenant.pinned_bytes > 0 {
+        lines.line(4, "pinned", format!("{} of it cannot move", size(tenant.pinned_bytes)));
+    }
     lines.line(4, "turns", format!("{}, {} in all", tenant.turns, span(Duration::from_nanos(tenant.ran_ns))));
     if tenant.waiting_ns > 0 {
         let waited = span(Duration::from_nanos(tenant.waiting_ns));

@@ -24,7 +24,7 @@
 //! | `free-shared` | frees what was shared last |
 //! | `managed BYTES`, `free-managed` | managed memory |
 //! | `no-managed BYTES` | managed memory, which must be out of memory |
-//! | `free-is BYTES` | looks whether so much is free by the driver's word |
+//! | `ordered BYTES`, `free-ordered` | memory in the order of the default stream; frees it and waits |
 //!
 //! After each line it prints the line, how many microseconds it took, and what there is to say.
 

@@ -40,6 +40,8 @@ pub struct Described {
     pub residue: Bytes,
     /// What it was granted and has not used yet.
     pub granted: Bytes,
+    /// What of its memory has to stay on the device.
+    pub pinned: Bytes,
 }
 
 /// A GPU, for people.

@@ -96,6 +96,8 @@ pub struct TenantView {
     pub waiting_ns: u64,
     /// How long it will wait still, if that can be said.
     pub forecast_ns: Option<u64>,
+    /// Of its memory, what has to stay on the device: pinned, or the driver's own.
+    pub pinned_bytes: u64,
 }
 
 /// What a job sees of the machine's memory: its own, as if nobody else were there.

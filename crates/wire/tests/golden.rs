@@ -190,6 +190,7 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         ran_ns: 7,
         waiting_ns: 8,
         forecast_ns: Some(9),
+        pinned_bytes: 10,
     };
     let job = JobView {
         job: "a".into(),
@@ -243,7 +244,7 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         ),
         (
             "08 01 01 01 00 0167 016e 01 02 03 04 05 06 00 0107 01 0161 01 01 01 04 0105 00 00 00 00 01 010177 0102 03 04 05 01 \
-             01 02 0162 0167 04 0172 03 04 05 06 07 08 0109",
+             01 02 0162 0167 04 0172 03 04 05 06 07 08 0109 0a",
             answer(Answer::Described(Description { schema_version: 1, gpu: Some(view), jobs: vec![job] })),
         ),
         ("08 02 01 0176 01 02 03 00 0170 04 05 00 01060708 00 09 0a 0b 0c", answer(Answer::Status(status))),

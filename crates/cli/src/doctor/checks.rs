@@ -52,7 +52,8 @@ pub(super) fn all(place: &Place) -> Vec<Check> {
     let (daemon, status) = daemon(place);
     let known = Known::of(&place.socket, status);
     let mut checks = gpu::checks(&known);
-    checks.extend([shim(), daemon]);
+    checks.extend(libraries());
+    checks.push(daemon);
     let fit = checks.iter().all(|check| check.verdict != Verdict::Fail);
     checks.push(gpu::freezing(&known, fit));
     checks.extend(residue(&known));
@@ -80,37 +81,51 @@ pub(super) fn fail(name: &'static str, found: impl Into<String>, hint: impl Into
     Check { hint: Some(hint.into()), ..check(name, Verdict::Fail, found) }
 }
 
-fn shim() -> Check {
+/// The shim, and what stands in front of NVML beside it.
+fn libraries() -> Vec<Check> {
     let found = match wire::find_shim() {
         Ok(found) => found,
         Err(error) => {
             let text = error.to_string();
             let (what, hint) =
                 text.split_once("\nhint: ").unwrap_or((&text, "build all of it with `make build`"));
-            return fail("shim", what.replace("\n ", ";"), hint);
+            return vec![fail("shim", what.replace("\n ", ";"), hint)];
         }
     };
-    if let Err(cause) = std::fs::File::open(&found) {
-        return fail("shim", format!("{} cannot be read: {cause}", found.display()), "mend its permissions");
+    let nvml = match wire::find_nvml_shim(&found) {
+        Some(nvml) => library("NVML shim", &nvml),
+        None => warn(
+            "NVML shim",
+            format!("none is beside {}: programs that ask NVML see the whole GPU", found.display()),
+            "put librota_nvml.so beside the shim",
+        ),
+    };
+    vec![library("shim", &found), nvml]
+}
+
+fn library(name: &'static str, file: &Path) -> Check {
+    let shown = file.display();
+    if let Err(cause) = std::fs::File::open(file) {
+        return fail(name, format!("{shown} cannot be read: {cause}"), "mend its permissions");
     }
-    let needs = Elf::read(&found).and_then(|shim| shim.glibc_needed());
+    let needs = Elf::read(file).and_then(|library| library.glibc_needed());
     let needs =
         needs.map_or(String::new(), |(major, minor)| format!(", for glibc {major}.{minor} and later"));
-    match loads(&found) {
-        Ok(()) => pass("shim", format!("{}{needs}", found.display())),
+    match loads(file) {
+        Ok(()) => pass(name, format!("{shown}{needs}")),
         Err(said) => fail(
-            "shim",
-            format!("{}{needs}, is not loaded{}: {said}", found.display(), here()),
+            name,
+            format!("{shown}{needs}, is not loaded{}: {said}", here()),
             "build all of it for this machine with `make build`",
         ),
     }
 }
 
-/// Has the loader put the shim into a program, this one; it complains on stderr and goes on without.
-fn loads(shim: &Path) -> Result<(), String> {
+/// Has the loader put a library into a program, this one; it complains on stderr and goes on without.
+fn loads(library: &Path) -> Result<(), String> {
     let executable = std::env::current_exe().map_err(|cause| cause.to_string())?;
     let tried =
-        Command::new(executable).arg("--version").env("LD_PRELOAD", shim).stdin(Stdio::null()).output();
+        Command::new(executable).arg("--version").env("LD_PRELOAD", library).stdin(Stdio::null()).output();
     let output = tried.map_err(|cause| cause.to_string())?;
     let said = String::from_utf8_lossy(&output.stderr);
     match output.status.success() && said.is_empty() {

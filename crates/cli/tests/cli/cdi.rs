@@ -174,6 +174,19 @@ fn the_file_keeps_the_rules_and_brings_shim_and_socket_in() {
 }
 
 #[test]
+fn what_stands_before_nvml_comes_too_where_it_is_there() {
+    let daemon = FakeDaemon::answering(Answer::Status(status()));
+    let shim = empty_library(&daemon, "librota_shim.so");
+    empty_library(&daemon, "librota_nvml.so");
+    let printed = stdout(daemon.rota().env("ROTA_SHIM", shim).args(["cdi", "generate"]));
+    let generated: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(file(&generated), Ok(()));
+    let edits = &generated["containerEdits"];
+    assert_eq!(edits["env"][0], "LD_PRELOAD=/opt/rota/lib/librota_shim.so:/opt/rota/lib/librota_nvml.so");
+    assert_eq!(edits["mounts"][1]["containerPath"], "/opt/rota/lib/librota_nvml.so");
+}
+
+#[test]
 fn a_file_that_breaks_a_rule_is_found() {
     let (good, _daemon) = generated();
     let broken = |at: &str, value: Value| {

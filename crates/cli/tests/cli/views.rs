@@ -34,6 +34,7 @@ pub(crate) fn job() -> JobView {
             ran_ns: 95_000_000_000,
             waiting_ns: 3_500_000_000,
             forecast_ns: Some(2_000_000_000),
+            pinned_bytes: GIB / 4,
         }],
     }
 }
@@ -61,6 +62,7 @@ Job nightly
   Process 512, sim?[2J: away
     why         waits for its turn; job train (process 4242) has it now
     memory      0 MiB on the GPU, 24.0 GiB away, 512.0 MiB for its context
+    pinned      256.0 MiB of it cannot move
     turns       9, 1 min 35 s in all
     waiting     for 3 s, about 2 s more
 ";

@@ -86,7 +86,8 @@ impl Daemon {
         self.placed = None;
         let (ticket, bytes) = (TicketId(0), Bytes(memory));
         let (count, among) = (wish.count, wish.among.clone());
-        self.step(Event::Place { ticket, job, count, among, bytes });
+        let residue = self.setup.gpus.iter().map(|gpu| Bytes(gpu.residue_bytes)).max();
+        self.step(Event::Place { ticket, job, count, among, bytes, residue });
         let (mut gpus, why) = self.placed.take().unwrap_or_default();
         if gpus.is_empty() {
             if !wish.patient {
@@ -96,6 +97,10 @@ impl Daemon {
                 1 => vec![self.least_sought(&wish.among)],
                 _ => wish.among.clone(),
             };
+        }
+        if wish.among.len() == gpus.len() {
+            // In the order in which they were named: the first is the one that programs use unless they choose.
+            gpus = wish.among.clone();
         }
         if let Some(job) = self.jobs.get_mut(job) {
             job.placed = Some(why);
@@ -107,8 +112,10 @@ impl Daemon {
     /// May a program of this job be on a GPU, beside those that the job has?
     pub(super) fn may_be_on(&self, peer: Peer, job: JobId, gpu: GpuId) -> Result<(), Refusal> {
         let Some(most) = self.limits_of(peer.uid, peer.pid)?.gpus_max else { return Ok(()) };
-        let has = self.jobs.get(job).map(|job| &job.gpus);
-        let others = has.map_or(0, |has| has.iter().filter(|&&other| other != gpu).count());
+        // Not where it was sent: a program may have been told to go elsewhere.
+        let members = self.jobs.get(job).map(|job| &job.members).into_iter().flatten();
+        let others: BTreeSet<GpuId> = members.filter_map(|&tenant| self.gpu_of(tenant)).collect();
+        let others = others.into_iter().filter(|&other| other != gpu).count();
         if others + 1 > most as usize {
             let reason = format!(
                 "its job is on {others} GPUs, GPU {gpu} is one more, and a job of this user may have {most}"

@@ -97,7 +97,7 @@ impl Daemon {
     }
 
     /// The GPU of a tenant, let in or at the door.
-    fn gpu_of(&self, tenant: TenantId) -> Option<GpuId> {
+    pub(super) fn gpu_of(&self, tenant: TenantId) -> Option<GpuId> {
         let known = self.known.get(&tenant).map(|known| known.gpu);
         known.or_else(|| self.arriving.get(&tenant).map(|arriving| arriving.gpu()))
     }
@@ -174,6 +174,7 @@ impl Daemon {
             ran_ns: self.jobs.ran(tenant, now).0,
             waiting_ns: described.waiting.0,
             forecast_ns: None,
+            pinned_bytes: described.pinned.0,
         })
     }
 

@@ -1,7 +1,7 @@
 //! Memory that other processes open, and memory that the driver moves itself.
 
 use cuda::CUresult;
-use cuda::types::{CUdeviceptr, CUipcMemHandle};
+use cuda::types::{CUdeviceptr, CUipcMemHandle, CUstream};
 
 use super::first_error;
 use crate::bench::Bench;
@@ -17,6 +17,7 @@ pub(super) struct Shared {
     own: Vec<(CUdeviceptr, usize)>,
     opened: Vec<(CUdeviceptr, usize)>,
     managed: Vec<CUdeviceptr>,
+    ordered: Vec<CUdeviceptr>,
 }
 
 impl Shared {
@@ -64,11 +65,15 @@ impl Shared {
             ["free-managed"] => {
                 self.managed.pop().map_or(CUresult::INVALID_VALUE, |address| cu.cuMemFree_v2(address))
             }
-            ["free-is", bytes] => {
-                let (mut free, mut total) = (0, 0);
-                let code = cu.cuMemGetInfo_v2(&mut free, &mut total);
-                first_error([code, right(free == number(bytes)?)])
+            ["ordered", bytes] => {
+                let mut address = CUdeviceptr(0);
+                let code = cu.cuMemAllocAsync(&mut address, number(bytes)?, CUstream::NULL);
+                self.ordered.push(address);
+                code
             }
+            ["free-ordered"] => self.ordered.pop().map_or(CUresult::INVALID_VALUE, |address| {
+                first_error([cu.cuMemFreeAsync(address, CUstream::NULL), cu.cuCtxSynchronize()])
+            }),
             _ => return None,
         })
     }

@@ -28,7 +28,7 @@ struct Piece {
 }
 
 /// All pieces of a worker.
-pub(super) struct Pieces<'a> {
+pub(crate) struct Pieces<'a> {
     bench: &'a Bench,
     /// Where they lie, if not in plain memory.
     segment: Option<Segment<'a>>,
@@ -45,7 +45,7 @@ const MIB: u64 = 1 << 20;
 const MOVES: u64 = 4;
 
 impl<'a> Pieces<'a> {
-    pub(super) fn allocate(bench: &'a Bench, options: &Options) -> Result<Pieces<'a>, WorkerError> {
+    pub(crate) fn allocate(bench: &'a Bench, options: &Options) -> Result<Pieces<'a>, WorkerError> {
         let mut segment = options.segments.then(|| Segment::reserve(bench)).transpose()?;
         let (whole, each) = (options.mib * MIB, options.piece_mib.max(1) * MIB);
         let mut pieces = Vec::new();
@@ -66,7 +66,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// Gives every piece the bytes of a step.
-    pub(super) fn rewrite(&mut self, step: u64) -> Result<(), WorkerError> {
+    pub(crate) fn rewrite(&mut self, step: u64) -> Result<(), WorkerError> {
         for index in 0..self.pieces.len() {
             self.rewrite_one(index, step)?;
         }
@@ -88,7 +88,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// Moves some pieces, chosen by a number: inside the device, through the host, or to memory that is allocated anew.
-    pub(super) fn move_about(&mut self, step: u64, mut chance: u64) -> Result<(), WorkerError> {
+    pub(crate) fn move_about(&mut self, step: u64, mut chance: u64) -> Result<(), WorkerError> {
         for _ in 0..MOVES {
             chance = mix(chance.wrapping_add(GOLDEN));
             let count = self.pieces.len() as u64;
@@ -171,7 +171,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// How many pieces do not hold what they have to.
-    pub(super) fn wrong(&mut self, step: u64) -> Result<u64, WorkerError> {
+    pub(crate) fn wrong(&mut self, step: u64) -> Result<u64, WorkerError> {
         let (cu, bytes) = (self.bench.cu, 16 * self.pieces.len());
         ok("cuMemsetD8Async", step, cu.cuMemsetD8Async(self.sums, 0, bytes, CUstream::NULL))?;
         for (piece, place) in self.pieces.iter().zip((self.sums.0..).step_by(16)) {
@@ -186,7 +186,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// Gives all memory back.
-    pub(super) fn free(mut self, step: u64) -> Result<(), WorkerError> {
+    pub(crate) fn free(mut self, step: u64) -> Result<(), WorkerError> {
         for piece in &self.pieces {
             match &mut self.segment {
                 Some(segment) => {

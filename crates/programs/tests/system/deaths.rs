@@ -53,6 +53,7 @@ fn the_daemon_dies_and_programs_that_are_there_end_right() {
     until("they have had some turns", || stage.count("turn_begin") >= 6);
     stage.kill_daemon();
     for program in programs {
+        until("it says so", || program.log().contains("the daemon is gone; running on without rota"));
         program.ends_well();
     }
     stage.finish();
@@ -81,8 +82,9 @@ fn the_daemon_dies_and_one_whose_memory_is_away_ends_itself() {
         ended.is_some()
     });
     let [first, second] = programs;
-    let (gone, mut stays) = if ended == Some(0) { (first, second) } else { (second, first) };
+    let (mut gone, mut stays) = if ended == Some(0) { (first, second) } else { (second, first) };
     assert!(gone.log().contains("the memory of this program that was not on the GPU"), "{}", gone.log());
+    assert_eq!(gone.exit_code(), Some(125));
     stays.does("stream");
     stays.does("check");
     stays.end();

@@ -39,6 +39,7 @@ fn compare(name: &str, socket: &Path, output: &str) {
     // As it would be where rota is installed.
     let places = [
         (newest("librota_shim.so"), "/usr/lib/rota/librota_shim.so"),
+        (newest("librota_nvml.so"), "/usr/lib/rota/librota_nvml.so"),
         (socket.into(), "/run/rota/rotad.sock"),
     ];
     let output = places

@@ -280,7 +280,10 @@ fn what_root_changes_is_limited_as_its_user_is() {
     let stage = stage(&["--config", config.to_str().unwrap(), "--everybody"]);
     std::fs::set_permissions(stage.folder(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let mut rota = as_user(folder.path(), &newest("rota"));
-    rota.arg("--socket").arg(stage.socket());
+    rota.arg("--socket")
+        .arg(stage.socket())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null());
     let Ok(mut child) = rota.args(["run", "--vgpu", "-q", "--name", "theirs", "--", "sleep", "1000"]).spawn()
     else {
         return;

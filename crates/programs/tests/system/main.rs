@@ -12,7 +12,8 @@
 //! - [`said`]: what is said where something stands in the way. [`doctor`]: what the doctor says.
 //! - [`containers`]: programs in namespaces of their own.
 //! - [`memory`]: what programs see of memory, what the daemon counts, and who else is on the GPU.
-//! - [`soak`]: all of it at once, for a while.
+//! - [`several`]: programs on several GPUs, and which GPUs a program gets. [`gang`]: kernels that wait for each other.
+//! - [`soak`]: all of it at once, for a while. [`crowd`]: fifty programs on four GPUs that come and go.
 //! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
 //! - [`drivers`]: the same programs without rota, and what the virtual GPU answers them.
 //! - [`conformance`]: what the driver is known to answer, asked through rota.
@@ -27,9 +28,11 @@ mod asked;
 mod conformance;
 mod containers;
 mod created;
+mod crowd;
 mod deaths;
 mod doctor;
 mod drivers;
+mod gang;
 mod held;
 mod idleness;
 mod instructions;
@@ -38,6 +41,7 @@ mod loss;
 mod memory;
 mod puppet;
 mod said;
+mod several;
 mod sharing;
 mod soak;
 mod turns;

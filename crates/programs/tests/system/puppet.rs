@@ -31,16 +31,42 @@ impl Puppet {
     }
 
     /// Starts one by this command, and waits until it has its context.
-    pub(crate) fn by(stage: &Stage, name: &str, mut command: Command) -> Self {
+    pub(crate) fn by(stage: &Stage, name: &str, command: Command) -> Self {
+        let mut puppet = Self::only_start(stage, name, command);
+        puppet.is_ready();
+        puppet
+    }
+
+    /// Starts one by a command that its own name is still to be added to, and waits for nothing.
+    pub(crate) fn spawn(stage: &Stage, name: &str, mut command: Command) -> Self {
+        command.arg(PUPPET);
+        Self::only_start(stage, name, command)
+    }
+
+    fn only_start(stage: &Stage, name: &str, mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let log = stage.path(&format!("puppet.log-{name}"));
         command.stderr(File::create(&log).unwrap());
         let mut child = command.spawn().unwrap();
         let lines = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut puppet = Self { child, log, lines, answers };
-        assert_eq!(puppet.hears(), "ready");
-        puppet
+        Self { child, log, lines, answers }
+    }
+
+    /// Waits until one that was only started has its context.
+    pub(crate) fn is_ready(&mut self) {
+        assert_eq!(self.hears(), "ready");
+    }
+
+    /// `rota run` becomes the program: it is the same process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Kills it as nothing else can.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     fn hears(&mut self) -> String {
@@ -66,11 +92,6 @@ impl Puppet {
         rest.trim_start().split_once(' ').map_or("", |(_, said)| said).to_owned()
     }
 
-    /// Its process.
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Has it do something, and waits for that.
     pub(crate) fn does(&mut self, line: &str) {
         self.begin(line);
@@ -80,6 +101,11 @@ impl Puppet {
     /// Has it ended by itself?
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
+    }
+
+    /// With which code, if it did.
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
+        self.child.try_wait().unwrap()?.code()
     }
 
     /// What it said on its standard error.

@@ -147,7 +147,7 @@ fn a_daemon_of_another_version_is_an_error_for_both_sides() {
 }
 
 /// `rotad` on a machine of this description: it does not start. What it said.
-fn does_not_start(folder: &Path, spec: &str) -> String {
+fn does_not_start(folder: &Path, spec: &str, words: &[&str]) -> String {
     std::fs::write(
         folder.join("vgpu.toml"),
         format!("memory = '64MiB'\ncontext_memory = '4MiB'\nlinger = '1s'\n{spec}"),
@@ -156,7 +156,7 @@ fn does_not_start(folder: &Path, spec: &str) -> String {
     let socket = folder.join("rotad.sock");
     let mut daemon = Command::new(newest("rotad"));
     with_parts(&mut daemon);
-    let output = daemon.arg("--vgpu").arg(folder).arg("--socket").arg(&socket).output().unwrap();
+    let output = daemon.arg("--vgpu").arg(folder).arg("--socket").arg(&socket).args(words).output().unwrap();
     let said = text(&output.stderr).to_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(!socket.exists(), "it never listened");
@@ -169,7 +169,7 @@ fn a_gpu_for_one_process_is_not_shared() {
         [("exclusive-process", "exclusive-process mode"), ("prohibited", "prohibited mode")]
     {
         let folder = tempfile::tempdir().unwrap();
-        let said = does_not_start(folder.path(), &format!("compute_mode = '{mode}'\n"));
+        let said = does_not_start(folder.path(), &format!("compute_mode = '{mode}'\n"), &[]);
         assert!(said.starts_with("rotad: GPU-") && said.contains(said_of_it), "{said}");
         assert!(said.contains("\nhint: sudo nvidia-smi -i GPU-") && said.contains(" -c DEFAULT"), "{said}");
     }
@@ -178,7 +178,7 @@ fn a_gpu_for_one_process_is_not_shared() {
 #[test]
 fn a_gpu_whose_memory_is_confidential_is_not_shared() {
     let folder = tempfile::tempdir().unwrap();
-    let said = does_not_start(folder.path(), "confidential = true\n");
+    let said = does_not_start(folder.path(), "confidential = true\n", &[]);
     assert!(said.starts_with("rotad: confidential computing is on: ") && said.contains("\nhint: "), "{said}");
 }
 
@@ -203,24 +203,21 @@ fn a_gpu_that_is_used_through_mps_is_not_shared() {
     let mut first = String::new();
     let mut said = std::io::BufReader::new(program.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut said, &mut first).unwrap();
-    let complaint = does_not_start(folder.path(), spec);
+    let complaint = does_not_start(folder.path(), spec, &[]);
     program.kill().unwrap();
     program.wait().unwrap();
     assert!(complaint.contains(&format!("is used through MPS by process {pid}: ")), "{complaint}");
     assert!(complaint.contains("\nhint: end MPS with `echo quit | nvidia-cuda-mps-control`"), "{complaint}");
 }
 
+/// How it is shared all the same, where that is not forbidden, is in [`held`](crate::held).
 #[test]
 fn a_driver_that_does_not_freeze_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    let said = does_not_start(folder.path(), "[faults.control]\nfreeze_does_nothing = true\n");
-    assert!(
-        said.contains(
-            "freezing cannot be relied on with rota virtual GPU: freezing does nothing on this driver"
-        ),
-        "{said}"
-    );
-    assert!(said.contains("\nhint: "), "{said}");
+    let spec = "[faults.control]\nfreeze_does_nothing = true\n";
+    let said = does_not_start(folder.path(), spec, &["--freeze", "channels"]);
+    let reason = "freezing cannot be relied on with rota virtual GPU: freezing does nothing on this driver";
+    assert!(said.contains(reason) && said.contains("\nhint: "), "{said}");
 }
 
 #[test]

@@ -108,7 +108,8 @@ fn names_that_mean_nothing_are_refused_and_those_of_the_process_itself() {
     let file = stage.path("name");
     let mut owner = Puppet::start(&stage, "owner", &[]);
     let mut opener = Puppet::start(&stage, "opener", &[]);
-    owner.does(&format!("share {} {} 1", file.display(), MIB));
+    // Large enough for a range of its own: a slab is there as long as anything is in it.
+    owner.does(&format!("share {} {} 1", file.display(), 32 * MIB));
     owner.does(&format!("not-open {} {INVALID_CONTEXT}", file.display()));
     let forged = stage.path("forged");
     let mut name = std::fs::read(&file).unwrap();
@@ -123,7 +124,7 @@ fn names_that_mean_nothing_are_refused_and_those_of_the_process_itself() {
     opener.does("fill-opened 3");
     opener.does("see-opened 3");
     opener.does("close");
-    until("the daemon knows", || bytes(&stage, "owner") < 4 * MIB);
+    until("the daemon knows", || bytes(&stage, "owner") < 32 * MIB);
     opener.does(&format!("not-open {} {INVALID_HANDLE}", file.display()));
     owner.end();
     opener.end();
@@ -164,8 +165,14 @@ fn managed_memory_counts_against_the_limit_and_comes_back() {
     let mut job = Puppet::start_with(&stage, "job", &["--memory", &format!("{limit}B")], &[]);
     let word = 2 * MIB;
     until("its word is there", || bytes(&stage, "job") == word);
+    let free = |job: &mut Puppet| {
+        let look: serde_json::Value = serde_json::from_str(&job.says("look")).unwrap();
+        look["free"].as_u64().unwrap()
+    };
+    let before = free(&mut job);
     job.does(&format!("managed {}", 8 * MIB));
     until("it counts", || bytes(&stage, "job") == word + 8 * MIB);
+    assert_eq!(free(&mut job), before - 8 * MIB, "the program is told so");
     job.does(&format!("managed {}", 8 * MIB));
     job.does("no-managed 1");
     job.does(&format!("no-managed {}", 32 * MIB));
@@ -187,6 +194,24 @@ fn managed_memory_counts_against_the_limit_and_comes_back() {
 }
 
 #[test]
+fn the_drivers_own_pools_are_counted_and_what_they_give_back() {
+    let stage = stage();
+    let mut command = stage.under_rota(0, "job");
+    command.env("ROTA_POOLS", "native").arg(crate::parts::PUPPET);
+    let mut job = Puppet::by(&stage, "job", command);
+    until("its word is there", || bytes(&stage, "job") == 2 * MIB);
+    job.does(&format!("ordered {}", 12 * MIB));
+    until("it counts", || bytes(&stage, "job") >= 14 * MIB);
+    job.does(&format!("ordered {}", 4 * MIB));
+    until("it counts", || bytes(&stage, "job") >= 18 * MIB);
+    job.does("free-ordered");
+    job.does("free-ordered");
+    until("it comes back", || bytes(&stage, "job") == 2 * MIB);
+    job.end();
+    stage.finish();
+}
+
+#[test]
 fn managed_memory_stays_while_the_rest_of_its_program_moves() {
     let stage = stage();
     let mut job = Puppet::start(&stage, "job", &[]);
@@ -197,6 +222,10 @@ fn managed_memory_stays_while_the_rest_of_its_program_moves() {
     let listing = stage.listing();
     let tenant = listing.tenants.iter().find(|tenant| tenant.job == "job").unwrap();
     assert!(tenant.resident_bytes >= 12 * MIB, "{tenant:?}");
+    let mut describe = stage.rota();
+    let described = describe.args(["describe", "job", "-o", "json"]).output().unwrap().stdout;
+    let described: serde_json::Value = serde_json::from_slice(&described).unwrap();
+    assert_eq!(described["jobs"][0]["tenants"][0]["pinned_bytes"], 12 * MIB, "{described}");
     job.does("check");
     drop(third);
     job.end();

@@ -30,6 +30,7 @@ impl Core {
             hints: tenant.hints.counts(),
             residue: tenant.residue,
             granted: tenant.granted_sum,
+            pinned: tenant.pinned,
         })
     }
 

@@ -192,7 +192,7 @@ impl Shift {
         self.at(&mut tenant.idle_since);
         tenant.idle_since.0 = tenant.idle_since.0.max(self.to - self.idle_max);
         self.at(&mut tenant.queued_at);
-        for since in &mut tenant.stays_since {
+        if let Some(since) = &mut tenant.stays_since {
             self.at(since);
             since.0 = since.0.max(self.to - self.stay_max);
         }
