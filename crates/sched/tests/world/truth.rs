@@ -273,7 +273,10 @@ impl World {
         let taken: Bytes = on_it().map(taken).sum();
         let kept = there.spec.reserve + there.unmanaged + self.settings.headroom;
         let largest = on_it().map(|t| t.all().less(t.residue)).max().unwrap_or_default();
-        there.spec.capacity.less(taken + kept).less(largest)
+        // What is pinned is in everybody's way; that of the largest counts twice here, so this is rather too little.
+        let handles = on_it().filter(|t| t.lives()).flat_map(|t| t.handles.values());
+        let pinned: Bytes = handles.filter(|handle| handle.pinned).map(|handle| handle.bytes).sum();
+        there.spec.capacity.less(taken + kept).less(largest + pinned)
     }
 
     /// Device bytes that are taken or promised: never more than there are, by rota's own doing.
