@@ -86,20 +86,20 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) terms: TermsArgs,
 
-    /// The GPUs for it: how many, all, or device=0,1 or device=GPU-….
+    /// The GPUs for it, as 2, all or device=0,1.
     ///
     /// Without it: one, chosen by where there is room. Indices are as in `rota ps`, and the beginning of a UUID is enough.
     /// CUDA_VISIBLE_DEVICES is set to them.
     #[arg(long, value_name = "GPUS", env = "ROTA_GPUS", value_parser = gpus)]
     pub(crate) gpus: Option<GpuChoice>,
 
-    /// Its processes only get on together: they run at the same time, on all their GPUs, or not at all.
+    /// Run its processes at the same time or not at all.
     ///
-    /// For jobs whose kernels wait for each other, as with NCCL. A process on several GPUs is always treated so.
+    /// On all their GPUs: for jobs whose kernels wait for each other, as with NCCL. A process on several GPUs is always treated so.
     #[arg(long)]
     pub(crate) gang: bool,
 
-    /// How long it may wait for a place on a GPU before it gives up, as 10m.
+    /// How long it may wait for a place, as 10m.
     ///
     /// The exit code is 125 then. Without it, it waits for as long as it takes.
     #[arg(long, value_name = "TIME", env = "ROTA_TIMEOUT")]

@@ -113,6 +113,7 @@ api! {
     cuCtxSetLimit(limit: c_uint, value: usize);
     cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int);
     cuCtxSynchronize();
+    cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint);
 
     cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
     cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize);

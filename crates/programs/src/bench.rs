@@ -40,16 +40,33 @@ impl Bench {
 
     /// A bench with the first device's primary context current; anything that fails on the way is in the record.
     pub(crate) fn with_context() -> Result<Bench, ApiError> {
+        Self::with_context_on(0)
+    }
+
+    /// The same on another device, by its place.
+    pub(crate) fn with_context_on(place: i32) -> Result<Bench, ApiError> {
         let mut bench = Bench::bare()?;
         bench.expect("init", bench.cu.cuInit(0));
         let mut device = CUdevice(-1);
-        bench.expect("device", bench.cu.cuDeviceGet(&mut device, 0));
+        bench.expect("device", bench.cu.cuDeviceGet(&mut device, place));
         let mut context = CUcontext::NULL;
         bench.expect("retain", bench.cu.cuDevicePrimaryCtxRetain(&mut context, device));
         bench.expect("set-current", bench.cu.cuCtxSetCurrent(context));
         bench.device = device;
         bench.context = context;
         Ok(bench)
+    }
+
+    /// How many devices there are.
+    pub(crate) fn devices(&self) -> i32 {
+        let mut count = 0;
+        self.expect("count", self.cu.cuDeviceGetCount(&mut count));
+        count
+    }
+
+    /// Makes its context the calling thread's.
+    pub(crate) fn enter(&self) -> CUresult {
+        self.cu.cuCtxSetCurrent(self.context)
     }
 
     /// Takes the record out: the words said since the last time, separated by spaces.

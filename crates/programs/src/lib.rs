@@ -5,6 +5,8 @@
 //! - [`random`]: random calls by a seed, and a hash of all answers.
 //! - [`misuse`]: a dozen misuses, and whether a driver catches them.
 //! - [`worker`]: keeps a GPU busy and checks every byte.
+//! - [`spread`]: the same on all GPUs that it sees, which read each other's memory. [`meeting`]: kernels of two processes
+//!   that wait for each other.
 //! - [`puppet`]: does what it is told, a line at a time.
 //! - [`api`] and `bench`: what they call the driver with.
 //!
@@ -15,7 +17,9 @@ pub mod api;
 mod bench;
 pub mod conformance;
 pub mod kernels;
+pub mod meeting;
 pub mod misuse;
 pub mod puppet;
 pub mod random;
+pub mod spread;
 pub mod worker;

@@ -6,7 +6,7 @@
 //! memory come and go in their order.
 
 mod ordered;
-mod pieces;
+pub(crate) mod pieces;
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -114,11 +114,11 @@ pub fn run(options: &Options) -> Result<Work, WorkerError> {
     Ok(work)
 }
 
-fn ok(call: &'static str, step: u64, code: CUresult) -> Result<(), WorkerError> {
+pub(crate) fn ok(call: &'static str, step: u64, code: CUresult) -> Result<(), WorkerError> {
     if code == CUresult::SUCCESS { Ok(()) } else { Err(WorkerError::Call { call, step, code }) }
 }
 
-fn tell(line: &serde_json::Value) -> Result<(), std::io::Error> {
+pub(crate) fn tell(line: &serde_json::Value) -> Result<(), std::io::Error> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     out.flush()

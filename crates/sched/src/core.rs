@@ -184,8 +184,8 @@ impl Core {
             }
             Event::Pause(job) => self.set_paused(job, true),
             Event::Resume(job) => self.set_paused(job, false),
-            Event::Place { ticket, job, count, among, bytes } => {
-                self.place(ticket, job, count, &among, bytes);
+            Event::Place { ticket, job, count, among, bytes, residue } => {
+                self.place(ticket, job, (count, &among), bytes, residue);
             }
             Event::Arrived { tenant, job, gpu, residue } => {
                 self.came(job, gpu);

@@ -57,6 +57,8 @@ pub enum Event {
         among: Vec<GpuId>,
         /// Device memory it will use on each, if somebody knows.
         bytes: Bytes,
+        /// What its context will take on each, if somebody knows; else it is taken to be as large as those that are there.
+        residue: Option<Bytes>,
     },
     /// A tenant is at the door, and will make a context once it is admitted.
     Arrived {

@@ -20,6 +20,7 @@ Examples:
   rota run -- python train.py --epochs 3
   rota run --name nightly --memory 8GiB --weight 3 -- ./simulate input.dat
   rota run --cores 30% --priority low -- python sweep.py
+  rota run --gpus 2 --gang -- torchrun --nproc-per-node 2 train.py
   rota run -q -- sh -c 'prepare && train'
   rota run --vgpu -- ./worker --steps 20";
 
@@ -27,7 +28,8 @@ pub(super) const RUN_AFTER: &str = "\
 The program replaces rota: terminal, signals and exit code are its own.
 
 Exit codes:
-  125  rota failed: no daemon, no shim, terms that are refused, another kind of GPU than asked for
+  125  rota failed: no daemon, no shim, terms that are refused, another kind of GPU than asked for, a wait that was
+       longer than --timeout
   126  the program cannot be executed
   127  the program was not found
   else the program's own

@@ -86,7 +86,8 @@ impl Daemon {
         self.placed = None;
         let (ticket, bytes) = (TicketId(0), Bytes(memory));
         let (count, among) = (wish.count, wish.among.clone());
-        self.step(Event::Place { ticket, job, count, among, bytes });
+        let residue = self.setup.gpus.iter().map(|gpu| Bytes(gpu.residue_bytes)).max();
+        self.step(Event::Place { ticket, job, count, among, bytes, residue });
         let (mut gpus, why) = self.placed.take().unwrap_or_default();
         if gpus.is_empty() {
             if !wish.patient {

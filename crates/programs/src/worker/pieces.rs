@@ -25,7 +25,7 @@ struct Piece {
 }
 
 /// All pieces of a worker.
-pub(super) struct Pieces<'a> {
+pub(crate) struct Pieces<'a> {
     bench: &'a Bench,
     pieces: Vec<Piece>,
     /// Two words a piece, on the device.
@@ -40,7 +40,7 @@ const MIB: u64 = 1 << 20;
 const MOVES: u64 = 4;
 
 impl<'a> Pieces<'a> {
-    pub(super) fn allocate(bench: &'a Bench, options: &Options) -> Result<Pieces<'a>, WorkerError> {
+    pub(crate) fn allocate(bench: &'a Bench, options: &Options) -> Result<Pieces<'a>, WorkerError> {
         let (whole, each) = (options.mib * MIB, options.piece_mib.max(1) * MIB);
         let mut pieces = Vec::new();
         let mut before = 0;
@@ -56,7 +56,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// Gives every piece the bytes of a step.
-    pub(super) fn rewrite(&mut self, step: u64) -> Result<(), WorkerError> {
+    pub(crate) fn rewrite(&mut self, step: u64) -> Result<(), WorkerError> {
         for index in 0..self.pieces.len() {
             self.rewrite_one(index, step)?;
         }
@@ -78,7 +78,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// Moves some pieces, chosen by a number: inside the device, through the host, or to memory that is allocated anew.
-    pub(super) fn move_about(&mut self, step: u64, mut chance: u64) -> Result<(), WorkerError> {
+    pub(crate) fn move_about(&mut self, step: u64, mut chance: u64) -> Result<(), WorkerError> {
         for _ in 0..MOVES {
             chance = mix(chance.wrapping_add(GOLDEN));
             let count = self.pieces.len() as u64;
@@ -130,7 +130,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// How many pieces do not hold what they have to.
-    pub(super) fn wrong(&mut self, step: u64) -> Result<u64, WorkerError> {
+    pub(crate) fn wrong(&mut self, step: u64) -> Result<u64, WorkerError> {
         let (cu, bytes) = (self.bench.cu, 16 * self.pieces.len());
         ok("cuMemsetD8Async", step, cu.cuMemsetD8Async(self.sums, 0, bytes, CUstream::NULL))?;
         for (piece, place) in self.pieces.iter().zip((self.sums.0..).step_by(16)) {
@@ -145,7 +145,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// Gives all memory back.
-    pub(super) fn free(self, step: u64) -> Result<(), WorkerError> {
+    pub(crate) fn free(self, step: u64) -> Result<(), WorkerError> {
         for piece in &self.pieces {
             ok("cuMemFree", step, self.bench.cu.cuMemFree_v2(piece.address))?;
         }

@@ -6,7 +6,8 @@
 //! - [`loss`]: the device is killed under them.
 //! - [`asked`]: nobody gets on a virtual GPU, or past it, without being told.
 //! - [`jobs`]: terms of jobs, and a daemon that comes when it is needed.
-//! - [`soak`]: all of it at once, for a while.
+//! - [`several`]: programs on several GPUs, and which GPUs a program gets. [`gang`]: kernels that wait for each other.
+//! - [`soak`]: all of it at once, for a while. [`crowd`]: fifty programs on four GPUs that come and go.
 //! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
 //! - [`drivers`]: the same programs without rota, and what the virtual GPU answers them.
 //! - [`conformance`]: what the driver is known to answer, asked through rota.
@@ -19,12 +20,15 @@ mod stage;
 
 mod asked;
 mod conformance;
+mod crowd;
 mod deaths;
 mod drivers;
+mod gang;
 mod idleness;
 mod instructions;
 mod jobs;
 mod loss;
 mod puppet;
+mod several;
 mod soak;
 mod turns;

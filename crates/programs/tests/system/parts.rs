@@ -9,6 +9,12 @@ pub(crate) const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 /// A program of this package that does what it is told.
 pub(crate) const PUPPET: &str = env!("CARGO_BIN_EXE_puppet");
 
+/// A program of this package on all GPUs that it sees.
+pub(crate) const SPREAD: &str = env!("CARGO_BIN_EXE_spread");
+
+/// One of two processes whose kernels wait for each other.
+pub(crate) const MEETING: &str = env!("CARGO_BIN_EXE_meeting");
+
 /// A file of another package: beside the tests or one folder above, wherever it is newest.
 pub(crate) fn newest(name: &str) -> PathBuf {
     let program = std::env::current_exe().expect("the path of this test is known");

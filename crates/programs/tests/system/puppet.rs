@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::parts::PUPPET;
 use crate::stage::Stage;
@@ -21,15 +21,37 @@ impl Puppet {
     /// Starts one, by these words before its own name, and waits until it has its context.
     pub(crate) fn start(stage: &Stage, name: &str, before: &[&str]) -> Self {
         let mut command = stage.under_rota(0, name);
-        command.args(before).arg(PUPPET).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(before);
+        let mut puppet = Self::spawn(stage, name, command);
+        puppet.is_ready();
+        puppet
+    }
+
+    /// Starts one by a command that its own name is still to be added to, and waits for nothing.
+    pub(crate) fn spawn(stage: &Stage, name: &str, mut command: Command) -> Self {
+        command.arg(PUPPET).stdin(Stdio::piped()).stdout(Stdio::piped());
         let log = stage.path(&format!("puppet.log-{name}"));
         command.stderr(File::create(&log).unwrap());
         let mut child = command.spawn().unwrap();
         let lines = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut puppet = Self { child, log, lines, answers };
-        assert_eq!(puppet.hears(), "ready");
-        puppet
+        Self { child, log, lines, answers }
+    }
+
+    /// Waits until one that was only started has its context.
+    pub(crate) fn is_ready(&mut self) {
+        assert_eq!(self.hears(), "ready");
+    }
+
+    /// `rota run` becomes the program: it is the same process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Kills it as nothing else can.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     fn hears(&mut self) -> String {

@@ -100,6 +100,18 @@ impl Stage {
         Program::start(name, command, &self.folder.path().join(format!("worker.log-{name}")))
     }
 
+    /// Starts a program under `rota run` with these flags, on GPUs that rota chooses.
+    pub(crate) fn program(&self, name: &str, flags: &[&str], program: &[&str]) -> Program {
+        let mut command = self.rota();
+        command.args(["run", "--vgpu", "-q"]).args(flags).arg("--").args(program);
+        Program::start(name, command, &self.folder.path().join(format!("program.log-{name}")))
+    }
+
+    /// The daemon's process.
+    pub(crate) fn daemon_pid(&self) -> u32 {
+        self.daemon.as_ref().expect("the daemon is there").id()
+    }
+
     /// What the daemon has told so far.
     pub(crate) fn events(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.folder.path().join("events")).unwrap_or_default();

@@ -163,7 +163,14 @@ impl Core {
         self.actions.extend(said);
     }
 
-    pub(super) fn place(&mut self, ticket: TicketId, job: JobId, count: u16, among: &[GpuId], bytes: Bytes) {
+    pub(super) fn place(
+        &mut self,
+        ticket: TicketId,
+        job: JobId,
+        (count, among): (u16, &[GpuId]),
+        bytes: Bytes,
+        residue: Option<Bytes>,
+    ) {
         let closed = self.pressure >= Pressure::Closed;
         let seats: Vec<Seat> = self
             .gpus
@@ -183,7 +190,7 @@ impl Core {
                 queued: books.door.len() as u32,
             })
             .collect();
-        let residue = self.residue();
+        let residue = residue.unwrap_or_else(|| self.residue());
         let (gpus, why) = match placement::place(&seats, count, among, bytes, residue, &self.costs) {
             Ok(found) => found,
             Err(why) => (Vec::new(), why),

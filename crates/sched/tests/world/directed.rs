@@ -106,7 +106,14 @@ impl Life {
             "Place" => {
                 self.ticket_last += 1;
                 let ticket = TicketId(self.ticket_last);
-                Event::Place { ticket, job, count: 1, among: Vec::new(), bytes: Bytes::from_gib(1) }
+                Event::Place {
+                    ticket,
+                    job,
+                    count: 1,
+                    among: Vec::new(),
+                    bytes: Bytes::from_gib(1),
+                    residue: None,
+                }
             }
             // Somebody who left the door is forgotten at once.
             "Arrived" if known.is_some_and(|t| t.gone.is_some_and(|gone| gone.device == Bytes::ZERO)) => {

@@ -286,7 +286,14 @@ impl Life {
         let count = 1 + self.chance.below(3) as u16;
         let among = if self.chance.percent(50) { Vec::new() } else { vec![self.a_gpu()] };
         let bytes = self.chance.mib(0, 8 << 10);
-        self.tell(Event::Place { ticket: TicketId(self.ticket_last), job, count, among, bytes });
+        self.tell(Event::Place {
+            ticket: TicketId(self.ticket_last),
+            job,
+            count,
+            among,
+            bytes,
+            residue: None,
+        });
     }
 
     fn share(&mut self) {

@@ -36,7 +36,14 @@ impl Engine<'_> {
             self.tickets.insert(ticket, (job, numbers));
             let bytes =
                 spec.memory.growth.map_or(spec.memory.bytes, |(_, _, most)| most.max(spec.memory.bytes));
-            self.tell(Event::Place { ticket, job: job_id(job), count, among: Vec::new(), bytes });
+            self.tell(Event::Place {
+                ticket,
+                job: job_id(job),
+                count,
+                among: Vec::new(),
+                bytes,
+                residue: None,
+            });
         }
     }
 

@@ -176,7 +176,7 @@ fn contexts_to_come_are_taken_to_be_as_large_as_those_that_are_there() {
     rig.gpu(1, 16);
     let place = |rig: &mut Rig, ticket: u64| {
         let (ticket, among) = (TicketId(ticket), Vec::new());
-        rig.tell(Event::Place { ticket, job: JobId(1), count: 1, among, bytes: Bytes::ZERO });
+        rig.tell(Event::Place { ticket, job: JobId(1), count: 1, among, bytes: Bytes::ZERO, residue: None });
         let said = rig.said(0.0, |action| match action {
             Action::Place { why, .. } => Some(why.clone()),
             _ => None,
@@ -203,7 +203,7 @@ fn sent(rig: &mut Rig, job: u64) -> Vec<GpuId> {
         rig.job(job, Terms::default());
     }
     let (ticket, bytes) = (TicketId(0), Bytes::from_gib(4));
-    rig.tell(Event::Place { ticket, job: JobId(job), count: 1, among: Vec::new(), bytes });
+    rig.tell(Event::Place { ticket, job: JobId(job), count: 1, among: Vec::new(), bytes, residue: None });
     let last = rig.diary.iter().rev().find_map(|(_, action)| match action {
         Action::Place { gpus, .. } => Some(gpus.clone()),
         _ => None,

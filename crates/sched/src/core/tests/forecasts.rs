@@ -184,7 +184,7 @@ fn where_all_are_full_a_newcomer_is_sent_to_a_door_and_told_its_place_there() {
     let second = rig.tenant(2, 2, 0, 1);
     let (ticket, bytes) = (TicketId(1), Bytes::from_gib(1));
     rig.job(3, Terms::default());
-    rig.tell(Event::Place { ticket, job: JobId(3), count: 1, among: Vec::new(), bytes });
+    rig.tell(Event::Place { ticket, job: JobId(3), count: 1, among: Vec::new(), bytes, residue: None });
     let placed = rig.said(8.0, |action| match action {
         Action::Place { gpus, .. } => Some(gpus.clone()),
         _ => None,

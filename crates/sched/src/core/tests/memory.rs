@@ -343,6 +343,7 @@ fn places_are_given_with_a_reason() {
         count: 1,
         among: vec![],
         bytes: Bytes::from_gib(12),
+        residue: None,
     });
     let placed = rig.said(0.0, |action| match action {
         Action::Place { gpus, why, .. } => Some((gpus.clone(), why.clone())),
