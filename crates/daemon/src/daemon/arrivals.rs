@@ -13,7 +13,7 @@ use crate::names::{TENANT_NUMBER_MAX, on_wire};
 use crate::outgoing::Outgoing;
 use sched::{Bytes, Event, GpuId, JobId, Span, TenantId, Time};
 use serde_json::json;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -176,14 +176,12 @@ impl Daemon {
     /// memory. Then its whole job is one, as long as that is so.
     pub(super) fn mind_several(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
-        let known = |tenant: &TenantId| self.known.get(tenant).map(|known| known.link.who.pid);
-        let arriving = |tenant: &TenantId| self.arriving.get(tenant).map(Arriving::pid);
-        let mut pids = BTreeSet::new();
-        let several = job
-            .members
-            .iter()
-            .filter_map(|tenant| known(tenant).or_else(|| arriving(tenant)))
-            .any(|pid| !pids.insert(pid));
+        let known = |tenant: &TenantId| self.known.get(tenant).map(|known| (known.link.who.pid, known.gpu));
+        let arriving =
+            |tenant: &TenantId| self.arriving.get(tenant).map(|arriving| (arriving.pid(), arriving.gpu));
+        let mut first = BTreeMap::new();
+        let places = job.members.iter().filter_map(|tenant| known(tenant).or_else(|| arriving(tenant)));
+        let several = places.into_iter().any(|(pid, gpu)| *first.entry(pid).or_insert(gpu) != gpu);
         if several == job.several {
             return;
         }
