@@ -1,5 +1,6 @@
 //! Programs on several GPUs, and which GPUs a program gets.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Output;
 
 use rustix::process::{Pid, Signal};
@@ -51,6 +52,7 @@ fn one_process_on_two_gpus_has_every_byte_right_while_both_are_contended() {
     }
     let moves = stage.count("move_end");
     assert!(moves >= 6, "only {moves} moves");
+    assert!(moves_with_all_frozen(&stage.events(), "both") > 2);
     // By its process, both of its tenants are found.
     let output = stage.rota().args(["describe", "--json", &spread.pid().to_string()]).output().unwrap();
     let seen = serde_json::from_slice::<Value>(&output.stdout).unwrap();
@@ -58,6 +60,25 @@ fn one_process_on_two_gpus_has_every_byte_right_while_both_are_contended() {
     spread.kill();
     drop(others);
     stage.finish();
+}
+
+/// Counts the moves of a job's memory from when it had turns on both GPUs; in each of them all of it must be frozen.
+fn moves_with_all_frozen(events: &[Value], job: &str) -> usize {
+    let (mut frozen, mut had_turns, mut moves) = (BTreeMap::new(), BTreeSet::new(), 0);
+    for event in events.iter().filter(|event| event["job"] == job) {
+        let Some(tenant) = event["tenant"].as_u64() else { continue };
+        match event["event"].as_str().unwrap() {
+            "turn_begin" => drop(had_turns.insert(tenant)),
+            "freeze" => drop(frozen.insert(tenant, true)),
+            "thaw" => drop(frozen.insert(tenant, false)),
+            "moving_out" | "moving_in" if had_turns.len() == 2 => {
+                assert!(had_turns.iter().all(|tenant| frozen.get(tenant) == Some(&true)), "{event}");
+                moves += 1;
+            }
+            _ => {}
+        }
+    }
+    moves
 }
 
 #[test]
