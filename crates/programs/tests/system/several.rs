@@ -52,7 +52,14 @@ fn one_process_on_two_gpus_has_every_byte_right_while_both_are_contended() {
     }
     let moves = stage.count("move_end");
     assert!(moves >= 6, "only {moves} moves");
-    assert!(moves_with_all_frozen(&stage.events(), "both") > 2);
+    let events = stage.events();
+    assert!(moves_with_all_frozen(&events, "both") > 2);
+    // On each GPU its channels there are frozen, and no others.
+    let channels = |job: &str| {
+        let freezes = events.iter().filter(|event| event["event"] == "freeze" && event["job"] == job);
+        freezes.filter_map(|event| event["channels"].as_u64()).max()
+    };
+    assert_eq!(channels("both"), channels("beside0"));
     // By its process, both of its tenants are found.
     let output = stage.rota().args(["describe", "--json", &spread.pid().to_string()]).output().unwrap();
     let seen = serde_json::from_slice::<Value>(&output.stdout).unwrap();
