@@ -1,5 +1,6 @@
 //! Programs on several GPUs, and which GPUs a program gets.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Output;
 
 use rustix::process::{Pid, Signal};
@@ -11,16 +12,16 @@ use crate::stage::{Program, Setup, Stage, until, until_counted};
 const ROTA_FAILED: i32 = 125;
 
 fn stage(gpus: usize, rotad: &[&str]) -> Stage {
-    Stage::new(&Setup { gpus, gpu_mib: 64, arena_mib: 256, rotad })
+    Stage::new(&Setup { gpus, gpu_mib: 48, arena_mib: 128, rotad })
 }
 
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// A competitor on each of two GPUs that does not fit beside 40 MiB.
+/// A competitor on each of two GPUs that does not fit beside another 16 MiB: little, so that moving takes little.
 fn competitors(stage: &Stage) -> [Program; 2] {
-    let busy = ["--mib", "36", "--piece-mib", "4", "--kernel-ms", "20", "--steps", "1000000"];
+    let busy = ["--mib", "16", "--piece-mib", "4", "--kernel-ms", "20", "--steps", "1000000"];
     [0, 1].map(|gpu| stage.worker(gpu, &format!("beside{gpu}"), &[&busy[..], &["--seed", "7"]].concat()))
 }
 
@@ -31,12 +32,12 @@ fn turns_on(stage: &Stage, job: &str) -> usize {
 
 #[test]
 fn one_process_on_two_gpus_has_every_byte_right_while_both_are_contended() {
-    let stage = stage(2, &["--turn", "40ms"]);
+    let stage = stage(2, &["--turn", "100ms"]);
     let mut others = competitors(&stage);
     let mut spread = stage.program(
         "both",
         &["--name", "both", "--gpus", "2"],
-        &[SPREAD, "--mib", "36", "--piece-mib", "4", "--kernel-ms", "10", "--steps", "1000000"],
+        &[SPREAD, "--mib", "16", "--piece-mib", "4", "--kernel-ms", "10", "--steps", "1000000"],
     );
     spread.goes_on(1);
     let listing = stage.listing();
@@ -44,13 +45,21 @@ fn one_process_on_two_gpus_has_every_byte_right_while_both_are_contended() {
     let mut on: Vec<&str> = mine.map(|tenant| tenant.gpu.as_str()).collect();
     on.sort_unstable();
     assert_eq!(on, [listing.gpus[0].uuid.as_str(), listing.gpus[1].uuid.as_str()], "a tenant on each GPU");
-    until_counted("it had so many turns", 20, || turns_on(&stage, "both"));
-    spread.goes_on(3);
+    until_counted("it had so many turns", 12, || turns_on(&stage, "both"));
+    spread.goes_on(2);
     for other in &mut others {
-        other.goes_on(2);
+        other.goes_on(1);
     }
     let moves = stage.count("move_end");
-    assert!(moves >= 10, "only {moves} moves");
+    assert!(moves >= 6, "only {moves} moves");
+    let events = stage.events();
+    assert!(moves_with_all_frozen(&events, "both") > 2);
+    // On each GPU its channels there are frozen, and no others.
+    let channels = |job: &str| {
+        let freezes = events.iter().filter(|event| event["event"] == "freeze" && event["job"] == job);
+        freezes.filter_map(|event| event["channels"].as_u64()).max()
+    };
+    assert_eq!(channels("both"), channels("beside0"));
     // By its process, both of its tenants are found.
     let output = stage.rota().args(["describe", "--json", &spread.pid().to_string()]).output().unwrap();
     let seen = serde_json::from_slice::<Value>(&output.stdout).unwrap();
@@ -60,13 +69,32 @@ fn one_process_on_two_gpus_has_every_byte_right_while_both_are_contended() {
     stage.finish();
 }
 
+/// Counts the moves of a job's memory from when it had turns on both GPUs; in each of them all of it must be frozen.
+fn moves_with_all_frozen(events: &[Value], job: &str) -> usize {
+    let (mut frozen, mut had_turns, mut moves) = (BTreeMap::new(), BTreeSet::new(), 0);
+    for event in events.iter().filter(|event| event["job"] == job) {
+        let Some(tenant) = event["tenant"].as_u64() else { continue };
+        match event["event"].as_str().unwrap() {
+            "turn_begin" => drop(had_turns.insert(tenant)),
+            "freeze" => drop(frozen.insert(tenant, true)),
+            "thaw" => drop(frozen.insert(tenant, false)),
+            "moving_out" | "moving_in" if had_turns.len() == 2 => {
+                assert!(had_turns.iter().all(|tenant| frozen.get(tenant) == Some(&true)), "{event}");
+                moves += 1;
+            }
+            _ => {}
+        }
+    }
+    moves
+}
+
 #[test]
 fn a_process_with_a_thread_for_each_gpu_has_every_byte_right() {
-    let stage = stage(2, &["--turn", "40ms"]);
+    let stage = stage(2, &["--turn", "100ms"]);
     let others = competitors(&stage);
-    let work = [SPREAD, "--threads", "--mib", "36", "--piece-mib", "4", "--kernel-ms", "10", "--steps", "20"];
+    let work = [SPREAD, "--threads", "--mib", "16", "--piece-mib", "4", "--kernel-ms", "10", "--steps", "10"];
     let spread = stage.program("threads", &["--name", "threads", "--gpus", "all"], &work);
-    assert_eq!(spread.ends_well().steps, 20);
+    assert_eq!(spread.ends_well().steps, 10);
     assert!(stage.count("move_end") > 2);
     drop(others);
     stage.finish();
