@@ -17,6 +17,8 @@ import harness
 from harness import Failed
 
 TOGETHER = {"large": 0.985, "small4": 0.97, "gaps": 1.40}
+BUSY = 0.62
+"""How much of the time "gaps" has work alone. How long it has to sleep for that hangs on how late the machine wakes it."""
 STOCK_KNOWN = {"large": 0.87, "small4": 0.57, "gaps": 1.20}
 PAIRS = (("50us", "50ms"), ("compute", "memory"), ("graphs", "graphs"), ("small4", "small4"))
 SAMPLE_S = 0.004
@@ -153,35 +155,50 @@ def alone(run, kind):
     return run.alone[kind]
 
 
+def pause_for(run, large):
+    """How many microseconds "gaps" must ask to sleep for, so that it is busy for BUSY of the time."""
+    work_s, asked_s = 4 / large, 0.9e-3
+    cycle_s = 4 / mean(together(run, "calibrate-gaps", ["gaps"], 1.0, settle_s=0.5)[0])
+    late_s = cycle_s - work_s - asked_s
+    run.fact(f"gaps: 0.9 ms of sleep take {(late_s + asked_s) * 1e3:.2f} ms, which makes it busy {100 * work_s / cycle_s:.1f}% alone")
+    return max(1, round((work_s * (1 / BUSY - 1) - late_s) * 1e6))
+
+
 def two_of_a_kind(run):
     """Alone is measured three times, so that a GPU or CPU that grew slower or faster meanwhile is seen."""
-    rows, solo, stock, under, shared = [], {kind: [] for kind in TOGETHER}, {}, {}, {}
+    rows, solo, stock, under, shared = [], {name: [] for name in TOGETHER}, {}, {}, {}
+    programs = {name: name for name in TOGETHER}
 
-    def once_more(when):
-        for kind in TOGETHER:
-            solo[kind].append(mean(together(run, f"{when}-{kind}", [kind], given.alone_s, settle_s=0.7)[0]))
+    def once_more(name, when):
+        solo[name].append(mean(together(run, f"{when}-{name}", [programs[name]], given.alone_s, settle_s=0.7)[0]))
 
-    once_more("first")
-    for kind in TOGETHER:
-        stock[kind] = [mean(r) for r in together(run, f"stock-{kind}", [kind, kind], given.together_s)]
-    once_more("between")
+    once_more("large", "first")
+    programs["gaps"] = f"gaps:{pause_for(run, solo['large'][0])}"
+    for name in list(TOGETHER)[1:]:
+        once_more(name, "first")
+    for name, kind in programs.items():
+        stock[name] = [mean(r) for r in together(run, f"stock-{name}", [kind, kind], given.together_s)]
+        once_more(name, "between")
     daemon = run.daemon("together", capacity="32GiB", arena="1GiB")
     daemon.wait_arena()
-    for kind in TOGETHER:
-        under[kind] = mean(together(run, f"under-{kind}", [kind], given.alone_s, daemon, settle_s=0.7)[0])
-        both = together(run, f"rota-{kind}", [kind, kind], given.together_s, daemon, settle_s=2.5)
-        shared[kind] = [mean(r) for r in both]
+    for name, kind in programs.items():
+        under[name] = mean(together(run, f"under-{name}", [kind], given.alone_s, daemon, settle_s=0.7)[0])
+        both = together(run, f"rota-{name}", [kind, kind], given.together_s, daemon, settle_s=2.5)
+        shared[name] = [mean(r) for r in both]
     daemon.check_no_errors()
     run.end_daemons()
-    once_more("later")
-    for kind, target in TOGETHER.items():
-        base = mean(solo[kind])
-        spread = (max(solo[kind]) - min(solo[kind])) / base
-        got, plain = sum(shared[kind]) / base, sum(stock[kind]) / base
-        rows.append([kind, base, f"{100 * spread:.2f}%", f"{plain:.4f}", STOCK_KNOWN[kind], f"{under[kind] / base:.4f}", *shared[kind], f"{got:.4f}"])
-        run.check(f"{kind}: both together at least {target} of one alone", got >= target, f"{got:.4f}, stock driver {plain:.4f}")
-        run.check(f"{kind}: alone three times within 4%", spread <= 0.04, f"{100 * spread:.2f}%")
-        run.alone.setdefault(kind, base)
+    for name in TOGETHER:
+        once_more(name, "later")
+    for name, target in TOGETHER.items():
+        base = mean(solo[name])
+        spread = (max(solo[name]) - min(solo[name])) / base
+        got, plain = sum(shared[name]) / base, sum(stock[name]) / base
+        rows.append([programs[name], base, f"{100 * spread:.2f}%", f"{plain:.4f}", STOCK_KNOWN[name], f"{under[name] / base:.4f}", *shared[name], f"{got:.4f}"])
+        run.check(f"{name}: both together at least {target} of one alone", got >= target, f"{got:.4f}, stock driver {plain:.4f}")
+        run.check(f"{name}: alone three times within 4%", spread <= 0.04, f"{100 * spread:.2f}%")
+    busy = mean(solo["gaps"]) / mean(solo["large"])
+    run.check(f"gaps: alone busy for {100 * BUSY:.0f}% of the time", abs(busy - BUSY) <= 0.02, f"{100 * busy:.1f}%")
+    run.alone.update({name: mean(solo[name]) for name in ("large", "small4")})
     header = ["two of a kind", "alone /s", "spread", "stock sum", "known", "one, rota", "rota A /s", "rota B /s", "rota sum"]
     return harness.table(rows, header)
 

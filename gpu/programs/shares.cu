@@ -1,9 +1,10 @@
 // Keeps the GPU busy in one of several ways, and counts what the GPU has done where others can read it at any time.
 //
-//   shares KIND FILE [CORE]    runs until FILE.stop is there; FILE holds one 64-bit count for each stream, written by the GPU itself
+//   shares KIND[:US] FILE [CORE]    runs until FILE.stop is there; FILE holds one 64-bit count for each stream, written by the GPU itself
 //
-// The thread that launches stays on CORE, if one is given: wherever else it might come to run, others spin beside it or not. // The kernel's first block adds to its stream's count, several times in a long kernel, so that a kernel frozen in its middle has
-// counted what it did. Ends with one line of JSON.
+// "gaps" sleeps for US after each 2.2 ms of work. The thread that launches stays on CORE, if one is given: elsewhere somebody may
+// spin beside it, or not. The kernel's first block adds to its stream's count, several times in a long kernel, so that a kernel
+// frozen in its middle has counted what it did. Ends with one line of JSON.
 #include <cuda_runtime.h>
 #include <cstdint>
 #include <cstdio>
@@ -49,8 +50,15 @@ __global__ void memory(float4 *words, size_t count, word *here, volatile word *t
 
 int main(int given, char **arguments)
 {
-    if (given != 3 && given != 4) return fprintf(stderr, "shares KIND FILE [CORE]\n"), 2;
-    std::string kind = arguments[1], stop = std::string(arguments[2]) + ".stop";
+    if (given != 3 && given != 4) return fprintf(stderr, "shares KIND[:US] FILE [CORE]\n"), 2;
+    std::string kind = arguments[1];
+    int pause_us = 900;
+    size_t colon = kind.find(':');
+    if (colon != std::string::npos) {
+        pause_us = atoi(kind.c_str() + colon + 1);
+        kind.resize(colon);
+    }
+    std::string stop = std::string(arguments[2]) + ".stop";
     int file = open(arguments[2], O_RDWR | O_CREAT, 0644);
     if (file < 0 || ftruncate(file, 4096)) return perror(arguments[2]), 1;
     word *shared = (word *)mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), *there, *here;
@@ -112,7 +120,7 @@ int main(int given, char **arguments)
         NEED(cudaGetLastError());
         if (kind == "small4") NEED(cudaDeviceSynchronize());
         else NEED(cudaStreamSynchronize(streams[0]));
-        if (kind == "gaps") usleep(900);
+        if (kind == "gaps") usleep(pause_us);
         rounds++;
     }
     word all = 0, real = 0;

@@ -179,13 +179,11 @@ impl Daemon {
     pub(super) fn mind_several(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
         let known = |tenant: &TenantId| self.known.get(tenant).map(|known| (known.link.who.pid, known.gpu));
-        let arriving = |tenant: &TenantId| self.arriving.get(tenant).map(|one| (one.pid(), one.gpu()));
-        let mut gpus = BTreeMap::new();
-        let several = job
-            .members
-            .iter()
-            .filter_map(|tenant| known(tenant).or_else(|| arriving(tenant)))
-            .any(|(pid, gpu)| *gpus.entry(pid).or_insert(gpu) != gpu);
+        let arriving =
+            |tenant: &TenantId| self.arriving.get(tenant).map(|arriving| (arriving.pid(), arriving.gpu));
+        let mut first = BTreeMap::new();
+        let places = job.members.iter().filter_map(|tenant| known(tenant).or_else(|| arriving(tenant)));
+        let several = places.into_iter().any(|(pid, gpu)| *first.entry(pid).or_insert(gpu) != gpu);
         if several == job.several {
             return;
         }

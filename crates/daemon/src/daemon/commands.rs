@@ -89,7 +89,7 @@ impl Daemon {
         let gpus = placed.iter().map(|&gpu| self.listed_gpu(gpu)).collect();
         let opened = self.jobs.get_mut(job).expect("it began above, or was there");
         opened.roots.push(peer.pid);
-        opened.timeout = timeout_ns.map(Duration::from_nanos);
+        opened.timeout = timeout_ns.map(Duration::from_nanos).or(opened.timeout);
         let terms = opened.terms.clone();
         Ok((job, Answer::Opened(Opened { gpus, others, terms })))
     }

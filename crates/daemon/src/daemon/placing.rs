@@ -98,6 +98,10 @@ impl Daemon {
                 _ => wish.among.clone(),
             };
         }
+        if wish.among.len() == gpus.len() {
+            // In the order in which they were named: the first is the one that programs use unless they choose.
+            gpus = wish.among.clone();
+        }
         if let Some(job) = self.jobs.get_mut(job) {
             job.placed = Some(why);
             job.gpus.extend(&gpus);
@@ -108,8 +112,10 @@ impl Daemon {
     /// May a program of this job be on a GPU, beside those that the job has?
     pub(super) fn may_be_on(&self, peer: Peer, job: JobId, gpu: GpuId) -> Result<(), Refusal> {
         let Some(most) = self.limits_of(peer.uid, peer.pid)?.gpus_max else { return Ok(()) };
-        let has = self.jobs.get(job).map(|job| &job.gpus);
-        let others = has.map_or(0, |has| has.iter().filter(|&&other| other != gpu).count());
+        // Not where it was sent: a program may have been told to go elsewhere.
+        let members = self.jobs.get(job).map(|job| &job.members).into_iter().flatten();
+        let others: BTreeSet<GpuId> = members.filter_map(|&tenant| self.gpu_of(tenant)).collect();
+        let others = others.into_iter().filter(|&other| other != gpu).count();
         if others + 1 > most as usize {
             let reason = format!(
                 "its job is on {others} GPUs, GPU {gpu} is one more, and a job of this user may have {most}"

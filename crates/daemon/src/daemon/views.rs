@@ -97,7 +97,7 @@ impl Daemon {
     }
 
     /// The GPU of a tenant, let in or at the door.
-    fn gpu_of(&self, tenant: TenantId) -> Option<GpuId> {
+    pub(super) fn gpu_of(&self, tenant: TenantId) -> Option<GpuId> {
         let known = self.known.get(&tenant).map(|known| known.gpu);
         known.or_else(|| self.arriving.get(&tenant).map(|arriving| arriving.gpu()))
     }

@@ -171,3 +171,26 @@ fn one_that_does_not_read_disturbs_nobody() {
     let goals = [a.turns() + 5, b.turns() + 5];
     await_that("the others have turns", || a.turns() >= goals[0] && b.turns() >= goals[1]);
 }
+
+#[test]
+fn who_sees_several_gpus_is_told_which_are_shared() {
+    let world = World::begin(rules());
+    let survey = |gpus: &[&str]| {
+        let connection = reach(&world);
+        let gpus = gpus.iter().map(|gpu| (*gpu).to_owned()).collect();
+        connection.send(&ToDaemon::Survey { version: VERSION, job: "test".into(), gpus }, &[]).unwrap();
+        connection.receive::<FromDaemon>().unwrap().0
+    };
+    let shared = world.listing().gpus[0].clone();
+    match survey(&["GPU-elsewhere", &shared.uuid]) {
+        FromDaemon::Shared { gpus } => {
+            assert_eq!(gpus.len(), 1);
+            assert_eq!((&gpus[0].uuid, gpus[0].capacity_bytes), (&shared.uuid, shared.capacity_bytes));
+        }
+        other => panic!("{other:?}"),
+    }
+    match survey(&["GPU-elsewhere", "GPU-nowhere"]) {
+        FromDaemon::Refused { reason } => assert!(reason.contains("and shared here is"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+}

@@ -24,7 +24,7 @@ fn competitors(stage: &Stage) -> [Program; 2] {
     [0, 1].map(|gpu| stage.worker(gpu, &format!("beside{gpu}"), &[&busy[..], &["--seed", "7"]].concat()))
 }
 
-/// How many moves there were with memory of a job on a GPU.
+/// How many turns a job had, on all its GPUs together.
 fn turns_on(stage: &Stage, job: &str) -> usize {
     stage.events().iter().filter(|event| event["event"] == "turn_begin" && event["job"] == job).count()
 }
@@ -112,7 +112,7 @@ fn gpus_are_had_by_number_by_name_and_all() {
     let stage = stage(4, &[]);
     let uuids: Vec<String> = stage.listing().gpus.into_iter().map(|gpu| gpu.uuid).collect();
     assert_eq!(visible(&stage, "all"), uuids);
-    assert_eq!(visible(&stage, "device=3,1"), [uuids[1].clone(), uuids[3].clone()]);
+    assert_eq!(visible(&stage, "device=3,1"), [uuids[3].clone(), uuids[1].clone()], "as they were named");
     assert_eq!(visible(&stage, &format!("device={}", uuids[2])), uuids[2..3]);
     let two = visible(&stage, "2");
     assert!(two.len() == 2 && two[0] != two[1] && two.iter().all(|uuid| uuids.contains(uuid)), "{two:?}");
@@ -182,8 +182,7 @@ fn nobody_has_more_gpus_than_the_rules_allow() {
 
 #[test]
 fn who_gives_up_at_the_door_says_so_and_ends() {
-    // Room for four contexts beside the daemon's, and no more.
-    let setup = Setup { gpus: 1, gpu_mib: 24, arena_mib: 64, rotad: &["--tenants-max", "1"] };
+    let setup = Setup { gpus: 1, gpu_mib: 64, arena_mib: 64, rotad: &["--tenants-max", "1"] };
     let stage = Stage::new(&setup);
     let mut holder = stage.worker(0, "holder", &["--mib", "4", "--steps", "1000000"]);
     holder.goes_on(1);

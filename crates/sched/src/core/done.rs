@@ -90,6 +90,9 @@ impl Core {
             return;
         };
         let stayed = self.stayed(tenant, self.now.before(took));
+        if tenant.stays_since.is_some() {
+            self.begin_in_earnest(gpu);
+        }
         self.update(id, |tenant| {
             tenant.grip = Grip::Frozen(scope);
             tenant.unsure = false;

@@ -72,6 +72,20 @@ impl Core {
         if stayed <= Self::moment(self.turn_length(tenant)) { stayed } else { Span::ZERO }
     }
 
+    /// Whoever had the turn before is off the GPU: only from here on the one who has it now can use it.
+    pub(super) fn begin_in_earnest(&mut self, gpu: GpuId) {
+        let Some(turn) = self.gpu_of(gpu).turn else { return };
+        let Some(owner) = self.tenants.get(turn.tenant) else { return };
+        let waited = self.now.since(turn.since);
+        let is_alone = !owner.critical && !self.is_in_gang_together(owner);
+        if !is_alone || waited > Self::moment(turn.until.since(turn.since)) {
+            return;
+        }
+        let charged = turn.charged.max(self.now.before(turn.owed));
+        let until = turn.until + waited;
+        self.gpu_mut(gpu).turn = Some(Turn { since: self.now, charged, until, ..turn });
+    }
+
     /// Turns are shorter from now on, perhaps: also the one that is on.
     pub(super) fn shorten_turn(&mut self, gpu: GpuId) {
         let Some(turn) = self.gpu_of(gpu).turn else { return };

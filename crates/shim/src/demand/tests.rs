@@ -3,6 +3,8 @@
 //! The steps are those of the code: each is one sequentially consistent access. What must hold at the end of every order: if
 //! the daemon takes the program for idle, there is no work, or it was told.
 
+mod pages;
+
 use super::slots::{Slots, StreamKey};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};

@@ -18,6 +18,38 @@ fn calls_wait_while_it_is_closed() {
 }
 
 #[test]
+fn a_call_waits_at_whichever_of_several_is_closed_and_is_inside_none_meanwhile() {
+    for closed in 0..2 {
+        let gates = [Gate::default(), Gate::default()];
+        gates[closed].close();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| Gate::pass_several(gates.iter(), || CUresult::SUCCESS));
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!waiting.is_finished());
+            assert!(gates.iter().all(|gate| !gate.is_anyone_busy(0, now_ns())), "it waits outside");
+            gates[closed].open();
+            assert_eq!(waiting.join().unwrap(), CUresult::SUCCESS);
+        });
+    }
+}
+
+#[test]
+fn a_call_that_was_caught_by_either_of_several_is_made_again() {
+    let gates = [Gate::default(), Gate::default()];
+    let calls = Cell::new(0);
+    let caught = Gate::pass_several(gates.iter(), || {
+        calls.set(calls.get() + 1);
+        if calls.get() == 1 {
+            gates[1].close();
+            gates[1].open();
+            return CUresult::INVALID_VALUE;
+        }
+        CUresult::SUCCESS
+    });
+    assert_eq!((caught, calls.get()), (CUresult::SUCCESS, 2));
+}
+
+#[test]
 fn closing_waits_for_a_call_but_not_for_ever() {
     let gate = Gate::default();
     let inside = AtomicBool::new(false);

@@ -238,3 +238,26 @@ fn the_next_is_put_on_before_the_last_is_taken_off() {
         assert!(two[0].0 && !two[1].0 && two[0].1 != two[1].1, "{switches:?}");
     }
 }
+
+#[test]
+fn a_turn_is_whole_from_when_the_last_one_is_off() {
+    let mut rig = Rig::new(Settings { turn_max: Span::from_millis(100), ..settings() });
+    rig.freeze = Span::from_millis(10);
+    rig.busy(1, 1, 0, 1);
+    rig.busy(2, 2, 0, 1);
+    rig.until(3.0);
+    let ends = rig.diary.iter().filter(|(_, action)| matches!(action, Action::TurnEnds { .. }));
+    let ends: Vec<_> = ends.map(|&(at, _)| at).skip(2).collect();
+    assert!(ends.len() > 10);
+    for two in ends.windows(2) {
+        assert_eq!(two[1].since(two[0]), Span::from_millis(110));
+    }
+    // Not for ever: whoever cannot be frozen costs the next one its turn.
+    rig.freeze = Span::from_millis(60);
+    rig.until(6.0);
+    let ran = rig.said(4.0, |action| match action {
+        Action::TurnEnds { ran, .. } => Some(*ran),
+        _ => None,
+    });
+    assert!(ran.iter().all(|&ran| ran == Span::from_millis(100)), "{ran:?}");
+}
