@@ -1,4 +1,4 @@
-//! The agent: the one thread of rota in a tenant. It talks to the daemon, and does what the daemon orders.
+//! The agent: the thread of rota in a tenant that talks to the daemon, and does what the daemon orders.
 //!
 //! It never waits for a thread of the program, which may be stuck in the driver for as long as the tenant is frozen: it
 //! takes the shim's own locks only, and nobody holds those while waiting for anything. It sends only when the socket takes

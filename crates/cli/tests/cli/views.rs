@@ -142,7 +142,8 @@ fn a_description_in_json_has_stable_keys() {
         "        \"memory_max_bytes\": null,",
         "      \"ran_ns\": 95000000000,",
         "          \"state\": \"away\",",
-        "          \"forecast_ns\": 2000000000",
+        "          \"forecast_ns\": 2000000000,",
+        "          \"pinned_bytes\": 268435456",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }

@@ -4,7 +4,7 @@ use crate::process::Process;
 use crate::tenant::{Manners, Tenant, Verdict};
 use crate::world::{LARGE_BYTES, RESIDUE_BYTES, SMALL_BYTES, World, await_that, rules};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use wire::{BLOCK_BYTES, HANDLES_MAX, HandleId, SizedHandle, ToDaemon, Token};
 
 /// What is published in these tests.
@@ -166,4 +166,38 @@ fn what_cannot_be_published_or_opened_is_denied() {
     assert_eq!(b.open(TOKEN).unwrap().len(), 1);
     b.request(|request| ToDaemon::Publish { request, token: TOKEN, handles: vec![], complete: true }, &[]);
     await_that("it is put out", || b.refused().is_some());
+}
+
+/// Whether this test may be somebody else for a moment.
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn nobody_else_opens_what_is_published() {
+    const NOBODY: u32 = 65_534;
+    if !is_root() {
+        eprintln!("skipped: only root can be somebody else");
+        return;
+    }
+    let world = World::begin(rules());
+    let a = Tenant::join(&world);
+    let shared = a.allocate(BLOCK_BYTES);
+    assert_eq!(a.pin(&[shared]), Verdict::Granted);
+    assert_eq!(a.publish(TOKEN, &[shared]), Verdict::Granted);
+    let socket = world.socket();
+    for path in [socket.parent().unwrap(), &socket] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let refused = std::thread::scope(|scope| {
+        let stranger = scope.spawn(|| {
+            // Of this thread only, and what it is when it connects is what the daemon sees.
+            let nobody = rustix::process::Uid::from_raw(NOBODY);
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            Tenant::join(&world).open(TOKEN).is_err()
+        });
+        stranger.join().unwrap()
+    });
+    assert!(refused, "another user opened it");
+    assert_eq!(Tenant::join(&world).open(TOKEN).unwrap().len(), 1);
 }
