@@ -104,6 +104,14 @@ impl Daemon {
     }
 
     pub(super) fn grant(&mut self, tenant: TenantId, request: RequestId) {
+        let Some(known) = self.known.get_mut(&tenant) else { return };
+        let keeps =
+            known.demands.keeps.contains(&request).then(|| known.demands.asked.get(&request)).flatten();
+        // Others may have grown while it waited.
+        if let Some(why) = keeps.and_then(|&bytes| self.core.cannot_stay(tenant, bytes)) {
+            self.step(Event::Returned { tenant, request });
+            return self.deny_or_wait(tenant, request, why);
+        }
         if let Some(known) = self.known.get_mut(&tenant) {
             known.demands.settle(request);
         }

@@ -3,7 +3,9 @@
 use crate::tenant::{Manners, Order, Tenant, Verdict};
 use crate::world::{
     CAPACITY_BYTES, LARGE_BYTES, RESERVE_BYTES, RESIDUE_BYTES, SMALL_BYTES, World, await_that, rules,
+    turns_of,
 };
+use std::time::Duration;
 use wire::{BLOCK_BYTES, GrantId, HANDLES_MAX, HandleId, SizedHandle, TenantState, ToDaemon};
 
 fn await_turns(tenants: &[&Tenant]) {
@@ -147,4 +149,20 @@ fn nothing_is_pinned_or_kept_that_leaves_another_no_room() {
     a.let_go(kept, 3 * BLOCK_BYTES);
     assert_eq!(keep(5 * BLOCK_BYTES), Verdict::Granted);
     await_turns(&[&b]);
+}
+
+#[test]
+fn what_others_grew_by_meanwhile_is_not_in_the_way_of_what_is_kept() {
+    let world = World::begin(turns_of(Duration::from_secs(1)));
+    let a = Tenant::with_memory(&world, LARGE_BYTES);
+    let b = Tenant::with_memory(&world, LARGE_BYTES);
+    await_that("it is away", || world.listed(a.id()).expect("it is there").state == TenantState::Away);
+    // Just so much that the other would find room beside it, as it is now.
+    let bytes = CAPACITY_BYTES - RESERVE_BYTES - 2 * RESIDUE_BYTES - LARGE_BYTES;
+    let request = a.request(|grant| ToDaemon::Keep { grant, bytes }, &[]);
+    let grant = b.grow(BLOCK_BYTES);
+    assert_eq!(b.verdict(grant), Verdict::Granted);
+    b.use_grant(grant, BLOCK_BYTES);
+    assert!(matches!(a.verdict(request), Verdict::Denied(_)));
+    await_turns(&[&a, &b]);
 }
