@@ -101,7 +101,14 @@ impl<D: Device> Memory<D> {
     /// What went wrong in a move, in a line for each tenant it concerns. A death explains itself elsewhere.
     fn complain_of(&self, outcome: &mover::Outcome) {
         let mut failures: BTreeMap<Owner, (usize, String)> = BTreeMap::new();
-        for (handle, cause) in outcome.failed.iter().filter(|(_, why)| !matches!(why, MoveError::Unknown)) {
+        // Of one who died before the move began, nothing could go, and so there was less room than was thought.
+        let died = outcome.failed.iter().any(|(_, why)| matches!(why, MoveError::Unknown));
+        let explained = |why: &MoveError| match why {
+            MoveError::Unknown => true,
+            MoveError::NotStarted => died,
+            _ => false,
+        };
+        for (handle, cause) in outcome.failed.iter().filter(|(_, why)| !explained(why)) {
             failures.entry(handle.owner).or_insert_with(|| (0, cause.to_string())).0 += 1;
         }
         if !outcome.gone.is_empty() {
@@ -111,7 +118,7 @@ impl<D: Device> Memory<D> {
         for (owner, (count, cause)) in failures {
             self.error(Some(tenant(owner)), &format!("{count} handles were not moved: {cause}"));
         }
-        if let Some(stuck) = &outcome.stuck {
+        if let Some(stuck) = outcome.stuck.as_ref().filter(|_| !died) {
             self.error(None, &format!("a move stopped early: {stuck}"));
         }
     }

@@ -152,9 +152,13 @@ fn fifty_programs_on_four_gpus_come_and_go_and_leave_nothing() {
     }
     std::mem::take(&mut crowd.members).into_values().for_each(|member| member.puppet.kill());
     until("nobody is told of", || crowd.is_told(&stage));
-    until("the daemon has the files and threads that it had", || {
-        let (files, threads) = holdings(stage.daemon_pid());
-        files <= before.0 && threads <= before.1
-    });
+    let mut now = before;
+    let has_all_back = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        until("the daemon has the files and threads that it had", || {
+            now = holdings(stage.daemon_pid());
+            now.0 <= before.0 && now.1 <= before.1
+        });
+    }));
+    assert!(has_all_back.is_ok(), "{before:?} files and threads before, {now:?} now");
     stage.finish();
 }
