@@ -47,7 +47,7 @@ pub(super) fn grow(session: &Session, wanted: Wanted) -> Result<Allocation, Shor
 /// Makes memory that the program is to map itself; returns its number. The calling thread must hold no lock.
 pub(super) fn create(session: &Session, kind: Kind, bytes: u64, making: Making) -> Result<u64, Short> {
     persist(session, Growth { best: bytes, least: bytes }, |bytes| {
-        let grant = granted(session, bytes)?;
+        let grant = granted(session, making, bytes)?;
         let result = match make_unmapped(session, kind, bytes, making) {
             Ok(parts) => {
                 let mut table = session.table();
@@ -102,9 +102,13 @@ fn persist<T>(
     Err(Short::Refused(CUresult::OUT_OF_MEMORY))
 }
 
-/// Asks for bytes.
-fn granted(session: &Session, bytes: u64) -> Result<GrantId, Failed> {
-    match session.ask(bytes) {
+/// Asks for bytes, which will be moved or kept.
+fn granted(session: &Session, making: Making, bytes: u64) -> Result<GrantId, Failed> {
+    let answer = match making {
+        Making::Kept => session.ask_to_keep(bytes),
+        Making::Moving => session.ask(bytes),
+    };
+    match answer {
         (grant, Answer::Granted) => Ok(grant),
         (_, Answer::Denied(reason)) => Err(Failed::Denied(reason)),
         (_, Answer::Ended) => Err(Failed::NotHere),
@@ -113,7 +117,7 @@ fn granted(session: &Session, bytes: u64) -> Result<GrantId, Failed> {
 
 /// Makes a range of this size and takes the request out of it.
 fn attempt(session: &Session, wanted: Wanted, device: CUdevice, bytes: u64) -> Result<Allocation, Failed> {
-    let grant = granted(session, bytes)?;
+    let grant = granted(session, Making::Moving, bytes)?;
     let made = physical::reserve(session.driver, bytes).and_then(|address| {
         let parts = make_parts(session, device, address, bytes)?;
         Ok(Range { block: Block { address, bytes }, device, grant, parts })

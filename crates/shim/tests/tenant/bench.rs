@@ -219,6 +219,15 @@ impl Daemon {
         self.send(FromDaemon::Granted { grant });
         grant
     }
+
+    /// Grants what will be kept.
+    pub(crate) fn grant_to_keep(&self, asked: u64) -> GrantId {
+        let (message, _) = self.next();
+        let ToDaemon::Keep { grant, bytes } = message else { panic!("{message:?}") };
+        assert_eq!(bytes, asked);
+        self.send(FromDaemon::Granted { grant });
+        grant
+    }
 }
 
 pub(crate) fn freed(handle: SizedHandle) -> ToDaemon {

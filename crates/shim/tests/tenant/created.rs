@@ -275,7 +275,7 @@ fn what_the_driver_does_not_make_for_moving_is_counted_and_stays() {
         if kind == FILES {
             program.tell(&format!("create {bytes:x} {kind:x}"));
         }
-        let wanted = daemon.grant(bytes);
+        let wanted = daemon.grant_to_keep(bytes);
         let created = number(&program.answer());
         let (message, files) = daemon.next();
         let ToDaemon::Kept { grant, handle } = message else { panic!("{message:?}") };
@@ -296,7 +296,7 @@ fn for_rdma_it_stays_where_that_is_wanted() {
     let (mut program, daemon) = bench.tenant(&[("ROTA_RDMA", "1")]);
     program.enter();
     program.tell(&format!("create {BYTES:x} {RDMA:x}"));
-    let grant = daemon.grant(BYTES);
+    let grant = daemon.grant_to_keep(BYTES);
     assert_eq!(daemon.next().0, ToDaemon::Returned { grant });
     assert_eq!(program.answer(), "1 0", "it was asked for as the program wanted it");
     create(&mut program, &daemon, BYTES, 0);
