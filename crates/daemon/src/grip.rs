@@ -27,9 +27,10 @@ use wire::{ChannelGroup, FileId, SharedPage};
 /// How long a tenant may take to report channels that it has made.
 const REPORT_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long a report may be behind a program that frees its channels.
+/// How long a report may be behind a program that frees its channels: the end of a context takes a tenth of a second, more on a
+/// busy machine.
 const STALE_WAIT: Duration = Duration::from_millis(20);
-const STALE_TRIES: usize = 5;
+const STALE_TRIES: usize = 25;
 
 /// The most groups and files one tenant may report: far above what any program was seen to have (4 a context).
 const GROUPS_MAX: usize = 1024;
