@@ -25,6 +25,9 @@
 //! | `managed BYTES`, `free-managed` | managed memory |
 //! | `no-managed BYTES` | managed memory, which must be out of memory |
 //! | `ordered BYTES`, `free-ordered` | memory in the order of the default stream; frees it and waits |
+//! | `create BYTES` | creates and maps memory that can be exported |
+//! | `no-access DEVICE` | opens what was created last to a device, which must fail |
+//! | `export` | exports it |
 //!
 //! After each line it prints the line, how many microseconds it took, and what there is to say.
 
