@@ -124,10 +124,10 @@ pub(crate) fn mind_the_end() {
     let _ = unsafe { libc::atexit(end) };
 }
 
-/// A context is gone.
-pub(crate) fn context_ended(context: CUcontext) {
+/// A context is gone. Its heir, if it has one, waits for what it left behind.
+pub(crate) fn context_ended(context: CUcontext, heir: Option<CUcontext>) {
     contexts::ended(context);
-    hold::context_ended(context);
+    hold::context_ended(context, heir);
 }
 
 /// There is work, or may be: the page says so, and the daemon is told if it waits for that.

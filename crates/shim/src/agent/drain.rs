@@ -89,13 +89,14 @@ impl Last {
                 }
             });
         }
-        Self { marks, streams: seen.streams.iter().copied().collect() }
+        Self { marks, streams: seen.streams.keys().copied().collect() }
     }
 
     /// Is all of it over? What the driver answers an error for does not run.
     fn is_over(&mut self, driver: &Driver) -> bool {
         self.streams.retain(|&stream| {
-            // SAFETY: streams are forgotten before they are destroyed, and nobody gets that far while the program is frozen.
+            // SAFETY: streams are forgotten before they are destroyed, or with their context, and nobody gets that far
+            // while the program is frozen.
             let looked = unsafe { (driver.cuStreamQuery)(CUstream(stream as *mut c_void)) };
             looked == CUresult::NOT_READY
         });
