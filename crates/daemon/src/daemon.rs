@@ -181,6 +181,8 @@ pub struct Daemon {
     look_at: Option<Time>,
     /// Does somebody wait until its handles are pinned?
     pins_wait: bool,
+    /// May they be by now?
+    pins_may_stay: bool,
     publications: Publications,
     /// One for each GPU.
     executors: Vec<Executor>,
@@ -255,6 +257,7 @@ impl Daemon {
             strangers: sights::Strangers::default(),
             look_at: None,
             pins_wait: false,
+            pins_may_stay: false,
             publications: Publications::default(),
             executors,
             next_tenant: 1,
@@ -340,7 +343,10 @@ impl Daemon {
             Input::Wants(tenant) => self.wants(tenant),
             Input::Grow(tenant, request, bytes) => self.ask(tenant, request, bytes),
             Input::Allocated(request, owned, bytes, file) => self.claim(request, owned, bytes, file),
-            Input::Returned(tenant, request) => self.step(Event::Returned { tenant, request }),
+            Input::Returned(tenant, request) => {
+                self.step(Event::Returned { tenant, request });
+                self.forget_spent(tenant, request);
+            }
             Input::Freed(tenant, handles) => self.free(tenant, handles),
             Input::Pin(tenant, request, handles) => self.pin(tenant, request, handles),
             Input::Unpin(tenant, handles) => self.unpin(tenant, &handles),
@@ -365,7 +371,10 @@ impl Daemon {
                 let _ = answer.send(self.survey(uid, &job, &gpus));
             }
             Input::RootGone(job, pid) => self.root_gone(job, pid),
-            Input::Done(done) => self.done(done),
+            Input::Done(done) => {
+                self.pins_may_stay = true;
+                self.done(done);
+            }
             Input::Lost(reason) => self.lose(reason),
             Input::Look(answer) => {
                 let _ = answer.send(self.books());

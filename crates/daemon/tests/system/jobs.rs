@@ -195,3 +195,16 @@ fn a_daemon_that_nobody_needs_ends() {
     // The fake tenant's process, which is this one, lives on: only its job is over.
     await_that("it ends after that", || world.ended());
 }
+
+#[test]
+fn a_page_that_makes_no_sense_hurts_nobody() {
+    let world = World::begin(rules());
+    let (a, b) = (Tenant::join(&world), Tenant::join(&world));
+    for tenant in [&a, &b] {
+        tenant.page().set_used_bytes(u64::MAX);
+    }
+    let job = world.listed(a.id()).expect("it is there").job;
+    let Answer::Memory(memory) = world.command(Command::Memory { job }) else { panic!("no memory") };
+    assert!(memory.processes.len() >= 2 && memory.gpus[0].used_bytes > 0, "{memory:?}");
+    world.listed(b.id()).expect("both are there still");
+}
