@@ -81,6 +81,9 @@ fn told_bytes(world: &World) -> u64 {
 fn a_program_sees_a_gpu_of_the_size_that_it_may_have() {
     let world = World::begin(rules());
     assert_eq!(told_bytes(&world), CAPACITY_BYTES);
+    // Its job ends with it, which the daemon hears a little later.
+    let describe = || world.command(Command::Describe { what: JOB.into() });
+    await_that("its job is over", || matches!(describe(), Answer::Refused { .. }));
     terms(open(&world, blocks(4)));
     assert_eq!(told_bytes(&world), 4 * BLOCK_BYTES);
 }
