@@ -65,7 +65,7 @@ fn main() -> ExitCode {
             let machine = vgpu.as_deref().map(VirtualMachine::enter).transpose();
             machine.map_err(Into::into).and_then(|machine| look::look(machine.is_some()))
         }
-        Some(Verb::CheckConfig { config }) => check(config.as_deref()),
+        Some(Verb::CheckConfig { config }) => check(arguments.settings, config.as_deref()),
         Some(Verb::SelfTestTenant) => self_test::tenant(),
     };
     match done {
@@ -77,8 +77,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn check(file: Option<&Path>) -> anyhow::Result<()> {
-    let config = Config::load(Settings::default(), file)?;
+fn check(flags: Settings, file: Option<&Path>) -> anyhow::Result<()> {
+    let config = Config::load(flags, file)?;
     for setting in &config.settings {
         println!("{} = {}    # {}", setting.key, setting.value, setting.origin);
     }
@@ -252,9 +252,10 @@ fn in_force(mut settings: Vec<Setting>, sizes: &[(&str, u64)]) -> Vec<Setting> {
 /// How turns are given, for people.
 fn turns(sharing: &sched::Settings) -> String {
     let policy = format!("{:?}", sharing.policy).to_lowercase();
+    let set = |span: sched::Span| Span(Duration::from_nanos(span.0));
     match (sharing.turn_min, sharing.turn_max) {
-        (min, max) if min == max => format!("{policy} turns of {min}"),
-        (min, max) => format!("{policy} turns of {min} to {max}"),
+        (min, max) if min == max => format!("{policy} turns of {}", set(min)),
+        (min, max) => format!("{policy} turns of {} to {}", set(min), set(max)),
     }
 }
 
