@@ -46,7 +46,7 @@ fn list(args: &ListArgs) -> anyhow::Result<()> {
     for name in builtin::names() {
         all.push(builtin::find(name, &[])?);
     }
-    match args.output {
+    match args.output.form() {
         Output::Table => {
             let header = ["SCENARIO", "ABOUT"].map(str::to_owned);
             let rows = all.into_iter().map(|scenario| [scenario.name, scenario.about]);
@@ -67,7 +67,7 @@ fn run(args: &SimArgs) -> anyhow::Result<()> {
     if let Some(file) = &args.timeline {
         picture::write(file, &scenario, std::slice::from_ref(&run))?;
     }
-    match args.output {
+    match args.output.form() {
         Output::Table => {
             let mut text = heading(&scenario);
             text += &told(&table::table(std::slice::from_ref(&run.row)));
@@ -88,7 +88,7 @@ fn compare(args: &CompareArgs) -> anyhow::Result<()> {
         picture::write(file, &scenario, &runs)?;
     }
     let rows: Vec<Row> = runs.into_iter().map(|Run { row, .. }| row).collect();
-    match args.output {
+    match args.output.form() {
         Output::Table => print(&(heading(&scenario) + &told(&table::table(&rows)))),
         Output::Json => print_json(text(&Runs::new(&scenario.name, scenario.seed, rows))),
     }
@@ -104,7 +104,7 @@ fn sweep(args: &SweepArgs) -> anyhow::Result<()> {
     }
     let rows: Vec<Row> = scenarios.iter().map(|scenario| policy::run(args.policy, scenario).row).collect();
     let Some(first) = scenarios.first() else { return Ok(()) };
-    match args.output {
+    match args.output.form() {
         Output::Table => {
             let mut text = heading(first);
             text += &format!("{} over {}\n\n", args.policy, printable(key));
@@ -120,7 +120,7 @@ fn sweep(args: &SweepArgs) -> anyhow::Result<()> {
 
 fn calibrate(args: &CalibrateArgs) -> anyhow::Result<()> {
     let lines = calibrate::table();
-    match args.output {
+    match args.output.form() {
         Output::Table => {
             let header =
                 ["TABLE", "ROW", "QUANTITY", "MEASURED", "MODEL", "OFF BY", "WITHIN 20%"].map(str::to_owned);
