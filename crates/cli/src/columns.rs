@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// Between two columns.
-const GAP: &str = "  ";
+pub(crate) const GAP: &str = "  ";
 
 /// Text is not broken into lines shorter than this.
 const NARROWEST: usize = 20;

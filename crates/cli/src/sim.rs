@@ -5,7 +5,7 @@ mod picture;
 use crate::args::{
     CalibrateArgs, CompareArgs, ListArgs, Output, Scenario as Asked, SimArgs, SimVerb, SweepArgs,
 };
-use crate::columns::{Side, columns, fitting, terminal_width};
+use crate::columns::{GAP, Side, columns, fitting, hanging, terminal_width};
 use crate::print;
 use crate::quantity::printable;
 use anyhow::Context as _;
@@ -49,9 +49,11 @@ fn list(args: &ListArgs) -> anyhow::Result<()> {
     match args.output.form() {
         Output::Table => {
             let header = ["SCENARIO", "ABOUT"].map(str::to_owned);
-            let rows = all.into_iter().map(|scenario| [scenario.name, scenario.about]);
+            let wide = all.iter().map(|scenario| scenario.name.len()).max().unwrap_or(0);
+            let about = |about: &str| hanging(about, wide + GAP.len(), terminal_width());
+            let rows = all.into_iter().map(|scenario| [scenario.name, about(&scenario.about)]);
             let rows: Vec<_> = std::iter::once(header).chain(rows).collect();
-            print(&fitting(&[Side::Left, Side::Left], &rows, terminal_width()))
+            print(&columns(&[Side::Left, Side::Left], &rows))
         }
         Output::Json => {
             let scenarios: Vec<_> =
@@ -168,7 +170,8 @@ fn find(asked: &Asked, more: Option<Given>) -> Result<Scenario, FindError> {
 }
 
 fn heading(scenario: &Scenario) -> String {
-    format!("{}: {}\n\n", printable(&scenario.name), printable(&scenario.about))
+    let text = format!("{}: {}", printable(&scenario.name), printable(&scenario.about));
+    hanging(&text, 0, terminal_width()) + "\n\n"
 }
 
 /// A table as text: names to the left, figures to the right.
