@@ -64,7 +64,7 @@ fn text(status: &Status, socket: &Path) -> String {
     };
     let rows = [
         ("socket", socket.display().to_string()),
-        ("config", status.config.as_deref().map_or("no file, all defaults".into(), printable)),
+        ("config", status.config.as_deref().map_or("no file".into(), printable)),
         ("sharing", turns),
         ("self-test", status.self_test.as_ref().map_or(HELD_BACK.into(), self_test)),
         ("ends", ends),

@@ -17,7 +17,9 @@ pub(crate) fn open(gpus: &Gpus, machine: Option<&VirtualMachine>) -> anyhow::Res
         mps::none_listens()?;
     }
     let library = Library::find(None).map_err(|cause| {
-        anyhow!("rotad needs NVIDIA's driver: {cause}\nhint: without a GPU, `rotad --vgpu DIR` shares a virtual one")
+        anyhow!(
+            "needs NVIDIA's driver: {cause}\nhint: without a GPU, `rotad --vgpu DIR` shares a virtual one"
+        )
     })?;
     let driver = Arc::new(Driver::load(library)?);
     let wanted = match gpus {
