@@ -1,11 +1,12 @@
 //! The main loop: what is heard becomes events for the pure core, its actions become work and messages.
 //!
 //! It owns the core ([`sched::Core`]) and the list of tenants, and never blocks on a tenant or on the GPU: connections
-//! have threads of their own, and so has the executor.
+//! have threads of their own, and so has the executor of each GPU.
 //!
-//! - `arrivals`: how tenants come, `departures`: how they go, `demands`: what they want meanwhile, `idleness`: when they
-//!   want nothing; `pins`: what of theirs must stay; `publications`: what others may open. `jobs`: which tenants belong
-//!   together, and on which terms; `limits`: who may have which; `placing`: on which GPUs.
+//! - `guests`: how many connections there are, and whose. `arrivals`: how tenants come, `departures`: how they go,
+//!   `demands`: what they want meanwhile, `idleness`: when they want nothing; `pins`: what of theirs must stay;
+//!   `publications`: what others may open. `jobs`: which tenants belong together, and on which terms; `limits`: who may
+//!   have which; `placing`: on which GPUs.
 //! - `sights`: what NVML says of the GPUs, and what follows; `memory_told`: what programs are told of memory.
 //! - `actions`: what is done with what the core wants. `lengths`: turns that vary.
 //! - `setup`: what is fixed at its start. `commands`: what people ask for. `listing` and `views`: how things are, for them.

@@ -81,9 +81,10 @@ fn told_bytes(world: &World) -> u64 {
 fn a_program_sees_a_gpu_of_the_size_that_it_may_have() {
     let world = World::begin(rules());
     assert_eq!(told_bytes(&world), CAPACITY_BYTES);
-    // Its job ends with it, which the daemon hears a little later.
-    let describe = || world.command(Command::Describe { what: JOB.into() });
-    await_that("its job is over", || matches!(describe(), Answer::Refused { .. }));
+    // Its job goes with it, and only then another of that name has terms of its own.
+    await_that("the first one is gone", || {
+        matches!(world.command(Command::Describe { what: JOB.into() }), Answer::Refused { .. })
+    });
     terms(open(&world, blocks(4)));
     assert_eq!(told_bytes(&world), 4 * BLOCK_BYTES);
 }

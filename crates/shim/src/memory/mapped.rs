@@ -176,7 +176,7 @@ unsafe extern "C" fn cuMemSetAccess(
     }
 }
 
-/// What other devices may use stays where it is: nobody freezes those.
+/// What other devices may use stays where it is: they may be ones that nobody freezes.
 ///
 /// # Safety
 /// So many descriptions can be read, unless there is no place.
