@@ -7,10 +7,12 @@ mod terms;
 pub(crate) use sim::{CalibrateArgs, CompareArgs, ListArgs, Scenario, SimArgs, SimVerb, SweepArgs};
 pub(crate) use terms::TermsArgs;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args as ArgsOf, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use help::{
     CDI_EXAMPLES, COMPLETIONS_EXAMPLES, CONFIG_EXAMPLES, DEMO_EXAMPLES, DESCRIBE_EXAMPLES, DOCTOR_EXAMPLES,
-    EXAMPLES, MAN_EXAMPLES, PS_AFTER, PS_EXAMPLES, RUN_AFTER, RUN_EXAMPLES, SET_EXAMPLES,
+    EXAMPLES, MAN_EXAMPLES, PAUSE_EXAMPLES, PS_AFTER, PS_EXAMPLES, RUN_AFTER, RUN_EXAMPLES, SET_EXAMPLES,
+    STATUS_EXAMPLES,
 };
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -20,14 +22,14 @@ use wire::quantity::Span;
 /// The most bytes a job's name may have.
 pub(crate) const JOB_NAME_BYTES_MAX: usize = 128;
 
-/// Share a GPU between programs that don't know about each other.
+/// Share GPUs between programs that don't know about each other.
 #[derive(Debug, Parser)]
 #[command(name = "rota", version, before_long_help = EXAMPLES, disable_help_subcommand = true)]
 pub(crate) struct Args {
     /// The daemon's socket.
     ///
-    /// Without it: /run/rota/rotad.sock for root, else rota/rotad.sock in XDG_RUNTIME_DIR, else
-    /// /tmp/rota-UID/rotad.sock.
+    /// Without it: /run/rota/rotad.sock for root, else rota/rotad.sock in XDG_RUNTIME_DIR, else /tmp/rota-UID/rotad.sock;
+    /// and root's, where none of your own is there.
     #[arg(long, global = true, value_name = "PATH", env = "ROTA_SOCKET", help_heading = "Daemon")]
     pub(crate) socket: Option<PathBuf>,
 
@@ -37,23 +39,26 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Run a program that shares the GPU.
+    /// Run a program that shares GPUs.
     #[command(before_long_help = RUN_EXAMPLES, after_long_help = RUN_AFTER)]
     Run(RunArgs),
-    /// Show the GPU and who shares it.
+    /// Show the GPUs and who shares them.
     #[command(before_long_help = PS_EXAMPLES, after_long_help = PS_AFTER)]
     Ps(PsArgs),
     /// Show all about a job, a process or a GPU.
     #[command(before_long_help = DESCRIBE_EXAMPLES)]
     Describe(DescribeArgs),
     /// Show how the daemon is, and what it shares.
+    #[command(before_long_help = STATUS_EXAMPLES)]
     Status(StatusArgs),
     /// Change the terms of a job while it runs.
     #[command(before_long_help = SET_EXAMPLES)]
     Set(SetArgs),
-    /// Keep a job off the GPU until it is resumed.
+    /// Keep a job off its GPUs until it is resumed.
+    #[command(before_long_help = PAUSE_EXAMPLES)]
     Pause(JobArgs),
     /// Let a paused job run again.
+    #[command(before_long_help = PAUSE_EXAMPLES)]
     Resume(JobArgs),
     /// Show the daemon's settings.
     #[command(subcommand, before_long_help = CONFIG_EXAMPLES)]
@@ -91,14 +96,15 @@ pub(crate) struct RunArgs {
 
     /// The GPUs for it, as 2, all or device=0,1.
     ///
-    /// Without it: one, chosen by where there is room. Indices are as in `rota ps`, and the beginning of a UUID is enough.
-    /// CUDA_VISIBLE_DEVICES is set to them.
+    /// Without it: one, chosen by where there is room. Indices are as in `rota ps`, and the beginning of a UUID is enough, as
+    /// in device=GPU-5bc3. CUDA_VISIBLE_DEVICES is set to them.
     #[arg(long, value_name = "GPUS", env = "ROTA_GPUS", value_parser = gpus)]
     pub(crate) gpus: Option<GpuChoice>,
 
     /// Run its processes at the same time or not at all.
     ///
-    /// On all their GPUs: for jobs whose kernels wait for each other, as with NCCL. A process on several GPUs is always treated so.
+    /// On all their GPUs: for jobs whose kernels wait for each other, as with NCCL. A job with a process on several GPUs is
+    /// always treated so.
     #[arg(long)]
     pub(crate) gang: bool,
 
@@ -191,6 +197,7 @@ pub(crate) struct JobArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigVerb {
     /// Print the settings that are in force.
+    #[command(before_long_help = CONFIG_EXAMPLES)]
     Show(ShowArgs),
 }
 
@@ -233,7 +240,7 @@ pub(crate) struct CompletionsArgs {
 
 #[derive(Debug, ArgsOf)]
 pub(crate) struct ManArgs {
-    /// The folder to write pages to; without it, the first page is printed.
+    /// The folder to write pages to, made if it is missing; without it, the first page is printed.
     pub(crate) folder: Option<PathBuf>,
 }
 
@@ -260,7 +267,23 @@ pub(crate) enum Output {
 /// The whole definition. `set` changes what is typed and nothing else, so the environment is none of its business.
 pub(crate) fn command() -> clap::Command {
     let without = |argument: clap::Arg| argument.env(clap::builder::Resettable::Reset);
-    Args::command().mut_subcommand("set", |set| set.mut_args(without))
+    let of_set = |verb: clap::Command| if verb.get_name() == "set" { verb.mut_args(without) } else { verb };
+    Args::command().mut_subcommands(of_set)
+}
+
+/// What is wrong with what was typed; whoever forgot the dashes before a program is told of them.
+pub(crate) fn hinted(mut error: clap::Error) -> clap::Error {
+    // `sim` has a `run` of its own.
+    let is_run =
+        std::env::args_os().find(|word| word == "run" || word == "sim").is_some_and(|verb| verb == "run");
+    if let (ErrorKind::UnknownArgument, true, Some(ContextValue::String(word))) =
+        (error.kind(), is_run, error.get(ContextKind::InvalidArg))
+        && !word.starts_with('-')
+    {
+        let tip = format!("a program stands after two dashes: rota run -- {}", word.escape_debug());
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
 }
 
 /// A name that fits on a line of `rota ps`.

@@ -3,7 +3,10 @@
 use std::fmt::Write as _;
 
 /// Between two columns.
-const GAP: &str = "  ";
+pub(crate) const GAP: &str = "  ";
+
+/// Text is not broken into lines shorter than this.
+const NARROWEST: usize = 20;
 
 /// The side that a column's text stands at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +67,50 @@ pub(crate) fn columns<R: AsRef<[String]>>(sides: &[Side], rows: &[R]) -> String 
     text
 }
 
+/// Parts of one line; where that would be wider than `width`, it goes on below, a little to the right.
+pub(crate) fn in_lines(parts: &[String], width: Option<usize>) -> String {
+    const INDENT: &str = "    ";
+    let width = width.unwrap_or(usize::MAX);
+    let mut text = String::new();
+    let mut used = 0;
+    for (number, part) in parts.iter().enumerate() {
+        let letters = part.chars().count();
+        let before = match number {
+            0 => "",
+            _ if used + GAP.len() + letters <= width => GAP,
+            _ => {
+                text.push('\n');
+                used = 0;
+                INDENT
+            }
+        };
+        text += before;
+        text += part;
+        used += before.len() + letters;
+    }
+    text + "\n"
+}
+
+/// Words of a text in lines of at most `width` letters, the first of which begins after `indent` and the others below it.
+pub(crate) fn hanging(text: &str, indent: usize, width: Option<usize>) -> String {
+    let Some(room) = width.map(|width| width.saturating_sub(indent).max(NARROWEST)) else {
+        return text.to_owned();
+    };
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is one from the start");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= room {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines.join(&format!("\n{:indent$}", ""))
+}
+
 /// Letters in the longest cell of a column.
 fn widest<R: AsRef<[String]>>(rows: &[R], column: usize) -> usize {
     let cells = rows.iter().filter_map(|row| row.as_ref().get(column));
@@ -79,6 +126,18 @@ mod tests {
         let rows = [["A", "SIZE"], ["länger", "1"]].map(|row| row.map(str::to_owned));
         assert_eq!(columns(&[Side::Left, Side::Right], &rows), "A       SIZE\nlänger     1\n");
         assert_eq!(columns::<[String; 0]>(&[], &[]), "");
+    }
+
+    #[test]
+    fn parts_and_words_go_on_below() {
+        let parts = ["GPU-1", "H200", "arena"].map(str::to_owned);
+        assert_eq!(in_lines(&parts, None), "GPU-1  H200  arena\n");
+        assert_eq!(in_lines(&parts, Some(18)), "GPU-1  H200  arena\n");
+        assert_eq!(in_lines(&parts, Some(17)), "GPU-1  H200\n    arena\n");
+        assert_eq!(in_lines(&parts, Some(1)), "GPU-1\n    H200\n    arena\n");
+        assert_eq!(hanging("one two three four five", 2, None), "one two three four five");
+        assert_eq!(hanging("one two three four five", 2, Some(22)), "one two three four\n  five");
+        assert_eq!(hanging("", 2, Some(22)), "");
     }
 
     #[test]

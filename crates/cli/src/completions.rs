@@ -14,7 +14,8 @@ pub(crate) fn completions(args: &CompletionsArgs) -> anyhow::Result<()> {
 /// Prints the manual's first page, or writes all of them to a folder.
 pub(crate) fn man(args: &ManArgs) -> anyhow::Result<()> {
     match &args.folder {
-        Some(folder) => clap_mangen::generate_to(command(), folder)
+        Some(folder) => std::fs::create_dir_all(folder)
+            .and_then(|()| clap_mangen::generate_to(command(), folder))
             .with_context(|| format!("cannot write pages to {}", folder.display())),
         None => {
             let mut page = Vec::new();

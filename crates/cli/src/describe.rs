@@ -1,9 +1,11 @@
 //! `rota describe`: all about a job, a process or a GPU.
 
 use crate::args::{DescribeArgs, Output};
+use crate::columns::{hanging, terminal_width};
 use crate::quantity::{printable, size, span, user};
 use crate::{daemon, print};
 use anyhow::Context as _;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -58,6 +60,7 @@ impl Lines {
     }
 
     fn line(&mut self, indent: usize, name: &str, value: impl std::fmt::Display) {
+        let value = hanging(&value.to_string(), indent + 12, terminal_width());
         let _ = writeln!(self.0, "{:indent$}{name:<10}  {value}", "");
     }
 }
@@ -90,11 +93,13 @@ fn gpu(gpu: &GpuView) -> String {
 fn job(job: &JobView) -> String {
     let mut lines = Lines::titled(format!("Job {}", printable(&job.job)));
     let states: Vec<String> = job.tenants.iter().map(|tenant| tenant.state.to_string()).collect();
-    let state = match (job.paused, states.len()) {
-        (true, _) => "paused".into(),
-        (false, 0) => "no program of it uses the GPU now".into(),
-        (false, 1) => states.concat(),
-        (false, count) => format!("{count} programs: {}", states.join(", ")),
+    let processes: BTreeSet<u32> = job.tenants.iter().map(|tenant| tenant.pid).collect();
+    let state = match (job.paused, processes.len(), states.len()) {
+        (true, ..) => "paused".into(),
+        (false, 0, _) => "no program of it uses the GPU now".into(),
+        (false, _, 1) => states.concat(),
+        (false, 1, gpus) => format!("on {gpus} GPUs: {}", states.join(", ")),
+        (false, count, _) => format!("{count} programs: {}", states.join(", ")),
     };
     lines.line(2, "state", state);
     lines.line(2, "user", user(job.uid));
@@ -120,7 +125,10 @@ fn job(job: &JobView) -> String {
     );
     lines.line(2, "weight", job.terms.weight);
     lines.line(2, "priority", job.terms.priority);
+    let gpus: BTreeSet<&str> = job.tenants.iter().map(|tenant| tenant.gpu.as_str()).collect();
+    let several = gpus.len() > 1;
     let most = match job.terms.memory_max_bytes {
+        Some(most) if several => format!("{}, at most {} on each GPU", size(job.used_bytes), size(most)),
         Some(most) => format!("{} of at most {}", size(job.used_bytes), size(most)),
         None => format!("{}, no limit", size(job.used_bytes)),
     };
@@ -138,6 +146,9 @@ fn job(job: &JobView) -> String {
     if let Some(slo) = job.terms.slo_ns {
         lines.line(2, "served", format!("within {}", span(Duration::from_nanos(slo))));
     }
+    if job.terms.gang {
+        lines.line(2, "gang", "its processes run at the same time or not at all");
+    }
     lines.line(
         2,
         "GPU time",
@@ -146,16 +157,19 @@ fn job(job: &JobView) -> String {
             Class::BestEffort => format!("{} so far", span(Duration::from_nanos(job.ran_ns))),
         },
     );
-    lines.0 + &job.tenants.iter().map(tenant).collect::<String>()
+    lines.0 + &job.tenants.iter().map(|one| tenant(one, several)).collect::<String>()
 }
 
-fn tenant(tenant: &TenantView) -> String {
+fn tenant(tenant: &TenantView, one_of_several: bool) -> String {
     let mut lines = Lines::titled(format!(
         "\n  Process {}, {}: {}",
         tenant.pid,
         printable(&tenant.program),
         tenant.state
     ));
+    if one_of_several {
+        lines.line(4, "GPU", printable(&tenant.gpu));
+    }
     lines.line(4, "why", printable(&tenant.reason));
     lines.line(
         4,

@@ -5,7 +5,7 @@ mod gpu;
 mod host;
 
 use crate::args::{DoctorArgs, Output};
-use crate::columns::{Side, columns};
+use crate::columns::{hanging, terminal_width};
 use crate::daemon::Place;
 use crate::describe::as_json;
 use crate::print;
@@ -66,18 +66,15 @@ pub(crate) fn doctor(args: &DoctorArgs, place: &Place) -> anyhow::Result<bool> {
 }
 
 fn text(report: &Report) -> String {
-    let rows: Vec<[String; 3]> = report
-        .checks
-        .iter()
-        .map(|check| [check.verdict.to_string(), check.name.to_owned(), printable(&check.found)])
-        .collect();
-    let table = columns(&[Side::Left; 3], &rows);
-    let width = report.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+    let wide = report.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+    // A verdict has four letters, and there are two spaces behind it and behind the name.
+    let (indent, terminal) = (wide + 8, terminal_width());
     let mut text = String::new();
-    for (line, check) in table.lines().zip(&report.checks) {
-        text += &format!("{line}\n");
-        if let Some(hint) = &check.hint {
-            text += &format!("{:indent$}hint: {}\n", "", printable(hint), indent = width + 8);
+    for Check { name, verdict, found, hint } in &report.checks {
+        text += &format!("{verdict}  {name:<wide$}  {}\n", hanging(&printable(found), indent, terminal));
+        if let Some(hint) = hint {
+            let hint = format!("hint: {}", printable(hint));
+            text += &format!("{:indent$}{}\n", "", hanging(&hint, indent, terminal));
         }
     }
     let count = |verdict| report.checks.iter().filter(|check| check.verdict == verdict).count();

@@ -30,7 +30,7 @@ use daemon::Place;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let matches = args::command().get_matches();
+    let matches = args::command().try_get_matches().unwrap_or_else(|error| args::hinted(error).exit());
     let Args { socket, verb } = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let of_verb = matches.subcommand().map(|(_, matches)| matches).expect("a verb is required");
     let named = socket.filter(|path| !path.as_os_str().is_empty());

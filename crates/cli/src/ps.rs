@@ -1,7 +1,7 @@
 //! `rota ps`: one line per GPU, then one per tenant.
 
 use crate::args::{Output, PsArgs};
-use crate::columns::{Side, columns};
+use crate::columns::{Side, columns, in_lines, terminal_width};
 use crate::daemon;
 use crate::print;
 use crate::quantity::{printable, size, span};
@@ -38,11 +38,11 @@ fn table(listing: &Listing) -> String {
     // One GPU needs no number.
     let several = listing.gpus.len() > 1;
     for (number, gpu) in listing.gpus.iter().enumerate() {
+        let mut parts = gpu_parts(gpu);
         if several {
-            text += &format!("{number}  ");
+            parts.insert(0, number.to_string());
         }
-        text += &gpu_line(gpu);
-        text.push('\n');
+        text += &in_lines(&parts, terminal_width());
     }
     if listing.gpus.is_empty() {
         text += "The daemon shares no GPU.\n";
@@ -73,18 +73,15 @@ fn table(listing: &Listing) -> String {
 /// Where the number of its GPU stands in a tenant's line.
 const GPU_AT: usize = 1;
 
-fn gpu_line(gpu: &Gpu) -> String {
-    let machine =
-        gpu.vgpu.as_ref().map_or(String::new(), |folder| format!("  virtual, in {}", printable(folder)));
-    format!(
-        "{}  {}  {} of {} in use  arena {} of {}{machine}",
+fn gpu_parts(gpu: &Gpu) -> Vec<String> {
+    let mut parts = vec![
         printable(&gpu.uuid),
         printable(&gpu.name),
-        size(gpu.used_bytes),
-        size(gpu.capacity_bytes),
-        size(gpu.arena_used_bytes),
-        size(gpu.arena_bytes)
-    )
+        format!("{} of {} in use", size(gpu.used_bytes), size(gpu.capacity_bytes)),
+        format!("arena {} of {}", size(gpu.arena_used_bytes), size(gpu.arena_bytes)),
+    ];
+    parts.extend(gpu.vgpu.as_ref().map(|folder| format!("virtual, in {}", printable(folder))));
+    parts
 }
 
 /// Those who use a GPU past rota, a line for each.

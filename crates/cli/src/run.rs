@@ -11,6 +11,7 @@ use crate::quantity::{printable, size};
 use anyhow::{Context as _, anyhow, bail};
 use clap::ArgMatches;
 use program::Obstacle;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
@@ -146,16 +147,22 @@ fn notice(job: &str, opened: &Opened, chosen_gpu: Option<&OsStr>) -> String {
         }
         _ => String::new(),
     };
-    let gpus: Vec<String> = opened.gpus.iter().map(named).collect();
+    // The first group of a UUID is mostly enough to tell GPUs apart, and its beginning is accepted wherever a UUID is.
+    let short = |groups: usize| {
+        let groups =
+            opened.gpus.iter().map(|gpu| gpu.uuid.split('-').take(groups).collect::<Vec<_>>().join("-"));
+        groups.collect::<Vec<_>>()
+    };
+    let differ = |uuids: &Vec<String>| uuids.iter().collect::<BTreeSet<_>>().len() == uuids.len();
+    let uuids = Some(short(2)).filter(differ).unwrap_or_else(|| short(usize::MAX));
+    let gpus: Vec<String> = opened.gpus.iter().zip(&uuids).map(|(gpu, uuid)| named(gpu, uuid)).collect();
     format!("job {job} on {}, {others}{chosen}", gpus.join(" and "))
 }
 
-fn named(gpu: &Gpu) -> String {
-    // The first group of a UUID is enough to tell GPUs apart, and is accepted wherever a UUID is.
-    let uuid = gpu.uuid.split('-').take(2).collect::<Vec<_>>().join("-");
+fn named(gpu: &Gpu, uuid: &str) -> String {
     format!(
         "{} ({}, {}{})",
-        printable(&uuid),
+        printable(uuid),
         printable(&gpu.name),
         size(gpu.capacity_bytes),
         if gpu.vgpu.is_some() { ", virtual" } else { "" }

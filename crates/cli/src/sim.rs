@@ -5,7 +5,7 @@ mod picture;
 use crate::args::{
     CalibrateArgs, CompareArgs, ListArgs, Output, Scenario as Asked, SimArgs, SimVerb, SweepArgs,
 };
-use crate::columns::{Side, columns, fitting, terminal_width};
+use crate::columns::{GAP, Side, columns, fitting, hanging, terminal_width};
 use crate::print;
 use crate::quantity::printable;
 use anyhow::Context as _;
@@ -46,12 +46,14 @@ fn list(args: &ListArgs) -> anyhow::Result<()> {
     for name in builtin::names() {
         all.push(builtin::find(name, &[])?);
     }
-    match args.output {
+    match args.output.form() {
         Output::Table => {
             let header = ["SCENARIO", "ABOUT"].map(str::to_owned);
-            let rows = all.into_iter().map(|scenario| [scenario.name, scenario.about]);
+            let wide = all.iter().map(|scenario| scenario.name.len()).max().unwrap_or(0);
+            let about = |about: &str| hanging(about, wide + GAP.len(), terminal_width());
+            let rows = all.into_iter().map(|scenario| [scenario.name, about(&scenario.about)]);
             let rows: Vec<_> = std::iter::once(header).chain(rows).collect();
-            print(&fitting(&[Side::Left, Side::Left], &rows, terminal_width()))
+            print(&columns(&[Side::Left, Side::Left], &rows))
         }
         Output::Json => {
             let scenarios: Vec<_> =
@@ -67,7 +69,7 @@ fn run(args: &SimArgs) -> anyhow::Result<()> {
     if let Some(file) = &args.timeline {
         picture::write(file, &scenario, std::slice::from_ref(&run))?;
     }
-    match args.output {
+    match args.output.form() {
         Output::Table => {
             let mut text = heading(&scenario);
             text += &told(&table::table(std::slice::from_ref(&run.row)));
@@ -88,7 +90,7 @@ fn compare(args: &CompareArgs) -> anyhow::Result<()> {
         picture::write(file, &scenario, &runs)?;
     }
     let rows: Vec<Row> = runs.into_iter().map(|Run { row, .. }| row).collect();
-    match args.output {
+    match args.output.form() {
         Output::Table => print(&(heading(&scenario) + &told(&table::table(&rows)))),
         Output::Json => print_json(text(&Runs::new(&scenario.name, scenario.seed, rows))),
     }
@@ -104,7 +106,7 @@ fn sweep(args: &SweepArgs) -> anyhow::Result<()> {
     }
     let rows: Vec<Row> = scenarios.iter().map(|scenario| policy::run(args.policy, scenario).row).collect();
     let Some(first) = scenarios.first() else { return Ok(()) };
-    match args.output {
+    match args.output.form() {
         Output::Table => {
             let mut text = heading(first);
             text += &format!("{} over {}\n\n", args.policy, printable(key));
@@ -120,7 +122,7 @@ fn sweep(args: &SweepArgs) -> anyhow::Result<()> {
 
 fn calibrate(args: &CalibrateArgs) -> anyhow::Result<()> {
     let lines = calibrate::table();
-    match args.output {
+    match args.output.form() {
         Output::Table => {
             let header =
                 ["TABLE", "ROW", "QUANTITY", "MEASURED", "MODEL", "OFF BY", "WITHIN 20%"].map(str::to_owned);
@@ -168,7 +170,8 @@ fn find(asked: &Asked, more: Option<Given>) -> Result<Scenario, FindError> {
 }
 
 fn heading(scenario: &Scenario) -> String {
-    format!("{}: {}\n\n", printable(&scenario.name), printable(&scenario.about))
+    let text = format!("{}: {}", printable(&scenario.name), printable(&scenario.about));
+    hanging(&text, 0, terminal_width()) + "\n\n"
 }
 
 /// A table as text: names to the left, figures to the right.

@@ -7,6 +7,7 @@ use crate::quantity::{printable, size, span, user};
 use crate::{daemon, print};
 use std::path::Path;
 use std::time::Duration;
+use wire::quantity::Span;
 use wire::{Answer, Command, SelfTest, Status};
 
 /// Prints it.
@@ -50,24 +51,20 @@ fn text(status: &Status, socket: &Path) -> String {
         user(status.uid),
         of(status.uptime_ns)
     );
-    let turns = match status.turn_min_ns == status.turn_max_ns {
-        true => format!("{} turns of {}", printable(&status.policy), of(status.turn_min_ns)),
-        false => {
-            format!(
-                "{} turns of {} to {}",
-                printable(&status.policy),
-                of(status.turn_min_ns),
-                of(status.turn_max_ns)
-            )
-        }
+    // As in the configuration.
+    let set = |ns: u64| Span(Duration::from_nanos(ns));
+    let policy = printable(&status.policy);
+    let turns = match (status.turn_min_ns, status.turn_max_ns) {
+        (min, max) if min == max => format!("{policy} turns of {}", set(min)),
+        (min, max) => format!("{policy} turns of {} to {}", set(min), set(max)),
     };
     let ends = match status.idle_exit_ns {
-        Some(ns) => format!("when nobody was there for {}", of(ns)),
+        Some(ns) => format!("when nobody was there for {}", set(ns)),
         None => "when it is told to".into(),
     };
     let rows = [
         ("socket", socket.display().to_string()),
-        ("config", status.config.as_deref().map_or("no file, all defaults".into(), printable)),
+        ("config", status.config.as_deref().map_or("no file".into(), printable)),
         ("sharing", turns),
         ("self-test", status.self_test.as_ref().map_or(HELD_BACK.into(), self_test)),
         ("ends", ends),
@@ -84,23 +81,21 @@ fn text(status: &Status, socket: &Path) -> String {
     ];
     let rows = rows.map(|(name, value)| [format!("  {name}"), value]);
     text += &columns(&[Side::Left, Side::Left], &rows);
-    let header = ["GPU", "NAME", "UUID", "IN USE", "SIZE", "ARENA", "SIZE"].map(str::to_owned);
+    let header = ["GPU", "NAME", "UUID", "IN USE", "ARENA"].map(str::to_owned);
     let gpus = status.gpus.iter().enumerate().map(|(index, gpu)| {
         let name = printable(&gpu.name) + if gpu.vgpu.is_some() { " (virtual)" } else { "" };
         [
             index.to_string(),
             name,
             printable(&gpu.uuid),
-            size(gpu.used_bytes),
-            size(gpu.capacity_bytes),
-            size(gpu.arena_used_bytes),
-            size(gpu.arena_bytes),
+            format!("{} of {}", size(gpu.used_bytes), size(gpu.capacity_bytes)),
+            format!("{} of {}", size(gpu.arena_used_bytes), size(gpu.arena_bytes)),
         ]
     });
     let rows: Vec<_> = std::iter::once(header).chain(gpus).collect();
     use Side::{Left, Right};
     text.push('\n');
-    text + &fitting(&[Right, Left, Left, Right, Right, Right, Right], &rows, terminal_width())
+    text + &fitting(&[Right, Left, Left, Right, Right], &rows, terminal_width())
 }
 
 fn count(number: u32, what: &str) -> String {

@@ -320,6 +320,9 @@ fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> R
     if files.len() != files_expected {
         return Err(Ended::OutOfOrder("a message brought another number of files than it should"));
     }
+    if !files.iter().all(closes_at_once) {
+        return Err(Ended::OutOfOrder("a file that stands for no memory and no driver"));
+    }
     let numbers = |handles: &[wire::HandleId]| handles.iter().map(|handle| handle.0).collect();
     match message {
         ToDaemon::Channels { generation, new_files, groups } => {
@@ -388,6 +391,18 @@ fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> R
         | ToDaemon::Command { .. }
         | ToDaemon::Survey { .. } => Err(Ended::OutOfOrder("a greeting in the middle of a conversation")),
     }
+}
+
+/// Whether the daemon can close a file without waiting for anybody: one that lies in a file system of the tenant's own making
+/// is closed when that says so.
+fn closes_at_once(file: &OwnedFd) -> bool {
+    const TMPFS: i64 = 0x0102_1994;
+    const HUGETLBFS: i64 = 0x9584_58f6;
+    let Ok(found) = rustix::fs::fstat(file) else { return false };
+    let kind = rustix::fs::FileType::from_raw_mode(found.st_mode);
+    let lies_somewhere = matches!(kind, rustix::fs::FileType::RegularFile | rustix::fs::FileType::Directory);
+    !lies_somewhere
+        || rustix::fs::fstatfs(file).is_ok_and(|system| [TMPFS, HUGETLBFS].contains(&system.f_type))
 }
 
 fn tell(ears: &Ears, input: Input) -> Result<(), Ended> {

@@ -1,11 +1,12 @@
 //! The main loop: what is heard becomes events for the pure core, its actions become work and messages.
 //!
 //! It owns the core ([`sched::Core`]) and the list of tenants, and never blocks on a tenant or on the GPU: connections
-//! have threads of their own, and so has the executor.
+//! have threads of their own, and so has the executor of each GPU.
 //!
-//! - `arrivals`: how tenants come, `departures`: how they go, `demands`: what they want meanwhile, `idleness`: when they
-//!   want nothing; `pins`: what of theirs must stay; `publications`: what others may open. `jobs`: which tenants belong
-//!   together, and on which terms; `limits`: who may have which; `placing`: on which GPUs.
+//! - `guests`: how many connections there are, and whose. `arrivals`: how tenants come, `departures`: how they go,
+//!   `demands`: what they want meanwhile, `idleness`: when they want nothing; `pins`: what of theirs must stay;
+//!   `publications`: what others may open. `jobs`: which tenants belong together, and on which terms; `limits`: who may
+//!   have which; `placing`: on which GPUs.
 //! - `sights`: what NVML says of the GPUs, and what follows; `memory_told`: what programs are told of memory.
 //! - `actions`: what is done with what the core wants. `lengths`: turns that vary.
 //! - `setup`: what is fixed at its start. `commands`: what people ask for. `listing` and `views`: how things are, for them.
@@ -181,6 +182,8 @@ pub struct Daemon {
     look_at: Option<Time>,
     /// Does somebody wait until its handles are pinned?
     pins_wait: bool,
+    /// May they be by now?
+    pins_may_stay: bool,
     publications: Publications,
     /// One for each GPU.
     executors: Vec<Executor>,
@@ -255,6 +258,7 @@ impl Daemon {
             strangers: sights::Strangers::default(),
             look_at: None,
             pins_wait: false,
+            pins_may_stay: false,
             publications: Publications::default(),
             executors,
             next_tenant: 1,
@@ -340,7 +344,10 @@ impl Daemon {
             Input::Wants(tenant) => self.wants(tenant),
             Input::Grow(tenant, request, bytes) => self.ask(tenant, request, bytes),
             Input::Allocated(request, owned, bytes, file) => self.claim(request, owned, bytes, file),
-            Input::Returned(tenant, request) => self.step(Event::Returned { tenant, request }),
+            Input::Returned(tenant, request) => {
+                self.step(Event::Returned { tenant, request });
+                self.forget_spent(tenant, request);
+            }
             Input::Freed(tenant, handles) => self.free(tenant, handles),
             Input::Pin(tenant, request, handles) => self.pin(tenant, request, handles),
             Input::Unpin(tenant, handles) => self.unpin(tenant, &handles),
@@ -365,7 +372,10 @@ impl Daemon {
                 let _ = answer.send(self.survey(uid, &job, &gpus));
             }
             Input::RootGone(job, pid) => self.root_gone(job, pid),
-            Input::Done(done) => self.done(done),
+            Input::Done(done) => {
+                self.pins_may_stay = true;
+                self.done(done);
+            }
             Input::Lost(reason) => self.lose(reason),
             Input::Look(answer) => {
                 let _ = answer.send(self.books());

@@ -1,23 +1,22 @@
-//! The daemon's command line and its start.
+//! `rotad`: its start, and its end. `arguments` holds what can be typed.
 
+mod arguments;
 mod background;
 mod freezing;
+mod gpus;
 mod look;
 mod notify;
+mod rights;
 mod socket_folder;
 
-use anyhow::{Context as _, anyhow};
-use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use cuda::{Driver, Library};
-use mover::cuda_device::Which;
-use mover::{Arena, CudaDevice, Device as _, Mover};
-use nvml::Nvml;
+use anyhow::Context as _;
+use arguments::{Arguments, Verb};
+use clap::{CommandFactory as _, FromArgMatches as _};
+use mover::{Arena, Device as _, Mover};
 use rota_daemon::arbiter::Arbiter;
 use rota_daemon::config::{Config, Gpus, Settings};
 use rota_daemon::daemon::{About, Freezes, Input, Rules, Setup, SharedGpu, serve};
 use rota_daemon::events::Events;
-use rota_daemon::fitness::{self, mps};
 use rota_daemon::machine;
 use rota_daemon::resource_manager::ResourceManager;
 use rota_daemon::self_test;
@@ -27,69 +26,13 @@ use signal_hook::iterator::Signals;
 use socket_folder::make_folder_of;
 use std::io::IsTerminal as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 use wire::quantity::{Bytes, Span};
 use wire::{SelfTest, Setting};
-
-/// Shares NVIDIA GPUs among the programs started by `rota run`: they take turns, frozen in the middle of a kernel,
-/// their memory moved to the host when they do not fit together.
-#[derive(Parser)]
-#[command(name = "rotad", version, args_conflicts_with_subcommands = true)]
-struct Arguments {
-    #[command(flatten)]
-    settings: Settings,
-    /// Read settings from this file [default: ~/.config/rota/rotad.toml, else /etc/rota/rotad.toml]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Start it apart from the terminal, with a log file, and return when it is ready
-    #[arg(long)]
-    background: bool,
-    /// It was started so
-    #[arg(long, hide = true)]
-    detached: bool,
-    /// It was started because a program needed it: it ends when none has for a while, unless the configuration says otherwise
-    #[arg(long, hide = true)]
-    on_demand: bool,
-    #[command(subcommand)]
-    command: Option<Verb>,
-}
-
-#[derive(Subcommand)]
-enum Verb {
-    /// Test whether freezing works on this driver, and say how long it takes
-    SelfTest {
-        /// Which GPUs: `all`, or indices and UUIDs
-        #[arg(long, value_name = "GPUS", default_value_t = Gpus::All)]
-        gpus: Gpus,
-        /// On a virtual machine in this folder
-        #[arg(long, value_name = "DIR", env = "ROTA_VGPU")]
-        vgpu: Option<PathBuf>,
-        /// Print what was found as JSON, too
-        #[arg(long)]
-        json: bool,
-    },
-    /// Print how the GPUs here are set up, as JSON
-    #[command(hide = true)]
-    Look {
-        /// On a virtual machine in this folder
-        #[arg(long, value_name = "DIR", env = "ROTA_VGPU")]
-        vgpu: Option<PathBuf>,
-    },
-    /// Read the configuration, and print what would be in force
-    CheckConfig {
-        /// The file, instead of the usual ones
-        #[arg(long, value_name = "FILE")]
-        config: Option<PathBuf>,
-    },
-    /// What the self-test runs as its tenant
-    #[command(name = self_test::TENANT, hide = true)]
-    SelfTestTenant,
-}
 
 /// How long a daemon stays that was started because a program needed it.
 const ON_DEMAND_IDLE_EXIT: Span = Span(Duration::from_secs(60));
@@ -97,7 +40,7 @@ const ON_DEMAND_IDLE_EXIT: Span = Span(Duration::from_secs(60));
 fn main() -> ExitCode {
     let matches = Arguments::command().get_matches();
     let mut arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    arguments.settings.from_environment = from_environment(&matches);
+    arguments.settings.from_environment = arguments::from_environment(&matches);
     let filter = EnvFilter::try_from_env("ROTAD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     // Colours are for people at a terminal who want them.
     let colours =
@@ -122,7 +65,7 @@ fn main() -> ExitCode {
             let machine = vgpu.as_deref().map(VirtualMachine::enter).transpose();
             machine.map_err(Into::into).and_then(|machine| look::look(machine.is_some()))
         }
-        Some(Verb::CheckConfig { config }) => check(config.as_deref()),
+        Some(Verb::CheckConfig { config }) => check(arguments.settings, config.as_deref()),
         Some(Verb::SelfTestTenant) => self_test::tenant(),
     };
     match done {
@@ -134,15 +77,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The settings that were not typed.
-fn from_environment(matches: &ArgMatches) -> Vec<(&'static str, &'static str)> {
-    let mut known = vec![("socket", "ROTA_SOCKET"), ("vgpu", "ROTA_VGPU")];
-    known.retain(|(key, _)| matches.value_source(key) == Some(ValueSource::EnvVariable));
-    known
-}
-
-fn check(file: Option<&Path>) -> anyhow::Result<()> {
-    let config = Config::load(Settings::default(), file)?;
+fn check(flags: Settings, file: Option<&Path>) -> anyhow::Result<()> {
+    let config = Config::load(flags, file)?;
     for setting in &config.settings {
         println!("{} = {}    # {}", setting.key, setting.value, setting.origin);
     }
@@ -172,13 +108,13 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
         format!("cannot write events to {}", config.events.as_deref().unwrap_or(Path::new("-")).display())
     })?;
     let stop = Signals::new([SIGINT, SIGTERM]).context("cannot wait for signals")?;
-    raise_file_limit();
+    rights::raise_file_limit();
     make_folder_of(&config.socket, config.everybody)?;
-    let mut devices = open_gpus(&config.gpus, machine.as_ref())?;
+    let mut devices = gpus::open(&config.gpus, machine.as_ref())?;
     let uuids = devices.iter().map(|device| Arbiter::of(device.uuid()));
     let arbiters = uuids.collect::<Result<Vec<_>, _>>()?;
     let usual = Usual::of(machine.as_ref());
-    let nvml = find_nvml();
+    let nvml = gpus::find_nvml();
     let mut gpus = Vec::new();
     let mut total_bytes = 0;
     let mut slowest = None;
@@ -261,7 +197,7 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
         Bytes(arena_bytes),
         turns
     );
-    if let Some(lost) = without_root(config.everybody) {
+    if let Some(lost) = rights::without_root(config.everybody) {
         eprintln!("rotad: {lost}");
     }
     let life = machine.as_ref().map(VirtualMachine::life).transpose()?;
@@ -316,9 +252,10 @@ fn in_force(mut settings: Vec<Setting>, sizes: &[(&str, u64)]) -> Vec<Setting> {
 /// How turns are given, for people.
 fn turns(sharing: &sched::Settings) -> String {
     let policy = format!("{:?}", sharing.policy).to_lowercase();
+    let set = |span: sched::Span| Span(Duration::from_nanos(span.0));
     match (sharing.turn_min, sharing.turn_max) {
-        (min, max) if min == max => format!("{policy} turns of {min}"),
-        (min, max) => format!("{policy} turns of {min} to {max}"),
+        (min, max) if min == max => format!("{policy} turns of {}", set(min)),
+        (min, max) => format!("{policy} turns of {} to {}", set(min), set(max)),
     }
 }
 
@@ -343,45 +280,12 @@ fn tell_of_loss(life: Life, inputs: Sender<Input>) {
     });
 }
 
-fn open_gpus(gpus: &Gpus, machine: Option<&VirtualMachine>) -> anyhow::Result<Vec<CudaDevice>> {
-    // Before the driver is touched: it would make this process a client of MPS.
-    if machine.is_none() {
-        mps::none_listens()?;
-    }
-    let library = Library::find(None).map_err(|cause| {
-        anyhow!("rotad needs NVIDIA's driver: {cause}\nhint: without a GPU, `rotad --vgpu DIR` shares a virtual one")
-    })?;
-    let driver = Arc::new(Driver::load(library)?);
-    let wanted = match gpus {
-        Gpus::These(these) => these.clone(),
-        Gpus::All => (0..CudaDevice::count(&driver)?).map(Which::Index).collect(),
-    };
-    anyhow::ensure!(!wanted.is_empty(), "the driver is here, but there is no GPU");
-    let nvml = find_nvml();
-    let mut devices: Vec<CudaDevice> = Vec::new();
-    for which in &wanted {
-        let one = Gpus::These(vec![which.clone()]);
-        let setting = fitness::look(&driver, nvml.as_ref(), which);
-        let setting = setting.with_context(|| format!("cannot use GPU {one}"))?;
-        fitness::check(&setting, nvml.as_ref())?;
-        let device =
-            CudaDevice::open(driver.clone(), which).with_context(|| format!("cannot use GPU {one}"))?;
-        if let Some(machine) = machine {
-            machine.has(device.uuid())?;
-        }
-        let known = devices.iter().any(|other| other.uuid() == device.uuid());
-        anyhow::ensure!(!known, "{} is named twice, by its index and by its UUID", device.uuid());
-        devices.push(device);
-    }
-    Ok(devices)
-}
-
 fn test(gpus: &Gpus, folder: Option<&Path>, json: bool) -> anyhow::Result<()> {
     let machine = folder.map(VirtualMachine::enter).transpose()?;
     let folder = std::env::temp_dir();
     let mut slowest = None;
-    let nvml = find_nvml();
-    for mut device in open_gpus(gpus, machine.as_ref())? {
+    let nvml = gpus::find_nvml();
+    for mut device in gpus::open(gpus, machine.as_ref())? {
         let found = freezing::test(&mut device, &folder.join("rotad"), nvml.as_ref())?.found;
         slowest = Some(slowest.map_or(found, |before: SelfTest| before.slower(found)));
     }
@@ -389,35 +293,4 @@ fn test(gpus: &Gpus, folder: Option<&Path>, json: bool) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string(&slowest).context("cannot write the result as JSON")?);
     }
     Ok(())
-}
-
-/// What a daemon cannot do that root does not run.
-fn without_root(everybody: bool) -> Option<String> {
-    let uid = rustix::process::geteuid();
-    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
-    let files = files.map_or(String::new(), |files| format!("; at most {files} files can be open"));
-    let others = match everybody {
-        true => "programs of other users have to be told of this socket",
-        false => "programs of other users are not let in, and use the GPU as if this were not there",
-    };
-    (!uid.is_root()).then(|| format!("run by user {} and not by root: {others}{files}", uid.as_raw()))
-}
-
-/// NVML, if it is there: without it contexts count as what they took at first, and other programs are not seen.
-fn find_nvml() -> Option<Nvml> {
-    let found = Nvml::find(None);
-    if let Err(cause) = &found {
-        tracing::warn!("memory of programs outside of rota will not be seen: {cause}");
-    }
-    found.ok()
-}
-
-/// Every tenant is some files here, and its handles are files on their way. The soft limit is a default, not a wish.
-fn raise_file_limit() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(cause) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!("cannot raise the limit of open files: {cause}");
-    }
 }

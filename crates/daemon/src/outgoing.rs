@@ -4,14 +4,23 @@
 //! wait for that: all others would wait with them. An honest tenant has one answer for each of its requests and one order
 //! at a time for each of its handles in this queue; one with more than [`QUEUED_MAX`] is hung up on.
 
+use rustix::io::Errno;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{self, Sender};
-use wire::{Connection, FromDaemon};
+use std::time::Duration;
+use wire::{Connection, FromDaemon, WireError};
 
 /// Far more than any program has handles.
 const QUEUED_MAX: usize = 1 << 20;
+
+/// What a file counts as among them: far more than any program opens before it looks.
+const FILE_WEIGHT: usize = 64;
+
+/// How often a message is tried again that the system has no room for: for five seconds.
+const TRIES_MAX: usize = 500;
+const TRY_AGAIN: Duration = Duration::from_millis(10);
 
 /// To a tenant. Cheap to clone; the thread ends with the last clone, or when the tenant cannot be reached.
 #[derive(Clone, Debug)]
@@ -33,9 +42,9 @@ impl Outgoing {
         let queued = outgoing.queued.clone();
         std::thread::Builder::new().name("outgoing".into()).spawn(move || {
             for (message, files) in messages {
-                queued.fetch_sub(1, Relaxed);
+                queued.fetch_sub(weight(&files), Relaxed);
                 let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
-                if let Err(cause) = connection.send(&message, &files) {
+                if let Err(cause) = persist(|| connection.send(&message, &files)) {
                     tracing::debug!("a tenant cannot be reached: {cause}");
                     // Its conversation notices, and takes it for gone.
                     connection.shut_down();
@@ -58,17 +67,63 @@ impl Outgoing {
 
     /// The same for one that carries files.
     pub fn send_with(&self, message: FromDaemon, files: Vec<Arc<OwnedFd>>) -> Result<(), Unreachable> {
-        if self.queued.fetch_add(1, Relaxed) >= QUEUED_MAX {
+        let weight = weight(&files);
+        if self.queued.fetch_add(weight, Relaxed) >= QUEUED_MAX {
+            self.queued.fetch_sub(weight, Relaxed);
             self.hang_up();
+            return Err(Unreachable);
         }
         self.queue.send((message, files)).map_err(|_| Unreachable)
     }
 }
 
+fn weight(files: &[Arc<OwnedFd>]) -> usize {
+    1 + FILE_WEIGHT * files.len()
+}
+
+/// Sends a message, again after a while if the system is short of memory, or of files in flight.
+fn persist(send: impl Fn() -> Result<(), WireError>) -> Result<(), WireError> {
+    for _ in 0..TRIES_MAX {
+        match send() {
+            Err(WireError::System(Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM)) => {
+                std::thread::sleep(TRY_AGAIN);
+            }
+            done => return done,
+        }
+    }
+    send()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
     use wire::GrantId;
+
+    #[test]
+    fn what_the_system_has_no_room_for_is_sent_later() {
+        let tries = Cell::new(0);
+        let send = || {
+            tries.set(tries.get() + 1);
+            if tries.get() < 3 { Err(Errno::TOOMANYREFS.into()) } else { Ok(()) }
+        };
+        assert!(persist(send).is_ok());
+        assert_eq!(tries.get(), 3);
+        assert!(persist(|| Err(WireError::Closed)).is_err());
+    }
+
+    #[test]
+    fn files_that_nobody_takes_have_a_bound() {
+        let (daemon, tenant) = Connection::pair().unwrap();
+        let outgoing = Outgoing::start(Arc::new(daemon)).unwrap();
+        let file = Arc::new(rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
+        let mut sent = 0;
+        while outgoing.send_with(FromDaemon::Granted { grant: GrantId(1) }, vec![file.clone(); 16]).is_ok() {
+            sent += 1;
+            assert!(sent < QUEUED_MAX, "there is no end");
+        }
+        drop(tenant);
+    }
 
     #[test]
     fn a_tenant_that_does_not_read_holds_nobody_up_and_gets_everything_later() {

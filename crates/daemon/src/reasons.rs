@@ -1,6 +1,6 @@
 //! Why memory is short, in words for people.
 
-use sched::{Short, Span};
+use sched::{Bytes, Short, Span};
 
 /// Why a request is denied, or a newcomer refused or kept waiting.
 pub fn words(why: Short) -> String {
@@ -8,12 +8,15 @@ pub fn words(why: Short) -> String {
         Short::Malformed => "a request of a size or a number that cannot be, or too many at once".into(),
         Short::Unknown => "the program is not known to the daemon".into(),
         Short::Limit { wanted, limit } => {
+            let [wanted, limit] = told_apart(wanted, limit);
             format!("{wanted} in all would be more than the {limit} that its job may have")
         }
         Short::Device { wanted, usable } => {
+            let [wanted, usable] = told_apart(wanted, usable);
             format!("{wanted} in all would not fit on the GPU, of which {usable} are usable for it")
         }
         Short::Together { wanted, limit } => {
+            let [wanted, limit] = told_apart(wanted, limit);
             format!(
                 "all programs together would have {wanted}, too much to take turns with {limit} of GPU and arena"
             )
@@ -30,6 +33,15 @@ pub fn words(why: Short) -> String {
     }
 }
 
+/// Two amounts in a unit in which they differ, if they do.
+fn told_apart(one: Bytes, other: Bytes) -> [String; 2] {
+    let in_gib = [one, other].map(|bytes| bytes.to_string());
+    if one.min(other) >= Bytes::from_gib(1) && in_gib[0] != in_gib[1] {
+        return in_gib;
+    }
+    [one, other].map(|bytes| format!("{} MiB", bytes.0 >> 20))
+}
+
 /// What someone at the door is told.
 pub fn at_the_door(why: Short, place: u32, forecast: Option<Span>) -> String {
     let when = match forecast {
@@ -42,7 +54,6 @@ pub fn at_the_door(why: Short, place: u32, forecast: Option<Span>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sched::Bytes;
 
     #[test]
     fn reasons_name_the_amounts() {
@@ -51,6 +62,9 @@ mod tests {
             words(why),
             "20.00 GiB in all would not fit on the GPU, of which 16.00 GiB are usable for it"
         );
+        let mib = |mib: u64| Bytes(mib << 20);
+        assert_eq!(told_apart(mib(196), mib(192)), ["196 MiB", "192 MiB"]);
+        assert_eq!(told_apart(mib(20_482), mib(20_480)), ["20482 MiB", "20480 MiB"]);
     }
 
     #[test]

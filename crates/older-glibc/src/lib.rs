@@ -51,3 +51,18 @@ pub fn link() {
     }
     println!("cargo:rustc-cdylib-link-arg=-Wl,--pop-state");
 }
+
+/// Every version of the C library that a file names anywhere, as a loader would read it.
+pub fn versions_named(file: &[u8]) -> Vec<(u32, u32)> {
+    let mark = b"GLIBC_";
+    let starts = file.windows(mark.len()).enumerate().filter(|(_, text)| text == mark).map(|(at, _)| at);
+    starts
+        .filter_map(|at| {
+            let text =
+                file[at + mark.len()..].iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'.');
+            let text: String = text.map(|&byte| char::from(byte)).collect();
+            let mut numbers = text.split('.').map(|number| number.parse::<u32>().ok());
+            Some((numbers.next()??, numbers.next()??))
+        })
+        .collect()
+}

@@ -115,8 +115,8 @@ fn mention_other_ways() {
     static SAID: OnceNotice = OnceNotice::new();
     if settings::socket().is_some() && !init::has_begun() {
         SAID.notice(format_args!(
-            "this program uses the GPU past rota, because it did not open its driver as libcuda.so.1: its memory is not \
-             counted, and it takes no turns"
+            "this program uses the GPU past rota, because it did not open its driver as libcuda.so.1: it takes no turns, \
+             and its memory counts for no job"
         ));
     }
 }

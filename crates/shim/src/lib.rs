@@ -3,7 +3,8 @@
 //! What always holds:
 //! - Every driver function is exported. Most go on to the real driver as they came, counted where they use the GPU.
 //! - Nothing happens before the program's first CUDA call, and no thread is started before `cuInit` has succeeded.
-//! - Without `ROTA_SOCKET`, with `ROTA_DISABLE=1`, or when the daemon cannot be reached, the library is a plain forwarder.
+//! - Without `ROTA_SOCKET`, or with `ROTA_DISABLE=1`, the library is a plain forwarder. So it is where the daemon does not take
+//!   the program in, unless `ROTA_REQUIRED` is set, as by `rota run`: then `cuInit` fails.
 //! - A panic never crosses into the program. A forked child starts clean.
 //! - No lock is held while something waits for the GPU or for the daemon, so the agent can always serve.
 //!

@@ -7,18 +7,19 @@
 //! - [`allocation`]: `cuMemAlloc`, `cuMemAllocPitch`, `cuMemFree`.
 //! - [`created`], [`mapped`]: memory that the program creates and maps itself; the driver's handle changes when it moves,
 //!   so the program has a number in its place.
-//! - [`pinned`]: what of that is handed on, and so stays where it is.
+//! - [`pinned`]: what is handed on, and so stays where it is.
 //! - [`growth`]: more memory; [`cache`]: memory that nobody has, for a while.
 //! - [`probe`]: what the native driver would say; [`captures`]: while streams are captured.
 //! - [`kept`]: memory that the driver makes and nobody can move, which is counted.
 //! - [`physical`]: the driver's calls that make, map, export and release memory.
 //! - [`query`]: how much memory the program is told there is; [`pointer`]: what an address is.
 //! - [`peers`]: which other GPUs may use it.
-//! - [`second_reference`]: calls that would hand out something else than an address, and are refused.
+//! - [`second_reference`]: calls that hand out something else than an address: the memory stays where it is, or they are
+//!   refused.
 //! - [`context`]: the end of a context, which ends its allocations.
 //! - [`quick`]: a hash for such tables. [`native`]: the real driver's functions behind the overrides.
 //!
-//! Without a session, and for other GPUs, every override is the real driver's function.
+//! Without a session, and for GPUs that are not shared, every override is the real driver's function.
 
 pub(crate) mod allocation;
 pub(crate) mod cache;

@@ -10,25 +10,10 @@ fn library() -> PathBuf {
     built.max().expect("cargo builds the library before its tests").1
 }
 
-/// Every version of the C library that is named anywhere in the file.
-fn named(file: &[u8]) -> Vec<(u32, u32)> {
-    let mark = b"GLIBC_";
-    let starts = file.windows(mark.len()).enumerate().filter(|(_, text)| text == mark).map(|(at, _)| at);
-    starts
-        .filter_map(|at| {
-            let text =
-                file[at + mark.len()..].iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'.');
-            let text: String = text.map(|&byte| char::from(byte)).collect();
-            let mut numbers = text.split('.').map(|number| number.parse::<u32>().ok());
-            Some((numbers.next()??, numbers.next()??))
-        })
-        .collect()
-}
-
 #[test]
 fn it_asks_for_no_function_that_an_older_c_library_lacks() {
     let file = std::fs::read(library()).unwrap();
-    let named = named(&file);
+    let named = older_glibc::versions_named(&file);
     // It does ask for some: this reads what the loader reads.
     assert!(named.contains(&(2, 14)), "{named:?}");
     let newest = named.into_iter().max();

@@ -59,7 +59,7 @@ pub struct JobView {
     pub root_pid: Option<u32>,
     /// Since when it is there.
     pub age_ns: u64,
-    /// What it has on the GPU now: memory and contexts.
+    /// What it has, on all its GPUs: memory, wherever it lies just now, and contexts.
     pub used_bytes: u64,
     /// How long it had the GPU, all its tenants together.
     pub ran_ns: u64,

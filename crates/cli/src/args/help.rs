@@ -28,8 +28,9 @@ pub(super) const RUN_AFTER: &str = "\
 The program replaces rota: terminal, signals and exit code are its own.
 
 Exit codes:
-  125  rota failed: no daemon, no shim, terms that are refused, another kind of GPU than asked for, a wait that was
-       longer than --timeout
+  2    wrong usage
+  125  rota failed: no daemon, no shim, terms that are refused, another kind of GPU than asked for,
+       a wait that was longer than --timeout
   126  the program cannot be executed
   127  the program was not found
   else the program's own
@@ -39,11 +40,12 @@ Environment, read by rota:
   ROTA_LIBVGPU          with --vgpu, the virtual GPU's library; else libvgpu.so in the same places
 
 Environment, set for the program:
-  LD_PRELOAD            the shim, before what was there
+  LD_PRELOAD            the shim, and what stands in front of NVML, before what was there
   ROTA_SOCKET           the daemon's socket
   ROTA_JOB              the job's name
-  ROTA_REQUIRED=1       without the daemon the program gets an error from CUDA, and does not run past everybody
-  CUDA_VISIBLE_DEVICES  the GPU that the daemon chose, unless it is set already
+  ROTA_REQUIRED=1       without the daemon the program gets an error from CUDA, and does not run
+                        past everybody
+  CUDA_VISIBLE_DEVICES  the GPUs that the daemon chose, unless it is set already and --gpus is not
   with --vgpu           its library in LD_PRELOAD and ROTA_DRIVER, its folder in ROTA_VGPU";
 
 pub(super) const DEMO_EXAMPLES: &str = "\
@@ -72,6 +74,16 @@ Examples:
   rota describe 4242                 a process
   rota describe GPU-5bc3             a GPU, by the beginning of its UUID
   rota describe gpu0                 the same, by its index";
+
+pub(super) const STATUS_EXAMPLES: &str = "\
+Examples:
+  rota status
+  rota status -o json | jq .running";
+
+pub(super) const PAUSE_EXAMPLES: &str = "\
+Examples:
+  rota pause nightly
+  rota resume nightly";
 
 pub(super) const SET_EXAMPLES: &str = "\
 Examples:

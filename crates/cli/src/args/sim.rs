@@ -1,6 +1,6 @@
 //! What can be typed after `rota sim`.
 
-use super::Output;
+use super::OutputArgs;
 use clap::{Args as ArgsOf, Subcommand};
 use sim::policy::Policy;
 use sim::scenario::file::{Given, SEED_MAX};
@@ -72,9 +72,8 @@ pub(crate) enum SimVerb {
 
 #[derive(Debug, ArgsOf)]
 pub(crate) struct ListArgs {
-    /// How to print it.
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Output::Table)]
-    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 /// Which scenario, and with what changes.
@@ -105,9 +104,8 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "POLICY", default_value = "rota", long_help = POLICY_HELP)]
     pub(crate) policy: Policy,
 
-    /// How to print it.
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Output::Table)]
-    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 
     /// Write a picture of who ran, waited and moved.
     #[arg(long, value_name = "FILE.svg")]
@@ -119,9 +117,8 @@ pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) scenario: Scenario,
 
-    /// How to print it.
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Output::Table)]
-    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 
     /// Write a picture of who ran, waited and moved under each.
     #[arg(long, value_name = "FILE.svg")]
@@ -141,16 +138,14 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "POLICY", default_value = "rota", long_help = POLICY_HELP)]
     pub(crate) policy: Policy,
 
-    /// How to print it.
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Output::Table)]
-    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, ArgsOf)]
 pub(crate) struct CalibrateArgs {
-    /// How to print it.
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Output::Table)]
-    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 /// One key and its values.

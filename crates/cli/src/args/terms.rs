@@ -12,7 +12,7 @@ const HEADING: &str = "Terms of the job";
 pub(crate) struct TermsArgs {
     /// The most GPU memory it may have, as 8GiB or 50%.
     ///
-    /// Contexts count too. 100% is no limit.
+    /// On each GPU, wherever it lies just now; contexts count too. 100% is no limit.
     #[arg(long, value_name = "SIZE", env = "ROTA_MEMORY", help_heading = HEADING)]
     pub(crate) memory: Option<Memory>,
 

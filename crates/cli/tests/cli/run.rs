@@ -1,6 +1,6 @@
 //! `rota run` as the program and its caller see it.
 
-use crate::fake_daemon::{FakeDaemon, UUID, listing, rota, two_tenants};
+use crate::fake_daemon::{FakeDaemon, UUID, complaint, listing, rota, two_tenants};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
@@ -206,4 +206,7 @@ fn no_program_is_wrong_usage() {
         let output = rota().args(words).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{words:?}");
     }
+    let text = complaint(rota().args(["--socket", "/s", "run", "python", "train.py"]), 2);
+    assert!(text.contains("rota run -- python"), "{text}");
+    assert!(!complaint(rota().args(["sim", "run", "bursty", "more"]), 2).contains("rota run"));
 }

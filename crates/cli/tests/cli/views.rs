@@ -80,7 +80,7 @@ fn limits_and_pauses_show() {
         cores_max_millionths: Some(300_000),
         slo_ns: Some(10_000_000),
         wait: true,
-        gang: false,
+        gang: true,
     };
     let job = JobView { terms, paused: true, root_pid: None, tenants: vec![], ..job() };
     let daemon = described(Description { schema_version: 1, gpu: None, jobs: vec![job] });
@@ -96,9 +96,29 @@ Job nightly
   memory      512.0 MiB of at most 8.0 GiB; waits where memory is short
   cores       at most 30% of the GPU's time
   served      within 10 ms
+  gang        its processes run at the same time or not at all
   GPU time    not counted: it takes no turns
 ";
     assert_eq!(stdout(daemon.rota().args(["describe", "nightly"])), expected);
+}
+
+#[test]
+fn a_process_on_several_gpus_is_described_on_each() {
+    let other = "GPU-5e1f0b2a-0000-4000-8000-000000000002";
+    let mut job = job();
+    let second = TenantView { gpu: other.into(), state: TenantState::Frozen, ..job.tenants[0].clone() };
+    job.tenants.push(second);
+    job.terms.memory_max_bytes = Some(32 * GIB);
+    let daemon = described(Description { schema_version: 1, gpu: None, jobs: vec![job] });
+    let text = stdout(daemon.rota().args(["describe", "nightly"]));
+    for line in [
+        "  state       on 2 GPUs: away, frozen\n",
+        "  memory      512.0 MiB, at most 32.0 GiB on each GPU; out of memory where it is short\n",
+        &format!("    GPU         {UUID}\n"),
+        &format!("    GPU         {other}\n"),
+    ] {
+        assert!(text.contains(line), "{line}{text}");
+    }
 }
 
 #[test]
@@ -186,13 +206,13 @@ fn the_status_is_a_few_lines_and_a_table() {
 rotad 0.1.0, process 4000 of root (0), up for 1 h 2 min
   socket     {}
   config     /etc/rota/rotad.toml
-  sharing    fair turns of 100 ms to 1 min 0 s
+  sharing    fair turns of 100ms to 60s
   self-test  a running kernel was frozen and thawed 20 times, in at most 1.10 and 0.60 ms
-  ends       when nobody was there for 1 min 0 s
+  ends       when nobody was there for 60s
   now        1 job, 2 programs: 1 running, 1 waiting
 
-GPU  NAME         UUID                                        IN USE      SIZE  ARENA      SIZE
-  0  NVIDIA H200  GPU-5e1f0b2a-0000-4000-8000-000000000001  12.0 GiB  16.0 GiB  0 MiB  32.0 GiB
+GPU  NAME         UUID                                                    IN USE              ARENA
+  0  NVIDIA H200  GPU-5e1f0b2a-0000-4000-8000-000000000001  12.0 GiB of 16.0 GiB  0 MiB of 32.0 GiB
 ",
         daemon.socket.display()
     );

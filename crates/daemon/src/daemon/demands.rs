@@ -23,6 +23,8 @@ pub(super) struct Demands {
     again: BTreeSet<RequestId>,
     /// Of those without an answer, what will never move.
     keeps: BTreeSet<RequestId>,
+    /// Grants for such memory that were not used or given back.
+    to_keep: BTreeSet<RequestId>,
 }
 
 impl Demands {
@@ -113,6 +115,9 @@ impl Daemon {
             return self.deny_or_wait(tenant, request, why);
         }
         if let Some(known) = self.known.get_mut(&tenant) {
+            if known.demands.keeps.contains(&request) {
+                known.demands.to_keep.insert(request);
+            }
             known.demands.settle(request);
         }
         self.say(tenant, FromDaemon::Granted { grant: GrantId(request.0) });
@@ -173,8 +178,21 @@ impl Daemon {
 
     /// A tenant says that it used a grant for memory that never moves.
     pub(super) fn keep(&mut self, request: RequestId, owned: Owned, bytes: Bytes) {
+        if !self.known.get(&owned.tenant).is_some_and(|known| known.demands.to_keep.contains(&request)) {
+            return self.put_out(owned.tenant, "it keeps memory that it asked for as memory that moves");
+        }
         if self.believe(request, owned, bytes) {
             self.step(Event::Pinned { owned, pinned: true });
+        }
+        self.forget_spent(owned.tenant, request);
+    }
+
+    /// A grant for memory that is kept may be used up.
+    pub(super) fn forget_spent(&mut self, tenant: TenantId, request: RequestId) {
+        if self.core.has_grant(tenant, request).is_none()
+            && let Some(known) = self.known.get_mut(&tenant)
+        {
+            known.demands.to_keep.remove(&request);
         }
     }
 

@@ -162,26 +162,13 @@ impl Jobs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::{Class, Priority};
-
-    fn terms() -> Terms {
-        Terms {
-            weight: 1,
-            class: Class::BestEffort,
-            priority: Priority::Normal,
-            memory_max_bytes: None,
-            cores_max_millionths: None,
-            slo_ns: None,
-            wait: false,
-            gang: false,
-        }
-    }
+    use crate::daemon::limits::USUAL;
 
     #[test]
     fn a_job_ends_with_its_last_tenant() {
         let mut jobs = Jobs::default();
-        let mine = jobs.begin(1000, "a", terms(), Time(0));
-        let other = jobs.begin(1001, "a", terms(), Time(0));
+        let mine = jobs.begin(1000, "a", USUAL, Time(0));
+        let other = jobs.begin(1001, "a", USUAL, Time(0));
         assert_eq!((jobs.named(1000, "a"), jobs.named(1001, "a")), (Some(mine), Some(other)));
         jobs.join(mine, TenantId(1));
         jobs.join(mine, TenantId(2));
@@ -189,13 +176,13 @@ mod tests {
         assert_eq!(jobs.leave(TenantId(2)), Some(mine));
         assert_eq!(jobs.leave(TenantId(2)), None);
         assert_eq!(jobs.named(1000, "a"), None);
-        assert_ne!(jobs.begin(1000, "a", terms(), Time(0)), mine, "a number is never used twice");
+        assert_ne!(jobs.begin(1000, "a", USUAL, Time(0)), mine, "a number is never used twice");
     }
 
     #[test]
     fn a_job_lives_as_long_as_the_process_that_began_it() {
         let mut jobs = Jobs::default();
-        let job = jobs.begin(1000, "a", terms(), Time(0));
+        let job = jobs.begin(1000, "a", USUAL, Time(0));
         jobs.get_mut(job).unwrap().roots.extend([7, 8, 7]);
         jobs.join(job, TenantId(1));
         assert_eq!(jobs.leave(TenantId(1)), None, "the program may come back");
@@ -208,7 +195,7 @@ mod tests {
     #[test]
     fn time_on_the_gpu_counts_while_the_turn_is_on_and_after_the_tenant_left() {
         let mut jobs = Jobs::default();
-        let job = jobs.begin(1000, "a", terms(), Time(0));
+        let job = jobs.begin(1000, "a", USUAL, Time(0));
         jobs.get_mut(job).unwrap().roots.push(7);
         jobs.join(job, TenantId(1));
         jobs.turn_begins(TenantId(1), Time(100));

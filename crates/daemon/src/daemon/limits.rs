@@ -11,7 +11,7 @@ use wire::{Answer, Change, Class, Priority, Terms};
 const WEIGHT_MAX: u32 = 1000;
 
 /// The terms of a job of which nothing is said.
-const USUAL: Terms = Terms {
+pub(super) const USUAL: Terms = Terms {
     weight: 1,
     class: Class::BestEffort,
     priority: Priority::Normal,

@@ -19,7 +19,9 @@ impl Daemon {
     /// book.
     fn has(&self, tenant: TenantId, known: &Known) -> (u64, u64) {
         let described = self.core.describe(tenant, self.now());
-        (described.map_or(0, |described| described.residue.0), known.link.grip.page().used_bytes())
+        // The page is the tenant's to write, and need not make sense.
+        let used = known.link.grip.page().used_bytes().min(self.gpu(known.gpu).capacity_bytes);
+        (described.map_or(0, |described| described.residue.0), used)
     }
 
     /// Writes into the pages of a job's tenants how its memory is.
@@ -28,7 +30,10 @@ impl Daemon {
         let known = || members.iter().filter_map(|tenant| Some((*tenant, self.known.get(tenant)?)));
         for (tenant, here) in known() {
             let others = known().filter(|(other, there)| *other != tenant && there.gpu == here.gpu);
-            let others: u64 = others.map(|(other, there)| self.has(other, there)).map(|(a, b)| a + b).sum();
+            let others: u64 = others
+                .map(|(other, there)| self.has(other, there))
+                .map(|(a, b)| a + b)
+                .fold(0, u64::saturating_add);
             let (residue, _) = self.has(tenant, here);
             here.link.grip.page().set_memory(self.memory_limit(job, here.gpu), others, residue);
         }
@@ -52,7 +57,9 @@ impl Daemon {
             ProcessOnGpu { pid: known.link.who.pid, gpu, bytes: residue + used }
         });
         let processes: Vec<ProcessOnGpu> = processes.collect();
-        let on = |uuid: &str| processes.iter().filter(|it| it.gpu == uuid).map(|it| it.bytes).sum();
+        let on = |uuid: &str| {
+            processes.iter().filter(|it| it.gpu == uuid).map(|it| it.bytes).fold(0, u64::saturating_add)
+        };
         let gpus = self.gpus().map(|(number, gpu)| MemoryOnGpu {
             gpu: gpu.uuid.clone(),
             limit_bytes: self.memory_limit(id, number),

@@ -10,6 +10,9 @@ use wire::{FromDaemon, GrantId};
 /// Requests of one tenant without an answer. A thread waits for each.
 const WAITING_MAX: usize = 4096;
 
+/// Handles in such requests: all of them are looked at whenever something was moved.
+const HANDLES_WAITING_MAX: usize = 16_384;
+
 /// What one tenant has pinned.
 #[derive(Debug, Default)]
 pub(super) struct Pins {
@@ -47,13 +50,15 @@ impl Daemon {
             *count = count.saturating_add(1);
         }
         known.pins.waiting.push((request, handles));
-        if known.pins.waiting.len() > WAITING_MAX {
+        let handles_waiting: usize = known.pins.waiting.iter().map(|(_, handles)| handles.len()).sum();
+        if known.pins.waiting.len() > WAITING_MAX || handles_waiting > HANDLES_WAITING_MAX {
             return self.put_out(tenant, "it pins more at a time than a program has threads");
         }
         for handle in first {
             self.step(Event::Pinned { owned: Owned { tenant, handle }, pinned: true });
         }
         self.pins_wait = true;
+        self.pins_may_stay = true;
     }
 
     /// What is not pinned is passed over: it may have been freed.
@@ -80,9 +85,11 @@ impl Daemon {
 
     /// Answers those whose handles stay where they are from now on.
     pub(super) fn answer_pins(&mut self) {
-        if !std::mem::take(&mut self.pins_wait) {
+        // Nothing changes for them but by a move that ended, and what follows from it.
+        if !self.pins_wait || !std::mem::take(&mut self.pins_may_stay) {
             return;
         }
+        self.pins_wait = false;
         let waits =
             |(tenant, known): (&TenantId, &super::Known)| (!known.pins.waiting.is_empty()).then_some(*tenant);
         for tenant in self.known.iter().filter_map(waits).collect::<Vec<_>>() {

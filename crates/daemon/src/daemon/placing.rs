@@ -40,7 +40,8 @@ impl Daemon {
             return Err(Refusal::new("no GPU was asked for", "ask for 1 or more, or leave out --gpus"));
         }
         if count > shared {
-            let reason = format!("{count} GPUs were asked for, and {shared} are shared here");
+            let are = if shared == 1 { "is" } else { "are" };
+            let reason = format!("{count} GPUs were asked for, and {shared} {are} shared here");
             return Err(Refusal::new(reason, "`rota status` shows them"));
         }
         let all: BTreeSet<GpuId> = has.iter().chain(&named).copied().collect();
@@ -66,9 +67,7 @@ impl Daemon {
                 let shared: Vec<String> =
                     self.gpus().map(|(number, gpu)| format!("{}: {}", number.0, gpu.uuid)).collect();
                 return Err(Refusal::new(
-                    format!(
-                        "`{name}` is the index or the beginning of the UUID of no GPU here, or of several"
-                    ),
+                    format!("no GPU here has the index `{name}`, or a UUID that begins so, or several have"),
                     format!("the GPUs that are shared: {}", shared.join(", ")),
                 ));
             };
@@ -118,7 +117,7 @@ impl Daemon {
         let others = others.into_iter().filter(|&other| other != gpu).count();
         if others + 1 > most as usize {
             let reason = format!(
-                "its job is on {others} GPUs, GPU {gpu} is one more, and a job of this user may have {most}"
+                "GPU {gpu} is one more than the {others} that its job has, and a job of this user may have {most}"
             );
             return Err(Refusal { reason, hint: None });
         }

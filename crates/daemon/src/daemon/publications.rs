@@ -17,6 +17,9 @@ const FILES_OF_ONE_MAX: usize = 4096;
 /// The same of all tenants together: they are open in the daemon.
 const FILES_OF_ALL_MAX: usize = 16_384;
 
+/// What one user may have of that, and of the files that the daemon may open at all.
+const SHARE_OF_A_USER: usize = 4;
+
 /// Publications of one tenant.
 const PUBLICATIONS_MAX: usize = 4096;
 
@@ -76,6 +79,13 @@ impl Publication {
     }
 }
 
+/// Whether none of these is there twice, or was there before.
+fn are_new(handles: &[SizedHandle], before: Option<&Publication>) -> bool {
+    let before = before.iter().flat_map(|one| &one.parts).map(|part| part.handle.0);
+    let mut seen: BTreeSet<u64> = before.collect();
+    handles.iter().all(|one| seen.insert(one.handle.0))
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Publications {
@@ -85,11 +95,19 @@ pub(super) struct Publications {
 }
 
 impl Publications {
-    /// Files that are open for what is published, of one tenant or of all.
-    fn files(&self, of: Option<TenantId>) -> usize {
-        let mine = |one: &&Publication| of.is_none_or(|owner| one.owner == owner);
-        let parts = self.all.values().filter(mine).flat_map(|one| &one.parts);
+    /// Files that are open for what is published.
+    fn files(&self, of: impl Fn(&Publication) -> bool) -> usize {
+        let parts = self.all.values().filter(|one| of(one)).flat_map(|one| &one.parts);
         parts.filter(|part| part.file.is_some()).count()
+    }
+
+    /// Whether a tenant of a user has so many more files.
+    fn have_room(&self, tenant: TenantId, uid: u32, more: usize) -> bool {
+        let open_max = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let all_max = open_max.map_or(FILES_OF_ALL_MAX, |most| FILES_OF_ALL_MAX.min(most as usize / 2));
+        self.files(|one| one.owner == tenant) + more <= FILES_OF_ONE_MAX
+            && self.files(|one| one.uid == uid) + more <= all_max / SHARE_OF_A_USER
+            && self.files(|_| true) + more <= all_max
     }
 }
 
@@ -112,9 +130,8 @@ impl Daemon {
                 return self.deny(tenant, request, "something else is published by that name".into());
             }
             () if !handles.iter().all(stays) => Some("memory is to be published that is not pinned"),
-            () if self.publications.files(Some(tenant)) + files.len() > FILES_OF_ONE_MAX
-                || self.publications.files(None) + files.len() > FILES_OF_ALL_MAX =>
-            {
+            () if !are_new(&handles, found) => Some("a handle is to be published twice by one name"),
+            () if !self.publications.have_room(tenant, uid, files.len()) => {
                 Some("more is published than the daemon has files for")
             }
             () => None,

@@ -131,7 +131,9 @@ impl Daemon {
         let now = self.now();
         let tenants: Vec<TenantView> =
             job.members.iter().filter_map(|&tenant| self.tenant_view(tenant, job)).collect();
-        let used = tenants.iter().map(|tenant| tenant.resident_bytes + tenant.context_bytes).sum();
+        // As the limit counts it: wherever it lies just now.
+        let has = |tenant: &TenantView| tenant.resident_bytes + tenant.away_bytes + tenant.context_bytes;
+        let used = tenants.iter().map(has).sum();
         let asked = |tenant: &TenantView| only.is_none_or(|pid| pid == tenant.pid);
         JobView {
             job: job.name.clone(),

@@ -81,6 +81,10 @@ fn told_bytes(world: &World) -> u64 {
 fn a_program_sees_a_gpu_of_the_size_that_it_may_have() {
     let world = World::begin(rules());
     assert_eq!(told_bytes(&world), CAPACITY_BYTES);
+    // Its job goes with it, and only then another of that name has terms of its own.
+    await_that("the first one is gone", || {
+        matches!(world.command(Command::Describe { what: JOB.into() }), Answer::Refused { .. })
+    });
     terms(open(&world, blocks(4)));
     assert_eq!(told_bytes(&world), 4 * BLOCK_BYTES);
 }
@@ -194,4 +198,17 @@ fn a_daemon_that_nobody_needs_ends() {
     drop(tenant);
     // The fake tenant's process, which is this one, lives on: only its job is over.
     await_that("it ends after that", || world.ended());
+}
+
+#[test]
+fn a_page_that_makes_no_sense_hurts_nobody() {
+    let world = World::begin(rules());
+    let (a, b) = (Tenant::join(&world), Tenant::join(&world));
+    for tenant in [&a, &b] {
+        tenant.page().set_used_bytes(u64::MAX);
+    }
+    let job = world.listed(a.id()).expect("it is there").job;
+    let Answer::Memory(memory) = world.command(Command::Memory { job }) else { panic!("no memory") };
+    assert!(memory.processes.len() >= 2 && memory.gpus[0].used_bytes > 0, "{memory:?}");
+    world.listed(b.id()).expect("both are there still");
 }

@@ -122,15 +122,21 @@ fn what_is_kept_without_a_grant_or_twice_is_not_believed() {
     await_that("it is put out", || world.listed(a.id()).is_none());
     let b = Tenant::join(&world);
     let handle = b.keep(BLOCK_BYTES);
-    let grant = b.grow(BLOCK_BYTES);
+    let grant = b.request(|grant| ToDaemon::Keep { grant, bytes: BLOCK_BYTES }, &[]);
     assert_eq!(b.verdict(grant), Verdict::Granted);
     b.request(|_| kept(grant, handle, BLOCK_BYTES), &[]);
     await_that("it is put out", || world.listed(b.id()).is_none());
     let c = Tenant::join(&world);
-    let grant = c.grow(BLOCK_BYTES);
+    let grant = c.request(|grant| ToDaemon::Keep { grant, bytes: BLOCK_BYTES }, &[]);
     assert_eq!(c.verdict(grant), Verdict::Granted);
     c.request(|_| kept(grant, HandleId(5), BLOCK_BYTES / 2), &[]);
     await_that("it is put out", || world.listed(c.id()).is_none());
+    // Asked for as memory that moves, so nobody has looked whether it may stay.
+    let d = Tenant::join(&world);
+    let grant = d.grow(BLOCK_BYTES);
+    assert_eq!(d.verdict(grant), Verdict::Granted);
+    d.request(|_| kept(grant, HandleId(6), BLOCK_BYTES), &[]);
+    await_that("it is put out", || world.listed(d.id()).is_none());
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use crate::process::Process;
 use crate::tenant::{Manners, Tenant, Verdict};
-use crate::world::{LARGE_BYTES, RESIDUE_BYTES, SMALL_BYTES, World, await_that, rules};
+use crate::world::{CAPACITY_BYTES, LARGE_BYTES, RESIDUE_BYTES, SMALL_BYTES, World, await_that, rules};
+use rota_daemon::daemon::About;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use wire::{BLOCK_BYTES, HANDLES_MAX, HandleId, SizedHandle, ToDaemon, Token};
@@ -55,13 +56,32 @@ fn what_is_published_is_the_owners_memory_while_others_move() {
 
 #[test]
 fn large_memory_comes_in_many_handles() {
-    let world = World::begin(rules());
+    const COUNT: usize = HANDLES_MAX + 6;
+    let capacity = CAPACITY_BYTES + COUNT as u64 * BLOCK_BYTES;
+    let world = World::with_capacity(capacity, rules(), About::default());
     let (a, b) = (Tenant::join(&world), Tenant::join(&world));
-    // One handle is enough to try it with: a publication may name it many times.
-    let shared = a.allocate(BLOCK_BYTES);
-    assert_eq!(a.pin(&[shared]), Verdict::Granted);
-    assert_eq!(a.publish(TOKEN, &vec![shared; HANDLES_MAX + 6]), Verdict::Granted);
-    assert_eq!(b.open(TOKEN).unwrap().len(), HANDLES_MAX + 6);
+    let shared: Vec<_> = (0..COUNT).map(|_| a.allocate(BLOCK_BYTES)).collect();
+    for some in shared.chunks(HANDLES_MAX) {
+        assert_eq!(a.pin(some), Verdict::Granted);
+    }
+    assert_eq!(a.publish(TOKEN, &shared), Verdict::Granted);
+    assert_eq!(b.open(TOKEN).unwrap().len(), COUNT);
+    // Each once: how much is sent for one request has a bound.
+    let twice = [shared[0], shared[0]];
+    assert!(matches!(a.publish(Token(TOKEN.0 + 1), &twice), Verdict::Denied(_)));
+}
+
+#[test]
+fn a_file_that_its_tenant_keeps_from_being_closed_is_not_taken() {
+    let world = World::begin(rules());
+    let a = Tenant::join(&world);
+    let grant = a.grow(BLOCK_BYTES);
+    assert_eq!(a.verdict(grant), Verdict::Granted);
+    // It lies in a file system, and who knows in whose.
+    let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+    let handle = SizedHandle { handle: HandleId(9), bytes: BLOCK_BYTES };
+    a.request(|_| ToDaemon::Allocated { grant, handle }, &[file.as_fd()]);
+    await_that("it is put out", || world.listed(a.id()).is_none());
 }
 
 #[test]

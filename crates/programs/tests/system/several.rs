@@ -151,7 +151,7 @@ fn gpus_are_had_by_number_by_name_and_all() {
         assert!(text(&output.stderr).contains(why), "{gpus}: {}", text(&output.stderr));
     };
     refused("5", "5 GPUs were asked for, and 4 are shared here");
-    refused("device=4", "`4` is the index or the beginning of the UUID of no GPU here");
+    refused("device=4", "no GPU here has the index `4`");
     refused("device=1,1", "GPU 1 was named twice");
     // All of them begin so.
     refused(&format!("device={}", &uuids[0][..12]), "of no GPU here, or of several");

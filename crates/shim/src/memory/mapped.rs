@@ -179,7 +179,8 @@ unsafe extern "C" fn cuMemSetAccess(
     }
 }
 
-/// What other devices may use stays where it is: nobody freezes those. So it does until the driver has refused.
+/// What other devices may use stays where it is: they may be ones that nobody freezes. So it does until the driver has
+/// refused.
 ///
 /// # Safety
 /// So many descriptions can be read, unless there is no place.
