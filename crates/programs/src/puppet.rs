@@ -14,6 +14,11 @@
 //! | `fill KIB` | allocates pieces of so many kibibytes until there is no more, and says how many bytes that was |
 //! | `empty` | frees them |
 //! | `context` | makes another context, and leaves it alone |
+//! | `context-on DEVICE` | makes another context on a device, in which the next lines are done |
+//! | `end-context` | ends it; the next lines are done in the one before |
+//! | `peer`, `no-peer CODE` | lets it use the memory of the first context's device; that must fail with this code |
+//! | `capture` | begins a capture of the second stream, and leaves it on |
+//! | `map FILE` | maps a file, as the dynamic linker does with libraries |
 //! | `look` | says, as JSON, what it sees of memory |
 //! | `host MS` | sleeps |
 //! | `share FILE BYTES BYTE` | allocates so much, filled with this byte, and writes a name for other processes to a file |
@@ -25,17 +30,24 @@
 //! | `managed BYTES`, `free-managed` | managed memory |
 //! | `no-managed BYTES` | managed memory, which must be out of memory |
 //! | `ordered BYTES`, `free-ordered` | memory in the order of the default stream; frees it and waits |
+//! | `create BYTES` | creates and maps memory that can be exported |
+//! | `no-access DEVICE` | opens what was created last to a device, which must fail |
+//! | `export` | exports it |
 //!
 //! After each line it prints the line, how many microseconds it took, and what there is to say.
 
 mod look;
 mod sharing;
 
+use std::fs::File;
 use std::io::{BufRead, Write};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use cuda::CUresult;
-use cuda::types::{CUcontext, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUstream, CUstreamCaptureMode};
+use cuda::types::{
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUstream, CUstreamCaptureMode,
+};
 
 use crate::api::ApiError;
 use crate::bench::Bench;
@@ -74,6 +86,7 @@ struct Puppet {
     extra: Vec<CUdeviceptr>,
     kept: Vec<CUdeviceptr>,
     shared: Shared,
+    contexts: Vec<CUcontext>,
     filled: Vec<CUdeviceptr>,
     /// What there is to say of the last line.
     said: String,
@@ -100,6 +113,7 @@ pub fn run(lines: impl BufRead, mut answers: impl Write) -> Result<(), PuppetErr
         extra: Vec::new(),
         kept: Vec::new(),
         shared: Shared::default(),
+        contexts: Vec::new(),
         filled: Vec::new(),
         said: String::new(),
     };
@@ -162,6 +176,22 @@ impl Puppet {
                     cu.cuCtxPopCurrent_v2(&mut context),
                 ])
             }
+            ["context-on", device] => {
+                let mut context = CUcontext::NULL;
+                let code = cu.cuCtxCreate_v2(&mut context, 0, CUdevice(number(device)? as i32));
+                self.contexts.push(context);
+                code
+            }
+            ["end-context"] => {
+                self.contexts.pop().map_or(CUresult::INVALID_VALUE, |context| cu.cuCtxDestroy_v2(context))
+            }
+            ["peer"] => cu.cuCtxEnablePeerAccess(self.bench.context, 0),
+            ["no-peer", code] => {
+                let said = cu.cuCtxEnablePeerAccess(self.bench.context, 0);
+                if u64::from(said.0) == number(code)? { CUresult::SUCCESS } else { CUresult::UNKNOWN }
+            }
+            ["capture"] => cu.cuStreamBeginCapture_v2(self.beside, CUstreamCaptureMode::RELAXED),
+            ["map", file] => map(file),
             ["look"] => {
                 self.said = format!(" {}", Look::at(&self.bench));
                 CUresult::SUCCESS
@@ -230,6 +260,17 @@ impl Puppet {
             cu.cuGraphInstantiateWithFlags(&mut exec, graph, 0),
             cu.cuGraphLaunch(exec, self.beside),
         ])
+    }
+}
+
+/// Maps the first page of a file, for ever.
+fn map(file: &str) -> CUresult {
+    let Ok(file) = File::open(file) else { return CUresult::FILE_NOT_FOUND };
+    let (nowhere, fd) = (std::ptr::null_mut(), file.as_raw_fd());
+    // SAFETY: at an address where nothing is; nobody reads it.
+    match unsafe { libc::mmap(nowhere, 4096, libc::PROT_READ, libc::MAP_PRIVATE, fd, 0) } {
+        libc::MAP_FAILED => CUresult::INVALID_VALUE,
+        _ => CUresult::SUCCESS,
     }
 }
 

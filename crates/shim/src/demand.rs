@@ -64,6 +64,8 @@ static OWN: AtomicPtr<Page> = AtomicPtr::new((&raw const NOBODY).cast_mut());
 /// All that a launch looks at: [`OWN`], or a page that sends every launch the long way.
 pub(crate) static PAGE: AtomicPtr<Page> = AtomicPtr::new((&raw const NOBODY).cast_mut());
 
+/// It counts as one that has work, for ever.
+static NEVER_IDLE: AtomicBool = AtomicBool::new(false);
 /// See [`blind`].
 static BLIND: AtomicBool = AtomicBool::new(false);
 
@@ -89,7 +91,7 @@ pub(crate) fn forget() {
     PAGE.store((&raw const NOBODY).cast_mut(), SeqCst);
     WORK.forget();
     hold::forget();
-    if BLIND.load(SeqCst) {
+    if NEVER_IDLE.load(SeqCst) {
         // The child has the function too.
         WORK.enter();
     }
@@ -99,8 +101,19 @@ pub(crate) fn forget() {
 
 /// The program was given a function of the driver's that is not known here: from now on it may have work at any time.
 pub(crate) fn blind() {
-    if !BLIND.swap(true, SeqCst) {
-        // It never leaves.
+    BLIND.store(true, SeqCst);
+    never_be_idle();
+}
+
+/// Whether the program may have work that is not seen. Nobody can hold that back.
+pub(crate) fn is_blind() -> bool {
+    BLIND.load(SeqCst)
+}
+
+fn never_be_idle() {
+    if !NEVER_IDLE.swap(true, SeqCst) {
+        // It never leaves. So where launches are held back nothing of the program is moved: nobody knows whether all of its
+        // work is over.
         WORK.enter();
         stir();
     }
@@ -116,7 +129,7 @@ pub(crate) fn mind_groups(groups: &[channels::Group]) {
 /// At the end of the program the driver library waits for the GPU without a call that is seen.
 pub(crate) fn mind_the_end() {
     extern "C" fn end() {
-        guarded("the end of the program", || (), blind);
+        guarded("the end of the program", || (), never_be_idle);
     }
     // Registered after the driver library's own, so it is called before that. Where it cannot be registered, the program
     // gets its turn for its end when nobody else wants one.
@@ -124,10 +137,10 @@ pub(crate) fn mind_the_end() {
     let _ = unsafe { libc::atexit(end) };
 }
 
-/// A context is gone.
-pub(crate) fn context_ended(context: CUcontext) {
+/// A context is gone. Its heir, if it has one, waits for what it left behind.
+pub(crate) fn context_ended(context: CUcontext, heir: Option<CUcontext>) {
     contexts::ended(context);
-    hold::context_ended(context);
+    hold::context_ended(context, heir);
 }
 
 /// There is work, or may be: the page says so, and the daemon is told if it waits for that.

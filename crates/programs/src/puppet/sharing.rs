@@ -1,7 +1,12 @@
 //! Memory that other processes open, and memory that the driver moves itself.
 
+use std::ffi::c_int;
+
 use cuda::CUresult;
-use cuda::types::{CUdeviceptr, CUipcMemHandle, CUstream};
+use cuda::types::{
+    CUdeviceptr, CUipcMemHandle, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType,
+    CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType, CUstream,
+};
 
 use super::first_error;
 use crate::bench::Bench;
@@ -18,6 +23,7 @@ pub(super) struct Shared {
     opened: Vec<(CUdeviceptr, usize)>,
     managed: Vec<CUdeviceptr>,
     ordered: Vec<CUdeviceptr>,
+    created: Vec<(CUdeviceptr, CUmemGenericAllocationHandle, usize)>,
 }
 
 impl Shared {
@@ -74,8 +80,39 @@ impl Shared {
             ["free-ordered"] => self.ordered.pop().map_or(CUresult::INVALID_VALUE, |address| {
                 first_error([cu.cuMemFreeAsync(address, CUstream::NULL), cu.cuCtxSynchronize()])
             }),
+            ["create", bytes] => self.create(bench, number(bytes)?),
+            ["no-access", device] => {
+                let &(address, _, bytes) = self.created.last()?;
+                let access = access(device.parse().ok()?);
+                right(cu.cuMemSetAccess(address, bytes, &access, 1) != CUresult::SUCCESS)
+            }
+            ["export"] => {
+                let &(_, handle, _) = self.created.last()?;
+                let mut file: c_int = -1;
+                let place = (&raw mut file).cast();
+                cu.cuMemExportToShareableHandle(
+                    place,
+                    handle,
+                    CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR,
+                    0,
+                )
+            }
             _ => return None,
         })
+    }
+
+    fn create(&mut self, bench: &Bench, bytes: usize) -> CUresult {
+        let (mut address, mut handle) = (CUdeviceptr(0), CUmemGenericAllocationHandle(0));
+        let kind = CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR;
+        let prop = CUmemAllocationProp::on_device(bench.device, kind);
+        let code = first_error([
+            bench.cu.cuMemAddressReserve(&mut address, bytes, 0, CUdeviceptr(0), 0),
+            bench.cu.cuMemCreate(&mut handle, bytes, &prop, 0),
+            bench.cu.cuMemMap(address, bytes, 0, handle, 0),
+            bench.cu.cuMemSetAccess(address, bytes, &access(bench.device.0), 1),
+        ]);
+        self.created.push((address, handle, bytes));
+        code
     }
 
     fn share(&mut self, bench: &Bench, file: &str, bytes: usize, value: u8) -> CUresult {
@@ -92,6 +129,12 @@ impl Shared {
         let written = std::fs::write(file, [&name.bytes[..], &bytes.to_le_bytes()].concat());
         right(written.is_ok())
     }
+}
+
+/// Everything is open to a device.
+fn access(device: c_int) -> CUmemAccessDesc {
+    let location = CUmemLocation { type_: CUmemLocationType::DEVICE, id: device };
+    CUmemAccessDesc { location, flags: CUmemAccess_flags::READWRITE }
 }
 
 /// The name in a file, and how large the memory is.

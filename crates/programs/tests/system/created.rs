@@ -2,6 +2,7 @@
 //! any other, under all of its addresses.
 
 use crate::parts::WORKER;
+use crate::puppet::Puppet;
 use crate::stage::{Program, Setup, Stage, until, until_counted};
 
 /// Pieces of several handles, that come and go and change their addresses.
@@ -102,5 +103,28 @@ fn it_is_the_programs_own_once_the_daemon_is_gone() {
     for program in programs {
         program.ends_well();
     }
+    stage.finish();
+}
+
+#[test]
+fn it_stays_where_it_is_once_others_have_it_and_not_when_the_driver_refused_them() {
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 64, rotad: &[] });
+    let pinned_bytes = || {
+        let output = stage.rota().args(["describe", "--json", "puppet"]).output().unwrap();
+        let described = serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap();
+        described["jobs"][0]["tenants"][0]["pinned_bytes"].as_u64().unwrap()
+    };
+    let mut puppet = Puppet::start(&stage, "puppet", &[]);
+    puppet.does(&format!("create {}", 4 << 20));
+    puppet.does("no-access 7");
+    until("what is for nobody else may move", || pinned_bytes() == 0);
+    puppet.does("export");
+    until("what was exported stays", || pinned_bytes() == 4 << 20);
+    // Refused once more, it stays all the same. Exported memory after that is counted after the refusal was.
+    puppet.does("no-access 7");
+    puppet.does(&format!("create {}", 2 << 20));
+    puppet.does("export");
+    until("what was exported stays", || pinned_bytes() == 6 << 20);
+    puppet.end();
     stage.finish();
 }

@@ -88,3 +88,52 @@ fn a_kernel_that_takes_long_keeps_the_gpu_and_nothing_else_happens() {
     long.end();
     other.end();
 }
+
+/// Has a program fail to drain a few times; returns what it said meanwhile.
+fn keeps_the_gpu(prepare: impl FnOnce(&Stage, &mut Puppet), until_it_says: &str) -> String {
+    let turns = ["--turn", "50ms", "--freeze", "launches"];
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &turns });
+    let mut keeper = Puppet::start(&stage, "keeper", &[]);
+    keeper.does("keep 40");
+    prepare(&stage, &mut keeper);
+    let mut other = Puppet::start(&stage, "other", &[]);
+    other.begin("keep 40");
+    let not_drained = |event: &serde_json::Value| {
+        event["event"] == "error"
+            && event["what"].as_str().is_some_and(|what| what.contains("did not end within"))
+    };
+    until("it says why", || keeper.log().contains(until_it_says));
+    let before = stage.events().into_iter().filter(not_drained).count();
+    until_counted("its turn could not be ended", before + 2, || {
+        stage.events().into_iter().filter(not_drained).count()
+    });
+    let said = keeper.log();
+    keeper.kill();
+    other.has_done("keep 40");
+    other.does("check");
+    other.end();
+    said
+}
+
+#[test]
+fn a_program_whose_work_is_not_seen_says_once_that_it_keeps_the_gpu() {
+    const WHY: &str = "uses the GPU in ways that cannot be held back";
+    let said = keeps_the_gpu(
+        |stage, keeper| {
+            let library = stage.path("libnvcuvid.so.1");
+            std::fs::write(&library, "a library for video").unwrap();
+            keeper.does(&format!("map {}", library.display()));
+            // Looked at when there are new channels.
+            keeper.does("context");
+        },
+        WHY,
+    );
+    assert_eq!(said.matches(WHY).count(), 1, "{said}");
+}
+
+#[test]
+fn a_program_that_captures_for_ever_says_once_that_it_keeps_the_gpu() {
+    const WHY: &str = "a stream is captured for more than 10 s";
+    let said = keeps_the_gpu(|_, keeper| keeper.does("capture"), WHY);
+    assert_eq!(said.matches(WHY).count(), 1, "{said}");
+}

@@ -7,6 +7,7 @@ use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 use crate::parts::{PUPPET, SPREAD, WORKER};
+use crate::puppet::Puppet;
 use crate::stage::{Program, Setup, Stage, until, until_counted};
 
 const ROTA_FAILED: i32 = 125;
@@ -226,5 +227,60 @@ fn who_gives_up_at_the_door_says_so_and_ends() {
     until("it waits at the door", || stage.listing().tenants.len() == 2);
     holder.kill();
     patient.ends_well();
+    stage.finish();
+}
+
+/// A puppet that sees two GPUs.
+fn on_two(stage: &Stage, name: &str) -> Puppet {
+    let mut command = stage.rota();
+    command.env("CUDA_VISIBLE_DEVICES", "0,1");
+    command.args(["run", "--vgpu", "--name", name, "--gpus", "all", "--"]).arg(PUPPET);
+    Puppet::by(stage, name, command)
+}
+
+#[test]
+fn a_context_takes_its_managed_memory_with_it_on_any_gpu() {
+    let stage = stage(2, &[]);
+    let mut puppet = on_two(&stage, "puppet");
+    let pinned_bytes = || {
+        let output = stage.rota().args(["describe", "--json", "puppet"]).output().unwrap();
+        let seen = serde_json::from_slice::<Value>(&output.stdout).unwrap();
+        let tenants = seen["jobs"][0]["tenants"].as_array().unwrap().clone();
+        tenants.iter().map(|tenant| tenant["pinned_bytes"].as_u64().unwrap()).sum::<u64>()
+    };
+    puppet.does("context-on 1");
+    puppet.does(&format!("managed {}", 8 << 20));
+    until("it counts", || pinned_bytes() == 8 << 20);
+    puppet.does("end-context");
+    until("it counts no more", || pinned_bytes() == 0);
+    puppet.end();
+    stage.finish();
+}
+
+#[test]
+fn a_gpu_that_is_not_shared_cannot_use_memory_that_moves() {
+    const PEER_ACCESS_UNSUPPORTED: u32 = 217;
+    let stage = stage(2, &["--gpus", "0"]);
+    let mut command = stage.under_rota(0, "puppet");
+    command.env("CUDA_VISIBLE_DEVICES", "0,1").arg(PUPPET);
+    let mut puppet = Puppet::by(&stage, "puppet", command);
+    puppet.does("context-on 1");
+    puppet.does(&format!("no-peer {PEER_ACCESS_UNSUPPORTED}"));
+    puppet.does(&format!("no-peer {PEER_ACCESS_UNSUPPORTED}"));
+    let said = puppet.log();
+    assert_eq!(said.matches("cannot use the memory of one that is").count(), 1, "{said}");
+    puppet.does("end-context");
+    puppet.end();
+    stage.finish();
+}
+
+#[test]
+fn shared_gpus_use_each_others_memory() {
+    let stage = stage(2, &[]);
+    let mut puppet = on_two(&stage, "puppet");
+    puppet.does("context-on 1");
+    puppet.does("peer");
+    puppet.does("end-context");
+    puppet.end();
     stage.finish();
 }

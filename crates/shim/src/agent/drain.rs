@@ -1,20 +1,29 @@
 //! Waiting until nothing of the program is on the GPU, where it is frozen by holding its launches back (`demand/hold.rs`).
 //!
 //! The agent looks again and again, so that it serves the daemon meanwhile, and gives up when the daemon has.
+//!
+//! Two kinds of programs keep the GPU whatever is ordered: those that may have work that is not seen, and those in which a
+//! capture goes on. Their memory stays with them, and the program says why.
 
 use std::ffi::c_void;
+use std::time::Duration;
 
 use cuda::types::{CU_EVENT_DISABLE_TIMING, CUcontext, CUevent, CUstream};
 use cuda::{CUresult, Driver};
 use wire::ToDaemon;
 
 use super::Next;
+use crate::demand;
 use crate::demand::hold::{self, Seen};
-use crate::memory::physical;
+use crate::memory::{captures, physical};
+use crate::notice::OnceNotice;
 use crate::session::Session;
 
 /// How often to look.
 const LOOK_AGAIN: Next = Next::Within(200_000);
+
+/// A capture that takes so long may have been forgotten.
+const CAPTURE_LONG: Duration = Duration::from_secs(10);
 
 /// The default stream that all threads share, as the driver names it.
 const LEGACY: usize = 1;
@@ -53,6 +62,7 @@ pub(super) fn go_on(session: &Session, drain: &mut Option<Drain>) -> Next {
     }
     if current.last.is_none() {
         if !hold::is_nobody_inside() {
+            say_what_is_in_the_way();
             return LOOK_AGAIN;
         }
         current.last = Some(Last::mark(driver, &hold::seen()));
@@ -63,6 +73,25 @@ pub(super) fn go_on(session: &Session, drain: &mut Option<Drain>) -> Next {
     session.say(ToDaemon::Drained { generation: current.generation });
     *drain = None;
     Next::AtOnce
+}
+
+/// Says so, once, if the program cannot be held back at all.
+fn say_what_is_in_the_way() {
+    static UNSEEN: OnceNotice = OnceNotice::new();
+    static CAPTURED: OnceNotice = OnceNotice::new();
+    if demand::is_blind() {
+        UNSEEN.notice(format_args!(
+            "this program uses the GPU in ways that cannot be held back, and the driver cannot freeze it here; \
+             it keeps the GPU for as long as it runs, and its memory stays there"
+        ));
+    }
+    if captures::longest().is_some_and(|time| time > CAPTURE_LONG) {
+        CAPTURED.notice(format_args!(
+            "a stream is captured for more than {} s; until that ends, or the stream is destroyed, the program \
+             cannot be held back and keeps the GPU",
+            CAPTURE_LONG.as_secs()
+        ));
+    }
 }
 
 impl Last {
@@ -89,13 +118,14 @@ impl Last {
                 }
             });
         }
-        Self { marks, streams: seen.streams.iter().copied().collect() }
+        Self { marks, streams: seen.streams.keys().copied().collect() }
     }
 
     /// Is all of it over? What the driver answers an error for does not run.
     fn is_over(&mut self, driver: &Driver) -> bool {
         self.streams.retain(|&stream| {
-            // SAFETY: streams are forgotten before they are destroyed, and nobody gets that far while the program is frozen.
+            // SAFETY: streams are forgotten before they are destroyed, or with their context, and nobody gets that far
+            // while the program is frozen.
             let looked = unsafe { (driver.cuStreamQuery)(CUstream(stream as *mut c_void)) };
             looked == CUresult::NOT_READY
         });

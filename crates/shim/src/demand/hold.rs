@@ -8,17 +8,18 @@
 //! Nobody is held inside of another such call either: that one would never end.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ptr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard};
 
+use cuda::CUresult;
 use cuda::types::CUcontext;
 use wire::Page;
 
 use super::slots::StreamKey;
 use super::{WORK, made_once};
-use crate::forward;
+use crate::forward::{self, index};
 use crate::guard::lock;
 use crate::memory::captures;
 use crate::session::{self, Session};
@@ -40,8 +41,29 @@ static SEEN: AtomicPtr<Mutex<Seen>> = AtomicPtr::new(ptr::null_mut());
 pub(crate) struct Seen {
     /// Handles of contexts.
     pub(crate) contexts: BTreeSet<usize>,
-    /// Handles of streams; default streams are their context's.
-    pub(crate) streams: BTreeSet<usize>,
+    /// Handles of streams, each with that of its context, with which it goes; default streams are their context's.
+    pub(crate) streams: BTreeMap<usize, usize>,
+}
+
+impl Seen {
+    /// Work is begun while this context is current, in this stream, if it is one, of this context, if that is known.
+    fn note(&mut self, current: Option<usize>, stream: Option<usize>, owner: Option<usize>) {
+        self.contexts.extend(current);
+        // Nobody would say when a stream of no context is gone; the driver takes no work for it.
+        if let (Some(stream), Some(owner)) = (stream, owner.or(current)) {
+            self.streams.entry(stream).or_insert(owner);
+        }
+    }
+
+    /// A context is gone, and its streams with it. Whether its heir has to be waited for in its place.
+    fn context_ended(&mut self, context: usize, heir: Option<usize>) -> bool {
+        let was_there = self.contexts.remove(&context);
+        let streams = self.streams.len();
+        self.streams.retain(|_, owner| *owner != context);
+        let left = heir.filter(|_| was_there || self.streams.len() < streams);
+        self.contexts.extend(left);
+        left.is_some()
+    }
 }
 
 thread_local! {
@@ -128,33 +150,44 @@ fn note(key: Option<StreamKey>) {
     let mut context = CUcontext::NULL;
     // SAFETY: the driver writes one handle.
     let result = unsafe { (driver.cuCtxGetCurrent)(&mut context) };
-    let mut seen = lock(made_once(&SEEN, || Mutex::new(Seen::default())));
-    if result.ok().is_ok() && !context.is_null() {
-        seen.contexts.insert(context.0 as usize);
-    }
-    if let Some(key) = key
-        && key.is_object()
-        && key != StreamKey::of_this_thread()
-    {
-        seen.streams.insert(key.0 as usize);
-    }
+    let current = (result.ok().is_ok() && !context.is_null()).then_some(context.0 as usize);
+    let is_named = |key: &StreamKey| key.is_object() && *key != StreamKey::of_this_thread();
+    let stream = key.filter(is_named).map(|key| key.0 as usize);
+    let is_new = |stream: &usize| !seen_so_far().streams.contains_key(stream);
+    // Asked while no lock is held.
+    let owner = stream.filter(is_new).and_then(context_of);
+    seen_so_far().note(current, stream, owner);
+}
+
+/// The context of a stream, which need not be the current one; None where the driver does not say.
+fn context_of(stream: usize) -> Option<usize> {
+    let mut context = CUcontext::NULL;
+    let place = (&raw mut context).expose_provenance();
+    // SAFETY: the driver writes one handle; the stream is the caller's, who is about to use it.
+    let result = unsafe { forward::target_of(index::cuStreamGetCtx)(stream, place, 0, 0, 0, 0, 0, 0, 0, 0) };
+    (result == CUresult::SUCCESS && !context.is_null()).then_some(context.0 as usize)
+}
+
+fn seen_so_far() -> MutexGuard<'static, Seen> {
+    lock(made_once(&SEEN, || Mutex::new(Seen::default())))
 }
 
 /// Where work was begun.
 pub(crate) fn seen() -> Seen {
-    lock(made_once(&SEEN, || Mutex::new(Seen::default()))).clone()
+    seen_so_far().clone()
 }
 
-/// A context is gone, and its streams with it: those are found gone.
-pub(super) fn context_ended(context: CUcontext) {
-    if HOLDS.load(SeqCst) {
-        lock(made_once(&SEEN, || Mutex::new(Seen::default()))).contexts.remove(&(context.0 as usize));
+/// A context is gone, and its streams with it. Without an heir it was waited for; with one its work may go on.
+pub(super) fn context_ended(context: CUcontext, heir: Option<CUcontext>) {
+    let heir = heir.map(|heir| heir.0 as usize);
+    if HOLDS.load(SeqCst) && seen_so_far().context_ended(context.0 as usize, heir) {
+        ORPHANED.store(true, SeqCst);
     }
 }
 
 /// A stream is about to be destroyed; its work goes on.
 pub(super) fn stream_ends(stream: usize) {
-    if HOLDS.load(SeqCst) && lock(made_once(&SEEN, || Mutex::new(Seen::default()))).streams.remove(&stream) {
+    if HOLDS.load(SeqCst) && seen_so_far().streams.remove(&stream).is_some() {
         ORPHANED.store(true, SeqCst);
     }
 }
@@ -162,4 +195,42 @@ pub(super) fn stream_ends(stream: usize) {
 /// Whether there may be work in streams that are gone. Once it was waited for, there is none.
 pub(crate) fn take_orphaned() -> bool {
     ORPHANED.swap(false, SeqCst)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_go_with_their_own_context() {
+        let mut seen = Seen::default();
+        seen.note(Some(1), Some(100), Some(1));
+        // Copies are taken in streams of other contexts than the current one.
+        seen.note(Some(1), Some(200), Some(2));
+        seen.note(Some(3), Some(300), None);
+        seen.note(Some(3), None, None);
+        seen.note(Some(9), Some(100), None);
+        assert!(!seen.context_ended(2, None));
+        assert_eq!(seen.streams.keys().copied().collect::<Vec<_>>(), [100, 300]);
+        assert!(!seen.context_ended(3, None));
+        assert_eq!(seen.streams.keys().copied().collect::<Vec<_>>(), [100]);
+        assert_eq!(seen.contexts.iter().copied().collect::<Vec<_>>(), [1, 9]);
+    }
+
+    #[test]
+    fn a_stream_of_no_context_that_is_known_is_not_noted() {
+        let mut seen = Seen::default();
+        seen.note(None, Some(100), None);
+        assert!(seen.streams.is_empty() && seen.contexts.is_empty());
+    }
+
+    #[test]
+    fn the_heir_of_a_context_is_waited_for_in_its_place() {
+        let mut seen = Seen::default();
+        seen.note(Some(1), Some(100), Some(1));
+        assert!(seen.context_ended(1, Some(2)));
+        assert!(seen.streams.is_empty());
+        assert_eq!(seen.contexts.iter().copied().collect::<Vec<_>>(), [2]);
+        assert!(!seen.context_ended(1, Some(3)), "it left nothing behind");
+    }
 }

@@ -2,8 +2,8 @@
 //! waiting for its memory means.
 //!
 //! A capture is counted before it begins, so that a free never takes it for absent when it is there. One that is forgotten to
-//! be counted down (a program that destroys a stream in the middle of a capture through a call not seen here) only makes
-//! frees slower.
+//! be counted down (a program that destroys a stream in the middle of a capture through a call not seen here) makes frees
+//! slower; and where launches are held back (`demand/hold.rs`), a program keeps the GPU for as long as one is counted.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Mutex;
@@ -38,11 +38,20 @@ struct Captured {
     /// The thread whose default stream it is.
     thread: Option<ThreadId>,
     context: CUcontext,
+    since: Instant,
 }
 
 /// Whether a stream is being captured.
 pub(crate) fn any() -> bool {
     COUNT.load(SeqCst) != 0
+}
+
+/// How long the oldest capture has been on.
+pub(crate) fn longest() -> Option<Duration> {
+    if !any() {
+        return None;
+    }
+    lock(&CAPTURED).iter().map(|captured| captured.since.elapsed()).max()
 }
 
 /// Makes a call that a capture forbids, if there is none; None if there is one. A capture that begins meanwhile waits a moment
@@ -98,7 +107,7 @@ fn begin(name: &str, stream: CUstream, per_thread: bool, begin: impl FnOnce() ->
             session::all().for_each(|session| pool::begins_capture(session, stream, per_thread));
             let context = allocation::current(first)?;
             let thread = per_thread.then(|| std::thread::current().id());
-            let started = Captured { stream, thread, context };
+            let started = Captured { stream, thread, context, since: Instant::now() };
             let mut captured = lock(&CAPTURED);
             captured.push(started);
             COUNT.store(captured.len(), SeqCst);
@@ -222,15 +231,19 @@ mod tests {
     #[test]
     fn a_capture_counts_until_it_ends_fails_or_its_stream_is_gone() {
         let handle = |number: usize| std::ptr::without_provenance_mut(number);
+        let since = Instant::now();
         let captured = |stream: usize, context: usize| Captured {
             stream: CUstream(handle(stream)),
             thread: None,
             context: CUcontext(handle(context)),
+            since: if stream == 4 { since } else { Instant::now() },
         };
-        for one in [captured(1, 1), captured(2, 1), captured(3, 2), captured(4, 2)] {
+        let one = captured(1, 1);
+        assert_eq!(longest(), None);
+        for one in [one, captured(2, 1), captured(3, 2), captured(4, 2)] {
             lock(&CAPTURED).push(one);
         }
-        end(captured(1, 1));
+        end(one);
         assert_eq!(COUNT.load(SeqCst), 3);
         forget(CUcontext(handle(1)));
         assert_eq!(COUNT.load(SeqCst), 2);
@@ -243,6 +256,7 @@ mod tests {
             CUresult::SUCCESS
         });
         assert!(any(), "it goes on, or nobody knows");
+        assert!(longest().is_some_and(|time| time <= since.elapsed()));
         after_end("test", CUstream(handle(4)), false, |_| CUresult::SUCCESS);
         assert!(!any());
         assert_eq!(unless_any(|| 1), Some(1));

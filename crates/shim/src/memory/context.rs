@@ -119,21 +119,25 @@ fn ending(
 }
 
 fn settle(ended: &Ended, heir: Option<CUcontext>) {
-    let session = ended.session;
+    let (session, context) = (ended.session, ended.context);
+    if heir == Some(context) {
+        return session.table().attach(&ended.heaps, context);
+    }
+    demand::context_ended(context, heir);
+    if let Some(heir) = heir {
+        return session.table().attach(&ended.heaps, heir);
+    }
     let mut table = session.table();
-    match heir {
-        Some(heir) => table.attach(&ended.heaps, heir),
-        None => {
-            demand::context_ended(ended.context);
-            let dropped = table.end(ended.context, &ended.heaps);
-            cache::let_go(session, &mut table, dropped);
-            drop(table);
-            probe::forget(ended.context);
-            captures::forget(ended.context);
-            session.wake_agent();
-            ipc::context_ended(session, ended.context);
-            kept::context_ended(session, ended.context);
-        }
+    let dropped = table.end(context, &ended.heaps);
+    cache::let_go(session, &mut table, dropped);
+    drop(table);
+    probe::forget(context);
+    captures::forget(context);
+    session.wake_agent();
+    // Of all sessions: one that has no heap for the context may know other things that were made in it.
+    for session in session::all() {
+        ipc::context_ended(session, context);
+        kept::context_ended(session, context);
     }
 }
 

@@ -8,8 +8,9 @@ use std::ffi::c_ulonglong;
 use cuda::CUresult;
 use cuda::types::{CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemGenericAllocationHandle};
 
+use super::pinned::Pinned;
 use super::table::{Created, Mapped};
-use super::{cache, native, now_ns, physical, pinned, while_mapped};
+use super::{cache, native, now_ns, physical, while_mapped};
 use crate::guard::guarded;
 use crate::session::{self, HeldTable, Session};
 
@@ -168,15 +169,18 @@ unsafe extern "C" fn cuMemSetAccess(
     };
     // SAFETY: by the caller's word so many can be read there.
     let opened = || unsafe { pin_for_others(address, bytes, access, count) };
-    match guarded("cuMemSetAccess", || CUresult::UNKNOWN, opened) {
-        CUresult::SUCCESS => {
-            while_mapped(|| guarded("cuMemSetAccess", || Some(CUresult::UNKNOWN), set).unwrap_or_else(native))
+    match guarded("cuMemSetAccess", || Err(CUresult::UNKNOWN), opened) {
+        Ok(pinned) => {
+            let set = || guarded("cuMemSetAccess", || Some(CUresult::UNKNOWN), set).unwrap_or_else(native);
+            let result = while_mapped(set);
+            guarded("cuMemSetAccess", || result, || pinned.keep_after(result))
         }
-        refused => refused,
+        Err(refused) => refused,
     }
 }
 
-/// What other devices may use stays where it is: they may be ones that nobody freezes.
+/// What other devices may use stays where it is: they may be ones that nobody freezes. So it does until the driver has
+/// refused.
 ///
 /// # Safety
 /// So many descriptions can be read, unless there is no place.
@@ -185,17 +189,28 @@ unsafe fn pin_for_others(
     bytes: usize,
     access: *const CUmemAccessDesc,
     count: usize,
-) -> CUresult {
+) -> Result<Pinned, CUresult> {
+    let mut pinned = Pinned::default();
     if access.is_null() {
-        return CUresult::SUCCESS;
+        return Ok(pinned);
     }
     // SAFETY: as this function's own contract.
     let access = unsafe { std::slice::from_raw_parts(access, count) };
-    let pinned = session::all().map(|session| pin_for(session, address, bytes, access));
-    pinned.into_iter().find(|result| *result != CUresult::SUCCESS).unwrap_or(CUresult::SUCCESS)
+    for session in session::all() {
+        for number in opened_to_others(session, address, bytes, access) {
+            pinned.add(session, number)?;
+        }
+    }
+    Ok(pinned)
 }
 
-fn pin_for(session: &Session, address: CUdeviceptr, bytes: usize, access: &[CUmemAccessDesc]) -> CUresult {
+/// The numbers of what lies in a range of addresses and is to be opened to other devices than its own.
+fn opened_to_others(
+    session: &Session,
+    address: CUdeviceptr,
+    bytes: usize,
+    access: &[CUmemAccessDesc],
+) -> Vec<u64> {
     let table = session.table();
     let is_anothers = |number: &u64| {
         let Some(created) = table.created().get(*number) else { return false };
@@ -207,16 +222,7 @@ fn pin_for(session: &Session, address: CUdeviceptr, bytes: usize, access: &[CUme
         })
     };
     let numbers = table.created().touched_by(address.0, bytes as u64);
-    let numbers: Vec<u64> = numbers.into_iter().filter(is_anothers).collect();
-    drop(table);
-    for number in numbers {
-        if !session.table().created().stays(number)
-            && let Err(refused) = pinned::pin(session, number)
-        {
-            return refused;
-        }
-    }
-    CUresult::SUCCESS
+    numbers.into_iter().filter(is_anothers).collect()
 }
 
 /// Gives reserved addresses back, with nothing mapped there.

@@ -25,6 +25,14 @@ use crate::{demand, forward, gpus};
 /// As for the driver's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint) -> CUresult {
+    static UNSUPPORTED: OnceNotice = OnceNotice::new();
+    if guarded("cuCtxEnablePeerAccess", || false, || would_not_be_frozen(peer)) {
+        UNSUPPORTED.notice(format_args!(
+            "cuCtxEnablePeerAccess: a GPU that is not shared here cannot use the memory of one that is, because \
+             that memory moves; share both, or set ROTA_DISABLE=1"
+        ));
+        return CUresult::PEER_ACCESS_UNSUPPORTED;
+    }
     let result = demand::briefly(index::cuCtxEnablePeerAccess, |real| {
         // SAFETY: the caller's arguments, as they came.
         unsafe { real(peer.0.addr(), flags as usize, 0, 0, 0, 0, 0, 0, 0, 0) }
@@ -51,15 +59,29 @@ unsafe extern "C" fn cuCtxDisablePeerAccess(peer: CUcontext) -> CUresult {
     result
 }
 
-/// The current context's device may use the memory of another context's device, or may no longer.
-fn change(owner: CUcontext, allowed: bool) {
-    let Some(driver) = forward::driver() else { return };
+/// The current context's device, and that of another context.
+fn devices(owner: CUcontext) -> Option<(CUdevice, CUdevice)> {
+    let driver = forward::driver()?;
     let device = || {
         let mut device = CUdevice(0);
         // SAFETY: the driver writes one number.
         unsafe { (driver.cuCtxGetDevice)(&mut device) }.ok().ok().map(|()| device)
     };
-    let (Some(peer), Some(owner)) = (device(), physical::within(driver, owner, device)) else { return };
+    Some((device()?, physical::within(driver, owner, device)?))
+}
+
+/// Whether the current context's device would go on while memory moves that it could use: nobody freezes one that is not
+/// shared, or no longer. The calling thread must hold no lock.
+fn would_not_be_frozen(owner: CUcontext) -> bool {
+    let Some((peer, owner)) = devices(owner).filter(|(peer, owner)| peer != owner) else { return false };
+    let is_live = |session: &&Session| !session.has_ended();
+    gpus::of(owner).is_some_and(|session| is_live(&session))
+        && gpus::session(peer).ok().flatten().filter(is_live).is_none()
+}
+
+/// The current context's device may use the memory of another context's device, or may no longer.
+fn change(owner: CUcontext, allowed: bool) {
+    let Some((peer, owner)) = devices(owner) else { return };
     let Some(session) = gpus::of(owner).filter(|_| owner != peer) else { return };
     let mut table = session.table();
     // Several contexts of the peer may have it: the first lets it in, and with the last it is out.

@@ -78,60 +78,82 @@ unsafe extern "C" fn cuMulticastBindMem(
 
 /// Makes a call with the driver's handle of what has a number. It stays where it is from then on, if the call succeeds.
 fn with_pinned(
-    session: &Session,
+    session: &'static Session,
     number: u64,
     call: impl FnOnce(CUmemGenericAllocationHandle) -> CUresult,
 ) -> CUresult {
-    let stays = session.table().created().stays(number);
-    if !stays && let Err(code) = pin(session, number) {
+    // One call cannot be made with several handles of the driver.
+    if session.table().created().named(number).is_some_and(|created| created.parts.len() != 1) {
+        return CUresult::NOT_SUPPORTED;
+    }
+    let mut pinned = Pinned::default();
+    if let Err(code) = pinned.add(session, number) {
         return code;
     }
-    let physical = match session.table().created().named(number).map(|created| &created.parts[..]) {
-        Some([part]) => part.physical,
-        // One call cannot be made with several handles of the driver.
-        Some(_) => return CUresult::NOT_SUPPORTED,
-        None => None,
-    };
-    let result = physical.map_or(CUresult::INVALID_VALUE, call);
-    if result == CUresult::SUCCESS {
-        session.table().created_mut().set_shared(number, true);
-    }
-    if result != CUresult::SUCCESS && !stays {
-        unpin(session, number);
-    }
-    result
+    let only = |table: &Table| table.created().named(number)?.parts.first()?.physical;
+    let physical = only(&session.table());
+    pinned.keep_after(physical.map_or(CUresult::INVALID_VALUE, call))
 }
 
-/// What is mapped in a range of addresses stays where it is. False if that cannot be had.
-pub(super) fn pin_range(session: &Session, address: CUdeviceptr, bytes: usize) -> bool {
-    let numbers = session.table().created().touched_by(address.0, bytes as u64);
-    numbers.into_iter().all(|number| {
-        let stays = session.table().created().stays(number);
-        stays || pin(session, number).is_ok()
-    })
-}
+/// What stays where it is for a call, and after that if it succeeds. Dropped, it moves as before.
+#[derive(Default)]
+pub(super) struct Pinned(Vec<(&'static Session, u64)>);
 
-/// What has a number stays where it is: waits until it is there for good. The calling thread must hold no lock.
-pub(super) fn pin(session: &Session, number: u64) -> Result<(), CUresult> {
-    static DENIED: OnceNotice = OnceNotice::new();
-    let handles = known_to_daemon(session, number)?;
-    match session.pin(&handles) {
-        Ok(()) | Err(NotPinned::Ended) => {
-            session.table().created_mut().set_shared(number, true);
-            Ok(())
+impl Pinned {
+    /// What has a number stays where it is: waits until it is there for good. The calling thread must hold no lock.
+    pub(super) fn add(&mut self, session: &'static Session, number: u64) -> Result<(), CUresult> {
+        static DENIED: OnceNotice = OnceNotice::new();
+        let mut table = session.table();
+        if table.created().stays(number) {
+            table.created_mut().share(number);
+            self.0.push((session, number));
+            return Ok(());
         }
-        Err(NotPinned::Denied(reason)) => {
+        drop(table);
+        let handles = known_to_daemon(session, number)?;
+        if let Err(NotPinned::Denied(reason)) = session.pin(&handles) {
             DENIED.notice(format_args!("memory cannot be shared: {reason}"));
-            Err(CUresult::NOT_SUPPORTED)
+            return Err(CUresult::NOT_SUPPORTED);
         }
+        if session.table().created_mut().share(number) {
+            // Another thread had the same in mind: once is enough.
+            session.unpin(&handles);
+        }
+        self.0.push((session, number));
+        Ok(())
+    }
+
+    /// The same for all that is mapped in a range of addresses.
+    pub(super) fn add_range(
+        &mut self,
+        session: &'static Session,
+        address: CUdeviceptr,
+        bytes: usize,
+    ) -> Result<(), CUresult> {
+        let numbers = session.table().created().touched_by(address.0, bytes as u64);
+        numbers.into_iter().try_for_each(|number| self.add(session, number))
+    }
+
+    /// The call is made, with this result.
+    pub(super) fn keep_after(mut self, result: CUresult) -> CUresult {
+        if result == CUresult::SUCCESS {
+            self.0.clear();
+        }
+        result
     }
 }
 
-fn unpin(session: &Session, number: u64) {
-    let mut table = session.table();
-    table.created_mut().set_shared(number, false);
-    let parts = table.created().named(number).map(|created| &created.parts[..]).unwrap_or_default();
-    session.unpin(&parts.iter().map(|part| part.handle).collect::<Vec<_>>());
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        for (session, number) in self.0.drain(..) {
+            // With the table held: whoever pins it anew says so after this.
+            let mut table = session.table();
+            let handles = table.created_mut().unshare(number);
+            if !handles.is_empty() {
+                session.unpin(&handles);
+            }
+        }
+    }
 }
 
 /// The handles of what has a number, once the daemon has the files of all of them.

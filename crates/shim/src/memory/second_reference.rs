@@ -11,8 +11,9 @@ use std::ffi::{c_int, c_ulonglong, c_void};
 use cuda::CUresult;
 use cuda::types::{CUdeviceptr, CUmemGenericAllocationHandle, CUpointer_attribute};
 
+use super::native;
+use super::pinned::{self, Pinned};
 use super::table::Table;
-use super::{native, pinned};
 use crate::guard::guarded;
 use crate::notice::OnceNotice;
 use crate::session::{self, Session};
@@ -32,13 +33,16 @@ fn unless_moved(name: &str, address: CUdeviceptr, bytes: usize, call: impl Fn() 
     }
 }
 
-/// The same; but what the program created itself stays where it is from then on.
+/// The same; but what the program created itself stays where it is from then on, if the call succeeds.
 fn unless_it_moves(name: &str, address: CUdeviceptr, bytes: usize, call: impl Fn() -> CUresult) -> CUresult {
-    let stays = || session::all().all(|session| pinned::pin_range(session, address, bytes));
-    match guarded(name, || false, stays) {
-        true => unless_moved(name, address, bytes, call),
-        false => CUresult::NOT_SUPPORTED,
-    }
+    let pin = || {
+        let mut pinned = Pinned::default();
+        let all = session::all().try_for_each(|session| pinned.add_range(session, address, bytes));
+        all.is_ok().then_some(pinned)
+    };
+    let Some(pinned) = guarded(name, || None, pin) else { return CUresult::NOT_SUPPORTED };
+    let result = unless_moved(name, address, bytes, call);
+    guarded(name, || result, || pinned.keep_after(result))
 }
 
 /// Makes a call that lets other devices use memory, which stays where it is from then on. Where the driver refuses, as it does

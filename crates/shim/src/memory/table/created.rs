@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use cuda::CUresult;
 use cuda::types::{CUmemAccess_flags, CUmemAccessDesc};
-use wire::GrantId;
+use wire::{GrantId, HandleId};
 
 use super::{Kind, Mapping, Part};
 
@@ -55,25 +55,19 @@ pub(crate) struct Created {
     making: Making,
     /// Since when nobody has it.
     idle_since: Option<u64>,
-    /// Others may have it too: it stays where it is, and is not kept for the next one.
-    is_shared: bool,
+    /// How many calls gave it to others, or are about to: then it stays where it is, and is not kept for the next one.
+    shares: u64,
 }
 
 impl Created {
     /// New memory, that nobody has yet.
     pub(crate) fn new(kind: Kind, making: Making, grant: GrantId, parts: Vec<Part>) -> Self {
         let bytes = parts.iter().map(|part| part.bytes).sum();
-        Self {
-            kind,
-            bytes,
-            grant,
-            parts,
-            references: 0,
-            mappings: 0,
-            making,
-            idle_since: None,
-            is_shared: false,
-        }
+        Self { kind, bytes, grant, parts, references: 0, mappings: 0, making, idle_since: None, shares: 0 }
+    }
+
+    fn is_shared(&self) -> bool {
+        self.shares > 0
     }
 
     fn is_unused(&self) -> bool {
@@ -128,7 +122,7 @@ impl Creations {
     pub(crate) fn take_idle(&mut self, kind: Kind, bytes: u64) -> Option<u64> {
         let fits = |number: &u64| {
             let created = self.all.get(number);
-            created.is_some_and(|it| it.kind == kind && it.bytes == bytes && !it.is_shared)
+            created.is_some_and(|it| it.kind == kind && it.bytes == bytes && !it.is_shared())
         };
         let place = self.idle.iter().rposition(fits)?;
         let number = self.idle.remove(place)?;
@@ -168,16 +162,28 @@ impl Creations {
         true
     }
 
-    /// Others may have it from now on, or do not after all.
-    pub(crate) fn set_shared(&mut self, number: u64, is_shared: bool) {
-        if let Some(created) = self.all.get_mut(&number) {
-            created.is_shared = is_shared;
+    /// Others may have it from now on. Whether they might before.
+    pub(crate) fn share(&mut self, number: u64) -> bool {
+        let Some(created) = self.all.get_mut(&number) else { return false };
+        created.shares += 1;
+        created.shares > 1
+    }
+
+    /// One of those has not got it after all. With the last of them its handles, which need not stay any more.
+    pub(crate) fn unshare(&mut self, number: u64) -> Vec<HandleId> {
+        let Some(created) = self.all.get_mut(&number).filter(|created| created.is_shared()) else {
+            return Vec::new();
+        };
+        created.shares -= 1;
+        match created.is_shared() || created.making == Making::Kept {
+            true => Vec::new(),
+            false => created.parts.iter().map(|part| part.handle).collect(),
         }
     }
 
     /// Whether it stays where it is in any case.
     pub(crate) fn stays(&self, number: u64) -> bool {
-        self.all.get(&number).is_some_and(|it| it.is_shared || it.making == Making::Kept)
+        self.all.get(&number).is_some_and(|it| it.is_shared() || it.making == Making::Kept)
     }
 
     /// The driver has mapped it there.
@@ -251,10 +257,10 @@ impl Creations {
         let Some(created) = self.all.get_mut(&number) else { return };
         if created.is_unused() && created.idle_since.is_none() {
             // What is shared goes first.
-            created.idle_since = Some(if created.is_shared { 0 } else { now_ns });
+            created.idle_since = Some(if created.is_shared() { 0 } else { now_ns });
             self.used_bytes -= created.bytes;
             self.idle_bytes += created.bytes;
-            match created.is_shared {
+            match created.is_shared() {
                 true => self.idle.push_front(number),
                 false => self.idle.push_back(number),
             }

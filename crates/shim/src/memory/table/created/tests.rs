@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cuda::types::{CUdevice, CUmemLocation, CUmemLocationType};
 use proptest::prelude::*;
-use wire::{BLOCK_BYTES, HandleId};
+use wire::BLOCK_BYTES;
 
 use super::*;
 
@@ -77,12 +77,31 @@ fn what_is_idle_serves_the_same_kind_and_size_only_and_goes_oldest_first() {
 fn what_others_may_have_serves_nobody_and_goes_at_once() {
     let mut all = Creations::default();
     let (shared, plain) = (all.add(created(1, &[1])), all.add(created(2, &[1])));
-    all.set_shared(shared, true);
+    all.share(shared);
     all.release(plain, 5);
     all.release(shared, 6);
     let gone = all.drop_idle(0, u64::MAX);
     assert_eq!(gone.iter().map(|created| created.grant.0).collect::<Vec<_>>(), [1]);
     assert_eq!(all.take_idle(Kind::plain(CUdevice(0)), BLOCK_BYTES), Some(plain));
+}
+
+#[test]
+fn what_was_shared_in_vain_moves_again_unless_somebody_else_shares_it() {
+    let mut all = Creations::default();
+    let number = all.add(created(1, &[1, 1]));
+    assert!(!all.share(number) && all.share(number));
+    assert!(all.unshare(number).is_empty() && all.stays(number), "the other one has it");
+    assert_eq!(all.unshare(number), [HandleId(1), HandleId(2)]);
+    assert!(!all.stays(number) && all.unshare(number).is_empty());
+    // Also when the program has it by its mapping alone.
+    all.map(number, at(0), 1);
+    all.share(number);
+    all.release(number, 0);
+    assert_eq!(all.unshare(number).len(), 2);
+
+    let kept = all.add(Created { making: Making::Kept, ..created(5, &[1]) });
+    all.share(kept);
+    assert!(all.unshare(kept).is_empty() && all.stays(kept), "it cannot move");
 }
 
 #[test]
