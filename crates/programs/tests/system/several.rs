@@ -166,7 +166,7 @@ fn the_reason_for_a_place_is_told_and_a_burst_is_spread() {
             let mut command = stage.rota();
             command.args(["run", "--vgpu", "-q", "--name", &format!("burst{number}"), "--"]);
             // None of them ever uses the GPU that it was sent to.
-            command.args(["sh", "-c", "echo $CUDA_VISIBLE_DEVICES; sleep 1000"]);
+            command.args(["sh", "-c", "echo $CUDA_VISIBLE_DEVICES; exec sleep 1000"]);
             let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
             let mut line = String::new();
             let out = child.stdout.take().unwrap();
