@@ -67,7 +67,10 @@ impl Daemon {
                 let shared: Vec<String> =
                     self.gpus().map(|(number, gpu)| format!("{}: {}", number.0, gpu.uuid)).collect();
                 return Err(Refusal::new(
-                    format!("no GPU here has the index `{name}`, or a UUID that begins so, or several have"),
+                    match name.bytes().all(|byte| byte.is_ascii_digit()) {
+                        true => format!("no GPU here has the index `{name}`"),
+                        false => format!("`{name}` begins the UUID of no GPU here, or of several"),
+                    },
                     format!("the GPUs that are shared: {}", shared.join(", ")),
                 ));
             };
