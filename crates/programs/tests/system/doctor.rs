@@ -74,6 +74,9 @@ fn without_a_gpu() {
 #[test]
 fn on_a_virtual_gpu() {
     let stage = Stage::new(&Setup { gpus: 2, gpu_mib: 64, arena_mib: 64, rotad: &[] });
+    crate::stage::until("the self-test's own program is gone", || {
+        (0..2).all(|gpu| stage.figures(gpu).processes.len() <= 1)
+    });
     let output = stage.rota().arg("doctor").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
