@@ -1,0 +1,158 @@
+//! A disk in memory that fails as it is told, for tests.
+
+use super::Disk;
+use crate::space::Extent;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// What a call is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum On {
+    Write,
+    Read,
+    Allocate,
+}
+
+/// How a call goes wrong.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    /// The kernel's number of an error.
+    Error(i32),
+    /// Only so many bytes.
+    Short(usize),
+    /// The thread panics.
+    Panic,
+}
+
+/// Shared by its clones: a test keeps one.
+#[derive(Clone)]
+pub(crate) struct FaultyDisk(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    opened: Condvar,
+}
+
+struct State {
+    bytes: Vec<u8>,
+    calls: HashMap<On, u64>,
+    faults: HashMap<(On, u64), Fault>,
+    allocated: Vec<Extent>,
+    capacity_bytes: u64,
+    held: bool,
+}
+
+impl FaultyDisk {
+    pub(crate) fn new(bytes: u64) -> FaultyDisk {
+        let state = State {
+            bytes: vec![0; bytes as usize],
+            calls: HashMap::new(),
+            faults: HashMap::new(),
+            allocated: Vec::new(),
+            capacity_bytes: u64::MAX / 2,
+            held: false,
+        };
+        FaultyDisk(Arc::new(Shared { state: Mutex::new(state), opened: Condvar::new() }))
+    }
+
+    /// The n-th call of this kind from now on goes wrong, counted from zero.
+    pub(crate) fn fail(&self, on: On, nth: u64, fault: Fault) {
+        let mut state = self.state();
+        let at = state.calls.get(&on).copied().unwrap_or(0) + nth;
+        state.faults.insert((on, at), fault);
+    }
+
+    pub(crate) fn calls(&self, on: On) -> u64 {
+        self.state().calls.get(&on).copied().unwrap_or(0)
+    }
+
+    /// What the file system can give in all.
+    pub(crate) fn set_capacity(&self, bytes: u64) {
+        self.state().capacity_bytes = bytes;
+    }
+
+    /// What is allocated now.
+    pub(crate) fn allocated_bytes(&self) -> u64 {
+        self.state().allocated.iter().map(|part| part.bytes).sum()
+    }
+
+    /// Reads and writes wait until they are let go again.
+    pub(crate) fn hold(&self, held: bool) {
+        self.state().held = held;
+        self.0.opened.notify_all();
+    }
+
+    pub(crate) fn bytes(&self, offset: u64, bytes: usize) -> Vec<u8> {
+        self.state().bytes[offset as usize..][..bytes].to_vec()
+    }
+
+    /// Changes bytes behind everybody's back.
+    pub(crate) fn tamper(&self, change: impl FnOnce(&mut [u8])) {
+        change(&mut self.state().bytes);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a call, and says what goes wrong with it.
+    fn begin(&self, on: On) -> Option<Fault> {
+        let mut state = self.state();
+        while state.held && on != On::Allocate {
+            state = self.0.opened.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let calls = state.calls.entry(on).or_default();
+        let nth = *calls;
+        *calls += 1;
+        state.faults.remove(&(on, nth))
+    }
+
+    /// How many of these bytes the call is to move.
+    fn go(&self, on: On, bytes: usize) -> io::Result<usize> {
+        match self.begin(on) {
+            None => Ok(bytes),
+            Some(Fault::Short(short)) => Ok(short.min(bytes)),
+            Some(Fault::Error(code)) => Err(io::Error::from_raw_os_error(code)),
+            Some(Fault::Panic) => panic!("the disk was told to"),
+        }
+    }
+}
+
+impl Disk for FaultyDisk {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        let count = self.go(On::Write, bytes.len())?;
+        self.state().bytes[offset as usize..][..count].copy_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        let count = self.go(On::Read, bytes.len())?;
+        bytes[..count].copy_from_slice(&self.state().bytes[offset as usize..][..count]);
+        Ok(count)
+    }
+
+    fn allocate(&self, part: Extent) -> io::Result<()> {
+        self.go(On::Allocate, 0)?;
+        if self.available_bytes()? < part.bytes {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        self.state().allocated.push(part);
+        Ok(())
+    }
+
+    fn release(&self, part: Extent) -> io::Result<()> {
+        self.state().allocated.retain(|other| *other != part);
+        Ok(())
+    }
+
+    fn available_bytes(&self) -> io::Result<u64> {
+        let used = self.allocated_bytes();
+        Ok(self.state().capacity_bytes.saturating_sub(used))
+    }
+
+    fn duplicate(&self) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
