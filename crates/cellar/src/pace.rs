@@ -79,6 +79,11 @@ impl Meter {
         }
     }
 
+    /// Whether nobody uses it now.
+    pub fn is_idle(&self) -> bool {
+        self.users == 0
+    }
+
     /// The best of late, once there was a window.
     pub fn speed(&self) -> Option<Speed> {
         self.windows.iter().copied().reduce(|a, b| if a > b { a } else { b })
@@ -100,6 +105,7 @@ mod tests {
         meter.begin(start + 2 * MS);
         meter.end(start + 8 * MS, 8 * MIB);
         assert_eq!(meter.speed(), None, "no window is over yet");
+        assert!(!meter.is_idle());
         meter.end(start + 10 * MS, 8 * MIB);
         assert_eq!(meter.speed(), Speed::of(16 * MIB, 10 * MS));
         // Nobody used it in the second after.

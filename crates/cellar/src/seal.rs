@@ -277,6 +277,18 @@ mod tests {
         assert_eq!(sealer.open(version, b"here", tag, &mut bytes), Ok(Ok(())));
     }
 
+    /// The same bytes are never the same twice: nobody can tell from the disk that a block did not change.
+    #[test]
+    fn every_sealing_is_different() {
+        let sealer = Sealer::with_seals(Key::random().expect("random"), 3).expect("locked");
+        let mut seen = HashSet::new();
+        for _ in 0..10 {
+            let mut bytes = [0; 32];
+            sealed(&sealer, &[], &mut bytes);
+            assert!(seen.insert(bytes));
+        }
+    }
+
     #[test]
     fn no_version_comes_twice_and_sessions_end() {
         let sealer = Sealer::with_seals(Key::random().expect("random"), 5).expect("locked");

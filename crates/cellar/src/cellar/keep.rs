@@ -76,6 +76,13 @@ impl Keep {
         self.figures().write.add(Duration::from_secs(1), 1 << 30);
     }
 
+    /// Whether nobody counts as using the disk.
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        let figures = self.figures();
+        figures.write.is_idle() && figures.read.is_idle()
+    }
+
     pub(super) fn books(&self) -> &Books {
         &self.books
     }

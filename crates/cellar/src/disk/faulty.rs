@@ -1,6 +1,7 @@
 //! A disk in memory that fails as it is told, for tests.
 
 use super::Disk;
+use crate::buffer::UNIT_BYTES;
 use crate::space::Extent;
 use std::collections::HashMap;
 use std::io;
@@ -120,26 +121,33 @@ impl FaultyDisk {
     }
 }
 
+/// What direct requests need.
+fn assert_whole_units(bytes: usize, offset: u64) {
+    assert!(bytes.is_multiple_of(UNIT_BYTES) && offset.is_multiple_of(UNIT_BYTES as u64));
+}
+
 impl Disk for FaultyDisk {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        assert_whole_units(bytes.len(), offset);
         let count = self.go(On::Write, bytes.len())?;
         self.state().bytes[offset as usize..][..count].copy_from_slice(&bytes[..count]);
         Ok(count)
     }
 
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        assert_whole_units(bytes.len(), offset);
         let count = self.go(On::Read, bytes.len())?;
         bytes[..count].copy_from_slice(&self.state().bytes[offset as usize..][..count]);
         Ok(count)
     }
 
     fn allocate(&self, part: Extent) -> io::Result<()> {
-        self.go(On::Allocate, 0)?;
-        if self.available_bytes()? < part.bytes {
-            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
-        }
+        let answer = self.go(On::Allocate, 0);
+        let is_full = self.available_bytes()? < part.bytes;
+        // As real ones do, it keeps what it has got so far when it fails.
         self.state().allocated.push(part);
-        Ok(())
+        answer?;
+        if is_full { Err(io::Error::from_raw_os_error(libc::ENOSPC)) } else { Ok(()) }
     }
 
     fn release(&self, part: Extent) -> io::Result<()> {
