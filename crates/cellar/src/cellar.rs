@@ -1,6 +1,7 @@
 //! The cellar itself.
 
 mod error;
+mod figures;
 mod jobs;
 mod keep;
 #[cfg(test)]

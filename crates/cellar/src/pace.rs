@@ -90,6 +90,33 @@ impl Meter {
     }
 }
 
+/// What share of a processor a thread gets while it computes: less than one where others want them, too.
+///
+/// A trial of microseconds never notices that: it is over before anybody else has the processor. Whole blocks do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Share {
+    processor_s: f64,
+    clock_s: f64,
+}
+
+/// What is left of the past with each new measurement: about fifty of them count.
+const PAST: f64 = 0.98;
+/// A share is never less.
+const SHARE_MIN: f64 = 0.001;
+
+impl Share {
+    /// A thread computed for so much processor time, which took so long by the clock.
+    pub fn add(&mut self, processor: Duration, clock: Duration) {
+        self.processor_s = self.processor_s * PAST + processor.as_secs_f64();
+        self.clock_s = self.clock_s * PAST + clock.as_secs_f64();
+    }
+
+    /// Between just above zero and one; one, as long as nothing is known.
+    pub fn get(&self) -> f64 {
+        if self.clock_s > 0.0 { (self.processor_s / self.clock_s).clamp(SHARE_MIN, 1.0) } else { 1.0 }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,6 +176,26 @@ mod tests {
         meter.add(2 * MS, 8 * MIB);
         meter.add(2 * MS, 8 * MIB);
         assert_eq!(meter.speed(), Speed::of(16 * MIB, 4 * MS));
+    }
+
+    #[test]
+    fn a_share_follows_what_is_measured() {
+        let mut share = Share::default();
+        assert_eq!(share.get(), 1.0);
+        for _ in 0..300 {
+            share.add(MS, 4 * MS);
+        }
+        assert!((0.24..0.26).contains(&share.get()), "{share:?}");
+        for _ in 0..300 {
+            share.add(MS, MS);
+        }
+        assert!(share.get() > 0.95, "{share:?}");
+        // Two clocks are never quite the same.
+        share.add(20 * MS, MS);
+        assert_eq!(share.get(), 1.0);
+        let mut starved = Share::default();
+        starved.add(Duration::ZERO, MS);
+        assert_eq!(starved.get(), SHARE_MIN);
     }
 
     #[test]

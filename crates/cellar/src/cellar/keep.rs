@@ -5,21 +5,20 @@
 //! ever reaches the caller's.
 
 use super::error::{GetError, PutError};
+use super::figures::{Figures, Spent, Way};
 use crate::books::{Books, Taken};
 use crate::buffer::{Buffer, UNIT_BYTES};
 use crate::disk::{self, Disk};
-use crate::pace::Meter;
-use crate::pack::choice::{Conditions, SAVING_MIN};
-use crate::pack::{Method, Packer, is_zero, processor_time};
+use crate::pack::choice::SAVING_MIN;
+use crate::pack::{Method, Packer, is_zero};
 use crate::seal::{Key, Sealer};
 use crate::settings::Settings;
 use crate::space::Extent;
-use crate::statistics::{Statistics, Totals};
+use crate::statistics::Statistics;
 use crate::ticket::{Sealed, Ticket};
 use crate::{BLOCK_BYTES_MAX, BlockId, GRANULE_BYTES};
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, PoisonError};
 
 /// What a thread needs for one block at a time.
 pub(super) struct Bench {
@@ -31,16 +30,20 @@ impl Bench {
     pub(super) fn new() -> io::Result<Bench> {
         Ok(Bench { packer: Packer::new()?, buffer: Buffer::new(BLOCK_BYTES_MAX) })
     }
-}
 
-/// What was measured, and what happened.
-#[derive(Default)]
-struct Figures {
-    write: Meter,
-    read: Meter,
-    /// Of one processor, copying and sealing, in processor time.
-    seal: Meter,
-    totals: Totals,
+    /// Packs a block into the buffer, if that is worth it after all: the sample may have promised too much. Says how,
+    /// and how long it became.
+    fn pack(&mut self, method: Method, bytes: &[u8]) -> (Method, usize) {
+        let into = self.buffer.bytes();
+        if method != Method::Plain {
+            let worth_bytes = bytes.len() - (bytes.len() as f64 * SAVING_MIN) as usize;
+            if let Some(packed_bytes) = self.packer.pack(method, bytes, &mut into[..worth_bytes]) {
+                return (method, packed_bytes);
+            }
+        }
+        into[..bytes.len()].copy_from_slice(bytes);
+        (Method::Plain, bytes.len())
+    }
 }
 
 /// Disk, key and books: all but the threads.
@@ -48,39 +51,33 @@ pub(super) struct Keep {
     disk: Box<dyn Disk>,
     sealer: Sealer,
     books: Books,
-    figures: Mutex<Figures>,
+    figures: Figures,
     /// Taken by whoever makes the file larger or smaller, so that the books need not be locked meanwhile.
     growth: Mutex<()>,
     leave_bytes: u64,
-    lanes: u32,
 }
 
 impl Keep {
     pub(super) fn new(settings: &Settings, disk: Box<dyn Disk>, sealer: Sealer, books: Books) -> Keep {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Keep {
             disk,
             sealer,
             books,
-            figures: Mutex::default(),
+            figures: Figures::new(settings),
             growth: Mutex::new(()),
             leave_bytes: settings.leave_bytes,
-            lanes: settings.workers.min(processors) as u32,
         }
     }
 
-    /// As if the disk were slow, and processors without number: whatever packing saves anything is chosen.
     #[cfg(test)]
-    pub(super) fn pack_whenever_it_saves(&mut self) {
-        self.lanes = u32::MAX;
-        self.figures().write.add(Duration::from_secs(1), 1 << 30);
+    pub(super) fn figures(&mut self) -> &mut Figures {
+        &mut self.figures
     }
 
     /// Whether nobody counts as using the disk.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
-        let figures = self.figures();
-        figures.write.is_idle() && figures.read.is_idle()
+        self.figures.is_idle()
     }
 
     pub(super) fn books(&self) -> &Books {
@@ -102,7 +99,7 @@ impl Keep {
     pub(super) fn put(&self, bench: &mut Bench, block: BlockId, bytes: &[u8]) -> Result<Ticket, PutError> {
         let put = self.try_put(bench, block, bytes);
         if put.is_err() {
-            self.figures().totals.puts_failed += 1;
+            self.figures.count(|totals| totals.puts_failed += 1);
         }
         put
     }
@@ -116,10 +113,11 @@ impl Keep {
         let mut ticket = Ticket { block, version, plain_bytes, sealed: None };
         if is_zero(bytes) {
             self.books.add_zero(ticket.clone());
-            self.figures().totals.count_put(bytes.len(), 0, None);
+            self.figures.count(|totals| totals.count_put(bytes.len(), 0, None));
             return Ok(ticket);
         }
-        let (method, packed_bytes, packing) = self.pack(bench, bytes);
+        let method = bench.packer.choose(bytes, &self.figures.conditions());
+        let ((method, packed_bytes), packing) = Spent::with(|| bench.pack(method, bytes));
         // Filled up with zeros, and sealed with them: every byte that is written is vouched for.
         let padded_bytes = packed_bytes.next_multiple_of(UNIT_BYTES);
         let padded = &mut bench.buffer.bytes()[..padded_bytes];
@@ -133,24 +131,23 @@ impl Keep {
             tag: Default::default(),
         };
         ticket.sealed = Some(sealed.clone());
-        let start = processor_time();
-        sealed.tag = permit.seal(&ticket.bound(), padded);
-        let sealing = processor_time().saturating_sub(start);
+        let (tag, sealing) = Spent::with(|| permit.seal(&ticket.bound(), padded));
+        sealed.tag = tag;
         ticket.sealed = Some(sealed);
-        // Storing plainly is copying and sealing, which is what packing is compared with.
+        self.figures.note_computed(packing + sealing);
         if method == Method::Plain {
-            self.figures().seal.add(packing + sealing, bytes.len() as u64);
+            self.figures.note_plain(packing + sealing, bytes.len());
         }
         self.write(block, padded, taken.extents())?;
         taken.keep(ticket.clone());
-        self.figures().totals.count_put(bytes.len(), padded_bytes, Some(method));
+        self.figures.count(|totals| totals.count_put(bytes.len(), padded_bytes, Some(method)));
         Ok(ticket)
     }
 
     pub(super) fn get(&self, bench: &mut Bench, ticket: &Ticket, into: &mut [u8]) -> Result<(), GetError> {
         let got = self.try_get(bench, ticket, into);
         if got.is_err() {
-            self.figures().totals.gets_failed += 1;
+            self.figures.count(|totals| totals.gets_failed += 1);
         }
         got
     }
@@ -164,13 +161,13 @@ impl Keep {
         let _reading = self.books.read(ticket).ok_or(GetError::Unknown { block })?;
         let Some(sealed) = &ticket.sealed else {
             into.fill(0);
-            self.figures().totals.got_bytes += into.len() as u64;
+            self.figures.count(|totals| totals.got_bytes += into.len() as u64);
             return Ok(());
         };
         let offset = sealed.extents.first().map_or(0, |run| run.offset);
         let packed_bytes = sealed.packed_bytes as usize;
         let padded = &mut bench.buffer.bytes()[..packed_bytes.next_multiple_of(UNIT_BYTES)];
-        let using = self.begin(|figures| &mut figures.read);
+        let using = self.figures.begin(Way::Read);
         let read = disk::read_all(&*self.disk, padded, &sealed.extents);
         read.map_err(|why| GetError::Disk { block, offset, why })?;
         using.end(padded.len());
@@ -180,31 +177,15 @@ impl Keep {
         opened.map_err(|_| GetError::Broken { block, offset })?;
         let unpacked = bench.packer.unpack(sealed.method, &padded[..packed_bytes], into);
         unpacked.map_err(|_| GetError::Broken { block, offset })?;
-        let totals = &mut self.figures().totals;
-        totals.got_bytes += into.len() as u64;
-        totals.read_bytes += padded.len() as u64;
+        self.figures.count(|totals| {
+            totals.got_bytes += into.len() as u64;
+            totals.read_bytes += padded.len() as u64;
+        });
         Ok(())
     }
 
-    /// Packs a block into the bench's buffer, as it is worth it. Says how, how long it became, and what it took.
-    fn pack(&self, bench: &mut Bench, bytes: &[u8]) -> (Method, usize, Duration) {
-        let method = bench.packer.choose(bytes, &self.conditions());
-        let start = processor_time();
-        let took = || processor_time().saturating_sub(start);
-        let into = bench.buffer.bytes();
-        if method != Method::Plain {
-            // The sample may have promised too much.
-            let worth_bytes = bytes.len() - (bytes.len() as f64 * SAVING_MIN) as usize;
-            if let Some(packed_bytes) = bench.packer.pack(method, bytes, &mut into[..worth_bytes]) {
-                return (method, packed_bytes, took());
-            }
-        }
-        into[..bytes.len()].copy_from_slice(bytes);
-        (Method::Plain, bytes.len(), took())
-    }
-
     fn write(&self, block: BlockId, bytes: &[u8], extents: &[Extent]) -> Result<(), PutError> {
-        let using = self.begin(|figures| &mut figures.write);
+        let using = self.figures.begin(Way::Write);
         let written = disk::write_all(&*self.disk, bytes, extents);
         written.map_err(|why| self.failed(block, bytes.len() as u64, why))?;
         using.end(bytes.len());
@@ -286,19 +267,9 @@ impl Keep {
         }
     }
 
-    fn conditions(&self) -> Conditions {
-        let figures = self.figures();
-        Conditions {
-            write: figures.write.speed(),
-            read: figures.read.speed(),
-            seal: figures.seal.speed(),
-            lanes: self.lanes,
-        }
-    }
-
     pub(super) fn statistics(&self) -> Statistics {
         let sums = self.books.sums();
-        let figures = self.figures();
+        let conditions = self.figures.conditions();
         Statistics {
             blocks: sums.blocks,
             plain_bytes: sums.plain_bytes,
@@ -306,40 +277,10 @@ impl Keep {
             file_bytes: sums.file_bytes,
             limit_bytes: sums.limit_bytes,
             free_bytes: sums.free_bytes,
-            write_speed: figures.write.speed(),
-            read_speed: figures.read.speed(),
+            write_speed: conditions.write,
+            read_speed: conditions.read,
             jobs: 0,
-            totals: figures.totals,
+            totals: self.figures.totals(),
         }
-    }
-
-    /// The disk is used from now on.
-    fn begin(&self, meter: fn(&mut Figures) -> &mut Meter) -> Using<'_> {
-        meter(&mut self.figures()).begin(Instant::now());
-        Using { keep: self, meter, bytes: 0 }
-    }
-
-    fn figures(&self) -> MutexGuard<'_, Figures> {
-        self.figures.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Use of the disk that is being measured. It ends when this is dropped, also by a panic.
-struct Using<'a> {
-    keep: &'a Keep,
-    meter: fn(&mut Figures) -> &mut Meter,
-    bytes: u64,
-}
-
-impl Using<'_> {
-    /// It went well.
-    fn end(mut self, bytes: usize) {
-        self.bytes = bytes as u64;
-    }
-}
-
-impl Drop for Using<'_> {
-    fn drop(&mut self) {
-        (self.meter)(&mut self.keep.figures()).end(Instant::now(), self.bytes);
     }
 }

@@ -37,7 +37,7 @@ fn reopened(
 ) -> Result<Cellar, OpenError> {
     let books = Books::with(settings.limit_bytes, SEGMENT.min(settings.limit_bytes), tickets)?;
     let mut keep = Keep::new(settings, Box::new(disk.clone()), Sealer::new(key)?, books);
-    keep.pack_whenever_it_saves();
+    keep.figures().pack_whenever_it_saves();
     Cellar::start(settings, keep)
 }
 

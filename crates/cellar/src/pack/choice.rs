@@ -6,6 +6,7 @@
 //! ```text
 //! plain:  min(disk,          lanes / seal)
 //! packed: min(disk / ratio,  lanes / (pack + ratio * seal))      seal, pack: time for a byte
+//! lanes:  min(threads * share, processors)                       share: of a processor, that a thread gets
 //! ```
 //!
 //! So packing is chosen where the disk is the slower one and there are processors to spare; on a fast disk with few
@@ -28,7 +29,18 @@ pub struct Conditions {
     /// What one processor copies and seals, if that was measured.
     pub seal: Option<Speed>,
     /// How many blocks are worked on at the same time.
-    pub lanes: u32,
+    pub threads: u32,
+    /// How many processors there are.
+    pub processors: u32,
+    /// What share of a processor a thread gets, above zero and at most one: others want them, too.
+    pub share: f64,
+}
+
+impl Conditions {
+    /// How many processors work for us, when all threads have something to compute.
+    fn lanes(&self) -> f64 {
+        (f64::from(self.threads) * self.share).min(f64::from(self.processors))
+    }
 }
 
 /// How a method did with a sample of the block.
@@ -72,7 +84,7 @@ fn is_no_slower(conditions: &Conditions, trial: &Trial) -> bool {
     let Some(write) = conditions.write else { return false };
     let read = conditions.read.unwrap_or(write);
     let seal = conditions.seal.map_or(0.0, |speed| 1.0 / speed.get());
-    let lanes = f64::from(conditions.lanes.max(1));
+    let lanes = conditions.lanes();
     let rate = |disk: Speed, ratio: f64, per_byte: f64| {
         let processors = lanes / (per_byte + ratio * seal);
         (disk.get() / ratio).min(processors)
@@ -118,7 +130,9 @@ mod tests {
     }
 
     fn conditions(disk: u64, lanes: u32) -> Conditions {
-        Conditions { write: Some(mbps(disk)), read: Some(mbps(disk)), seal: Some(mbps(5000)), lanes }
+        let disk = Some(mbps(disk));
+        let seal = Some(mbps(5000));
+        Conditions { write: disk, read: disk, seal, threads: lanes, processors: 64, share: 1.0 }
     }
 
     /// A method that packs and unpacks so many MB/s, to this share of the size.
@@ -154,6 +168,19 @@ mod tests {
         assert_eq!(choose(&conditions(900, 2), &tokens), Method::Lz4);
         assert_eq!(choose(&conditions(3000, 2), &tokens), Method::Plain);
         assert_eq!(choose(&conditions(3000, 16), &tokens), Method::Zstd);
+    }
+
+    /// Four threads on many processors: but others take most of them.
+    #[test]
+    fn where_processors_are_scarce_nothing_is_packed() {
+        let floats = [trial(Method::Zstd, 800, 900, 0.8)];
+        let conditions = conditions(1000, 4);
+        assert_eq!(choose(&conditions, &floats), Method::Zstd);
+        assert_eq!(choose(&Conditions { share: 0.2, ..conditions }, &floats), Method::Plain);
+        assert_eq!(choose(&Conditions { processors: 1, ..conditions }, &floats), Method::Plain);
+        // Twice the threads get half of a processor each.
+        let more = Conditions { threads: 8, processors: 4, share: 0.5, ..conditions };
+        assert_eq!(choose(&more, &floats), Method::Zstd);
     }
 
     #[test]
