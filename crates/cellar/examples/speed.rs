@@ -1,16 +1,19 @@
 //! How fast a cellar is here: plain direct requests of the same size first, then the cellar with data of several kinds.
 //!
 //! ```console
-//! $ cargo run --release -p rota-cellar --example speed -- FOLDER [MiB] [THREADS] [ROUNDS]
+//! $ cargo run --release -p rota-cellar --example speed -- FOLDER [MiB] [THREADS] [ROUNDS] [MB/s]
 //! ```
 //!
+//! The last number makes the disk as slow as that, to see what packing is worth on another one.
 //! Every figure is of the second pass over the same space: the first time a file system has to find room, too. CPU is
 //! processor time over time, of the whole process: 200% are two processors.
 
 use rota_cellar::disk::{Disk, LocalFile};
-use rota_cellar::{Accept, BLOCK_BYTES_MAX, BlockId, Cellar, Done, Extent, Settings, Ticket};
-use std::sync::Arc;
+use rota_cellar::{Accept, BLOCK_BYTES_MAX, BlockId, Cellar, Done, Extent, Key, Settings, Ticket};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,14 +21,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = arguments.next().ok_or("which folder?")?;
     let mut number = |usual: usize| arguments.next().map_or(Ok(usual), |text| text.parse());
     let (mebibytes, threads, rounds) = (number(1024)?, number(4)?, number(3)?);
+    let pace = number(0)?;
     let blocks = (mebibytes << 20) / BLOCK_BYTES_MAX;
     let settings = Settings { workers: threads, ..Settings::new(folder, (mebibytes as u64) << 20) };
     println!("{blocks} blocks of 2 MiB, {threads} threads\n");
     println!("{:24} {:>20} {:>20}  {:>6}  packed", "", "write", "read", "ratio");
     for _ in 0..rounds {
-        plain(&settings, blocks)?;
+        plain(&settings, blocks, pace)?;
         for (name, kind) in KINDS {
-            cellar(&settings, blocks, name, kind)?;
+            cellar(&settings, blocks, pace, name, kind)?;
         }
         println!();
     }
@@ -61,8 +65,8 @@ fn processor_time() -> Duration {
 }
 
 /// Direct requests and nothing else.
-fn plain(settings: &Settings, blocks: usize) -> Result<(), Box<dyn std::error::Error>> {
-    let file = LocalFile::create(&settings.folder, Accept::LocalDisk)?;
+fn plain(settings: &Settings, blocks: usize, pace: usize) -> Result<(), Box<dyn std::error::Error>> {
+    let file = Slow::new(LocalFile::create(&settings.folder, Accept::LocalDisk)?, pace);
     file.allocate(Extent { offset: 0, bytes: (blocks * BLOCK_BYTES_MAX) as u64 })?;
     let pass = |write: bool| {
         let next = AtomicU64::new(0);
@@ -89,7 +93,7 @@ fn plain(settings: &Settings, blocks: usize) -> Result<(), Box<dyn std::error::E
     pass(true);
     let write = Took::measure(|| pass(true));
     let read = Took::measure(|| pass(false));
-    let how = if file.is_direct() { "disk, direct" } else { "disk, through the cache" };
+    let how = if file.file.is_direct() { "disk, direct" } else { "disk, through the cache" };
     println!("{how:24} {:>20} {:>20}", write.print(blocks), read.print(blocks));
     Ok(())
 }
@@ -97,12 +101,14 @@ fn plain(settings: &Settings, blocks: usize) -> Result<(), Box<dyn std::error::E
 fn cellar(
     settings: &Settings,
     blocks: usize,
+    pace: usize,
     name: &str,
     kind: Kind,
 ) -> Result<(), Box<dyn std::error::Error>> {
     // A few different blocks, in memory that all jobs read from.
     let sources: Vec<Arc<[u8]>> = (0..8).map(|seed| kind(seed).into()).collect();
-    let cellar = Cellar::open(settings)?;
+    let file = Slow::new(LocalFile::create(&settings.folder, Accept::LocalDisk)?, pace);
+    let cellar = Cellar::on_disk(settings, Box::new(file), Key::random()?, [])?;
     let mut tickets = Vec::new();
     put_all(&cellar, &sources, blocks, &mut tickets);
     tickets.drain(..).for_each(|ticket| assert!(cellar.discard(&ticket)));
@@ -160,6 +166,61 @@ fn get_all(cellar: &Cellar, tickets: &[Ticket]) {
             spare.push(into);
             done += 1;
         }
+    }
+}
+
+/// A disk that takes and gives no more than so many MB/s; as it is, with zero.
+struct Slow {
+    file: LocalFile,
+    pace: usize,
+    /// When all requests so far are over, for writes and reads.
+    busy_until: [Mutex<Instant>; 2],
+}
+
+impl Slow {
+    fn new(file: LocalFile, pace: usize) -> Slow {
+        Slow { file, pace, busy_until: [Mutex::new(Instant::now()), Mutex::new(Instant::now())] }
+    }
+
+    fn wait(&self, way: usize, bytes: usize) {
+        if self.pace == 0 {
+            return;
+        }
+        let until = {
+            let mut busy_until = self.busy_until[way].lock().expect("nobody panics");
+            let took = Duration::from_secs_f64(bytes as f64 / (self.pace as f64 * 1e6));
+            *busy_until = busy_until.max(Instant::now()) + took;
+            *busy_until
+        };
+        std::thread::sleep(until.saturating_duration_since(Instant::now()));
+    }
+}
+
+impl Disk for Slow {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.wait(0, bytes.len());
+        self.file.write_at(bytes, offset)
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.wait(1, bytes.len());
+        self.file.read_at(bytes, offset)
+    }
+
+    fn allocate(&self, part: Extent) -> io::Result<()> {
+        self.file.allocate(part)
+    }
+
+    fn release(&self, part: Extent) -> io::Result<()> {
+        self.file.release(part)
+    }
+
+    fn available_bytes(&self) -> io::Result<u64> {
+        self.file.available_bytes()
+    }
+
+    fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.file.duplicate()
     }
 }
 

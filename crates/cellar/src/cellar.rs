@@ -17,6 +17,7 @@ use crate::seal::{Key, Sealer};
 use crate::settings::Settings;
 use crate::statistics::Statistics;
 use crate::{BlockId, Ticket};
+use figures::Figures;
 use jobs::{Jobs, Work};
 use keep::{Bench, Keep};
 use std::os::fd::OwnedFd;
@@ -59,7 +60,7 @@ impl Cellar {
     pub fn open(settings: &Settings) -> Result<Cellar, OpenError> {
         settings.check()?;
         let file = LocalFile::create(&settings.folder, settings.accept)?;
-        Cellar::on_disk(settings, Box::new(file), Key::random()?, Vec::new(), SEGMENT_BYTES)
+        Cellar::on_disk(settings, Box::new(file), Key::random()?, [])
     }
 
     /// Goes on with the file and the key of another one, which is no more. What has no ticket is free space.
@@ -73,20 +74,21 @@ impl Cellar {
     ) -> Result<Cellar, OpenError> {
         settings.check()?;
         let file = LocalFile::of_file(file, &settings.folder, settings.accept)?;
-        Cellar::on_disk(settings, Box::new(file), key, tickets, SEGMENT_BYTES)
+        Cellar::on_disk(settings, Box::new(file), key, tickets)
     }
 
-    fn on_disk(
+    /// The same on a disk of another kind. The settings' folder does not matter then.
+    pub fn on_disk(
         settings: &Settings,
         disk: Box<dyn Disk>,
         key: Key,
         tickets: impl IntoIterator<Item = Ticket>,
-        segment_bytes: u64,
     ) -> Result<Cellar, OpenError> {
         settings.check()?;
-        let segment_bytes = segment_bytes.min(settings.limit_bytes);
+        let segment_bytes = SEGMENT_BYTES.min(settings.limit_bytes);
         let books = Books::with(settings.limit_bytes, segment_bytes, tickets)?;
-        Cellar::start(settings, Keep::new(settings, disk, Sealer::new(key)?, books))
+        let figures = Figures::new(settings);
+        Cellar::start(settings, Keep::new(settings, disk, Sealer::new(key)?, books, figures))
     }
 
     fn start(settings: &Settings, keep: Keep) -> Result<Cellar, OpenError> {

@@ -111,9 +111,9 @@ impl Share {
         self.clock_s = self.clock_s * PAST + clock.as_secs_f64();
     }
 
-    /// Between just above zero and one; one, as long as nothing is known.
-    pub fn get(&self) -> f64 {
-        if self.clock_s > 0.0 { (self.processor_s / self.clock_s).clamp(SHARE_MIN, 1.0) } else { 1.0 }
+    /// Between just above zero and one, if anything was measured.
+    pub fn get(&self) -> Option<f64> {
+        (self.clock_s > 0.0).then(|| (self.processor_s / self.clock_s).clamp(SHARE_MIN, 1.0))
     }
 }
 
@@ -181,21 +181,21 @@ mod tests {
     #[test]
     fn a_share_follows_what_is_measured() {
         let mut share = Share::default();
-        assert_eq!(share.get(), 1.0);
+        assert_eq!(share.get(), None);
         for _ in 0..300 {
             share.add(MS, 4 * MS);
         }
-        assert!((0.24..0.26).contains(&share.get()), "{share:?}");
+        assert!(share.get().is_some_and(|share| (0.24..0.26).contains(&share)), "{share:?}");
         for _ in 0..300 {
             share.add(MS, MS);
         }
-        assert!(share.get() > 0.95, "{share:?}");
+        assert!(share.get() > Some(0.95), "{share:?}");
         // Two clocks are never quite the same.
         share.add(20 * MS, MS);
-        assert_eq!(share.get(), 1.0);
+        assert_eq!(share.get(), Some(1.0));
         let mut starved = Share::default();
         starved.add(Duration::ZERO, MS);
-        assert_eq!(starved.get(), SHARE_MIN);
+        assert_eq!(starved.get(), Some(SHARE_MIN));
     }
 
     #[test]

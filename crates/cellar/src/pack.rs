@@ -185,7 +185,7 @@ mod tests {
     /// A disk so slow that packing pays whenever it saves anything.
     fn slow() -> Conditions {
         let disk = Some(Speed::bytes_per_second(1000));
-        Conditions { write: disk, read: disk, seal: None, threads: 4, processors: 4, share: 1.0 }
+        Conditions { write: disk, read: disk, seal: None, threads: 4, processors: 4, share: None }
     }
 
     #[test]

@@ -230,7 +230,7 @@ mod tests {
         let disk = Box::new(crate::disk::faulty::FaultyDisk::new(1 << 20));
         let settings = crate::Settings::new("/", 1 << 20);
         let key = crate::Key::random().expect("random");
-        let cellar = Cellar::on_disk(&settings, disk, key, [], 1 << 20).expect("open");
+        let cellar = Cellar::on_disk(&settings, disk, key, []).expect("open");
         cellar.put(BlockId { tenant: 0, handle: 0, index: 0 }, &[1; 10]).expect("put")
     }
 

@@ -36,8 +36,9 @@ fn reopened(
     tickets: Vec<Ticket>,
 ) -> Result<Cellar, OpenError> {
     let books = Books::with(settings.limit_bytes, SEGMENT.min(settings.limit_bytes), tickets)?;
-    let mut keep = Keep::new(settings, Box::new(disk.clone()), Sealer::new(key)?, books);
-    keep.figures().pack_whenever_it_saves();
+    let mut figures = Figures::new(settings);
+    figures.pack_whenever_it_saves();
+    let keep = Keep::new(settings, Box::new(disk.clone()), Sealer::new(key)?, books, figures);
     Cellar::start(settings, keep)
 }
 

@@ -32,14 +32,14 @@ pub struct Conditions {
     pub threads: u32,
     /// How many processors there are.
     pub processors: u32,
-    /// What share of a processor a thread gets, above zero and at most one: others want them, too.
-    pub share: f64,
+    /// What share of a processor a thread gets, if that was measured: others want them, too.
+    pub share: Option<f64>,
 }
 
 impl Conditions {
     /// How many processors work for us, when all threads have something to compute.
     fn lanes(&self) -> f64 {
-        (f64::from(self.threads) * self.share).min(f64::from(self.processors))
+        (f64::from(self.threads) * self.share.unwrap_or(1.0)).min(f64::from(self.processors))
     }
 }
 
@@ -132,7 +132,7 @@ mod tests {
     fn conditions(disk: u64, lanes: u32) -> Conditions {
         let disk = Some(mbps(disk));
         let seal = Some(mbps(5000));
-        Conditions { write: disk, read: disk, seal, threads: lanes, processors: 64, share: 1.0 }
+        Conditions { write: disk, read: disk, seal, threads: lanes, processors: 64, share: None }
     }
 
     /// A method that packs and unpacks so many MB/s, to this share of the size.
@@ -176,10 +176,10 @@ mod tests {
         let floats = [trial(Method::Zstd, 800, 900, 0.8)];
         let conditions = conditions(1000, 4);
         assert_eq!(choose(&conditions, &floats), Method::Zstd);
-        assert_eq!(choose(&Conditions { share: 0.2, ..conditions }, &floats), Method::Plain);
+        assert_eq!(choose(&Conditions { share: Some(0.2), ..conditions }, &floats), Method::Plain);
         assert_eq!(choose(&Conditions { processors: 1, ..conditions }, &floats), Method::Plain);
         // Twice the threads get half of a processor each.
-        let more = Conditions { threads: 8, processors: 4, share: 0.5, ..conditions };
+        let more = Conditions { threads: 8, processors: 4, share: Some(0.5), ..conditions };
         assert_eq!(choose(&more, &floats), Method::Zstd);
     }
 

@@ -122,7 +122,7 @@ fn a_panic_ends_a_job_and_not_its_thread() {
     cellar.submit_get(ticket.clone(), Box::new(vec![0; BYTES])).expect("free");
     let done = cellar.wait(Duration::from_secs(60));
     assert!(matches!(done, Some(Done::Get { result: Ok(()), .. })), "{done:?}");
-    assert!(cellar.keep.is_idle());
+    assert!(cellar.keep.figures().is_idle());
     assert!(cellar.discard(&ticket));
     assert_eq!(cellar.statistics().free_bytes, LIMIT);
 }

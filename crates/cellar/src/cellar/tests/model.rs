@@ -148,6 +148,24 @@ fn what_can_be_packed_takes_less() {
 }
 
 #[test]
+fn what_is_decided_by_is_measured() {
+    let disk = FaultyDisk::new(512 * GRANULE_BYTES);
+    let key = Key::random().expect("random");
+    let cellar =
+        Cellar::on_disk(&settings(512 * GRANULE_BYTES), Box::new(disk), key, []).expect("no tickets");
+    let known = || {
+        let figures = cellar.keep.figures().conditions();
+        [figures.write.is_some(), figures.read.is_some(), figures.seal.is_some(), figures.share.is_some()]
+    };
+    assert_eq!(known(), [false; 4]);
+    for at in 0..8 {
+        let ticket = cellar.put(block(at), &noise(at.into(), BLOCK_BYTES_MAX)).expect("free");
+        get(&cellar, &ticket).expect("nothing is broken");
+    }
+    assert_eq!(known(), [true; 4]);
+}
+
+#[test]
 fn sizes_that_no_block_has_are_refused() {
     let (cellar, _disk) = cellar(64 * GRANULE_BYTES);
     for bytes in [0, BLOCK_BYTES_MAX + 1] {
