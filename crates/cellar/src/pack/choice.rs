@@ -1,16 +1,12 @@
 //! Whether a block is packed, and how: a pure function of measured figures.
 //!
 //! The rule: of all methods that keep the pipeline at least as fast as storing plainly, both ways, the one with the
-//! smallest result. Processors and disk work at the same time, so a pipeline is as fast as the slower of them:
+//! smallest result.
 //!
-//! ```text
-//! plain:  min(disk,          lanes / seal)
-//! packed: min(disk / ratio,  lanes / (pack + ratio * seal))      seal, pack: time for a byte
-//! lanes:  min(threads * share, processors)                       share: of a processor, that a thread gets
-//! ```
-//!
-//! So packing is chosen where the disk is the slower one and there are processors to spare; on a fast disk with few
-//! processors nothing is packed but what packs at no cost.
+//! Threads go round: each computes for a while, then waits for the disk, which serves one after the other. Storing plainly
+//! is taken to be as fast as that can be at all, and packing only as fast as it is when every step takes now shorter
+//! and now longer, by chance. So packing is chosen where the disk is clearly the slower one and there are processors to
+//! spare; on a fast disk with few processors nothing is packed but what packs at no cost.
 
 use super::Method;
 use crate::pace::Speed;
@@ -18,6 +14,9 @@ use std::time::Duration;
 
 /// Packing has to save a sixteenth at least: two granules of a full block.
 pub const SAVING_MIN: f64 = 1.0 / 16.0;
+
+/// A whole block takes longer than its sample promises, which is in the processor's cache: 1.3 times, as measured.
+const WHOLE_BLOCK: f64 = 1.5;
 
 /// What is known about the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,13 +33,6 @@ pub struct Conditions {
     pub processors: u32,
     /// What share of a processor a thread gets, if that was measured: others want them, too.
     pub share: Option<f64>,
-}
-
-impl Conditions {
-    /// How many processors work for us, when all threads have something to compute.
-    fn lanes(&self) -> f64 {
-        (f64::from(self.threads) * self.share.unwrap_or(1.0)).min(f64::from(self.processors))
-    }
 }
 
 /// How a method did with a sample of the block.
@@ -83,17 +75,57 @@ fn is_no_slower(conditions: &Conditions, trial: &Trial) -> bool {
     // Nothing is known before something was written: storing plainly is never wrong.
     let Some(write) = conditions.write else { return false };
     let read = conditions.read.unwrap_or(write);
-    let seal = conditions.seal.map_or(0.0, |speed| 1.0 / speed.get());
-    let lanes = conditions.lanes();
-    let rate = |disk: Speed, ratio: f64, per_byte: f64| {
-        let processors = lanes / (per_byte + ratio * seal);
-        (disk.get() / ratio).min(processors)
-    };
-    let sample = trial.plain_bytes.max(1) as f64;
-    let ratio = trial.ratio();
-    rate(write, ratio, trial.pack.as_secs_f64() / sample) >= rate(write, 1.0, 0.0)
-        && rate(read, ratio, trial.unpack.as_secs_f64() / sample) >= rate(read, 1.0, 0.0)
+    let seal_s = conditions.seal.map_or(0.0, |speed| 1.0 / speed.get());
+    let (ratio, sample) = (trial.ratio(), trial.plain_bytes.max(1) as f64);
+    [(write, trial.pack), (read, trial.unpack)].into_iter().all(|(disk, took)| {
+        let disk_s = 1.0 / disk.get();
+        let pack_s = took.as_secs_f64() * WHOLE_BLOCK / sample;
+        let packed = Round::new(conditions, pack_s + ratio * seal_s, ratio * disk_s);
+        packed.at_least() >= Round::new(conditions, seal_s, disk_s).at_most()
+    })
 }
+
+/// What threads do for each byte, round after round.
+struct Round {
+    threads: u32,
+    /// By the clock, while others want the processors, too.
+    compute_s: f64,
+    disk_s: f64,
+    /// What all processors together could do, if the disk took no time.
+    processors: f64,
+}
+
+impl Round {
+    fn new(conditions: &Conditions, processor_s: f64, disk_s: f64) -> Round {
+        Round {
+            threads: conditions.threads.max(1),
+            compute_s: processor_s / conditions.share.unwrap_or(1.0),
+            disk_s,
+            processors: f64::from(conditions.processors.max(1)) / processor_s,
+        }
+    }
+
+    /// Bytes a second, if no thread ever waits for the disk without need.
+    fn at_most(&self) -> f64 {
+        let round_s = self.compute_s + self.disk_s;
+        (1.0 / self.disk_s).min(f64::from(self.threads) / round_s).min(self.processors)
+    }
+
+    /// Bytes a second, if all times vary as they do in a queue where chance rules. By mean value analysis: whoever comes to
+    /// the disk finds there what would be there without itself.
+    fn at_least(&self) -> f64 {
+        let (mut rate, mut at_disk) = (0.0, 0.0);
+        for threads in 1..=self.threads.min(THREADS_MAX) {
+            let wait_s = self.disk_s * (1.0 + at_disk);
+            rate = f64::from(threads) / (self.compute_s + wait_s);
+            at_disk = rate * wait_s;
+        }
+        rate.min(self.processors)
+    }
+}
+
+/// More threads than this change nothing that could be calculated.
+const THREADS_MAX: u32 = 256;
 
 /// How often a method is tried that has not paid of late: a trial costs time, too.
 #[derive(Clone, Copy, Debug, Default)]
@@ -129,10 +161,10 @@ mod tests {
         Speed::bytes_per_second(megabytes * 1_000_000)
     }
 
-    fn conditions(disk: u64, lanes: u32) -> Conditions {
+    fn conditions(disk: u64, threads: u32) -> Conditions {
         let disk = Some(mbps(disk));
         let seal = Some(mbps(5000));
-        Conditions { write: disk, read: disk, seal, threads: lanes, processors: 64, share: None }
+        Conditions { write: disk, read: disk, seal, threads, processors: 64, share: None }
     }
 
     /// A method that packs and unpacks so many MB/s, to this share of the size.
@@ -164,10 +196,10 @@ mod tests {
     fn a_slow_disk_and_many_processors_get_the_smallest() {
         let tokens = [trial(Method::Lz4, 600, 2400, 0.5), trial(Method::Zstd, 290, 780, 0.25)];
         assert_eq!(choose(&conditions(500, 4), &tokens), Method::Zstd);
-        // Two processors pack no more than 580 MB/s with zstd, but 1200 with the other.
-        assert_eq!(choose(&conditions(900, 2), &tokens), Method::Lz4);
+        // Two threads pack no more than 390 MB/s with zstd, as whole blocks go, but 800 with the other.
+        assert_eq!(choose(&conditions(500, 2), &tokens), Method::Lz4);
         assert_eq!(choose(&conditions(3000, 2), &tokens), Method::Plain);
-        assert_eq!(choose(&conditions(3000, 16), &tokens), Method::Zstd);
+        assert_eq!(choose(&conditions(3000, 32), &tokens), Method::Zstd);
     }
 
     /// Four threads on many processors: but others take most of them.
@@ -187,8 +219,8 @@ mod tests {
     fn what_comes_back_too_slowly_is_not_packed() {
         let slow_back = [trial(Method::Lz4, 20_000, 500, 0.01)];
         assert_eq!(choose(&conditions(3000, 2), &slow_back), Method::Plain);
-        assert_eq!(choose(&conditions(900, 2), &slow_back), Method::Lz4);
-        let reads_fast = Conditions { read: Some(mbps(3000)), ..conditions(900, 2) };
+        assert_eq!(choose(&conditions(500, 2), &slow_back), Method::Lz4);
+        let reads_fast = Conditions { read: Some(mbps(3000)), ..conditions(500, 2) };
         assert_eq!(choose(&reads_fast, &slow_back), Method::Plain);
     }
 
@@ -213,15 +245,15 @@ mod tests {
         assert!(patience.is_due());
     }
 
-    /// The pipeline, block after block, as a simulation: `lanes` processors, each busy for a block's processor time, and
-    /// a disk that serves them in turn. Not the formula, but what it stands for.
-    fn seconds(blocks: u32, lanes: u32, processor: f64, disk: f64) -> f64 {
-        let mut free_at = vec![0.0f64; lanes as usize];
+    /// Threads that go round, block after block, as a simulation: each computes, then waits until the disk has served those
+    /// before it. Not the formula, but what it stands for.
+    fn seconds(blocks: u32, threads: u32, compute: f64, disk: f64) -> f64 {
+        let mut free_at = vec![0.0f64; threads as usize];
         let mut disk_free_at = 0.0f64;
         for _ in 0..blocks {
-            let lane = free_at.iter_mut().min_by(|a, b| a.total_cmp(b)).expect("there is a lane");
-            *lane += processor;
-            disk_free_at = disk_free_at.max(*lane) + disk;
+            let thread = free_at.iter_mut().min_by(|a, b| a.total_cmp(b)).expect("there is a thread");
+            disk_free_at = disk_free_at.max(*thread + compute) + disk;
+            *thread = disk_free_at;
         }
         disk_free_at
     }
@@ -230,10 +262,11 @@ mod tests {
         #[test]
         fn no_choice_is_slower_than_storing_plainly(
             disk in 50u64..8000,
-            lanes in 1u32..32,
+            threads in 1u32..32,
+            share in 0.05f64..=1.0,
             figures in prop::collection::vec((100u64..30_000, 100u64..40_000, 0.001f64..1.1), 2),
         ) {
-            let conditions = conditions(disk, lanes);
+            let conditions = Conditions { share: Some(share), ..conditions(disk, threads) };
             let trials = [
                 trial(Method::Lz4, figures[0].0, figures[0].1, figures[0].2),
                 trial(Method::Zstd, figures[1].0, figures[1].1, figures[1].2),
@@ -244,12 +277,12 @@ mod tests {
             let ratio = trial.packed_bytes as f64 / SAMPLE as f64;
             let (seal, disk) = (bytes / mbps(5000).get(), bytes / mbps(disk).get());
             let blocks = 2000;
-            let plain = seconds(blocks, lanes, seal, disk);
+            let plain = seconds(blocks, threads, seal / share, disk);
             for took in [trial.pack, trial.unpack] {
                 let work = took.as_secs_f64() * bytes / SAMPLE as f64;
-                let packed = seconds(blocks, lanes, work + ratio * seal, ratio * disk);
+                let packed = seconds(blocks, threads, (work + ratio * seal) / share, ratio * disk);
                 // The first block goes through alone, which is not what a pipeline is about.
-                prop_assert!(packed <= plain * 1.001 + work + seal, "{packed} > {plain}: {trial:?}");
+                prop_assert!(packed <= plain * 1.001 + (work + seal) / share, "{packed} > {plain}: {trial:?}");
             }
         }
     }
