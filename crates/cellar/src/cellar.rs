@@ -20,6 +20,7 @@ use crate::{BlockId, Ticket};
 use figures::Figures;
 use jobs::{Jobs, Work};
 use keep::{Bench, Keep};
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -53,6 +54,23 @@ pub struct Parts {
     pub tickets: Vec<Ticket>,
     /// Jobs whose end nobody had asked for. Blocks that they put are among the tickets.
     pub done: Vec<Done>,
+}
+
+/// A cellar that could not be taken apart, as it was.
+#[derive(thiserror::Error)]
+#[error("cannot hand the cellar's file on: {why}")]
+pub struct NotParted {
+    /// With all of its blocks.
+    pub cellar: Box<Cellar>,
+    /// The kernel's error.
+    #[source]
+    pub why: std::io::Error,
+}
+
+impl fmt::Debug for NotParted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NotParted").field("why", &self.why).finish_non_exhaustive()
+    }
 }
 
 impl Cellar {
@@ -172,9 +190,12 @@ impl Cellar {
         self.keep.key()
     }
 
-    /// Ends all jobs, and takes the cellar apart.
-    pub fn into_parts(self) -> std::io::Result<Parts> {
-        let file = self.file()?;
+    /// Ends all jobs, and takes the cellar apart. If there is no descriptor left for that, it stays as it is.
+    pub fn into_parts(self) -> Result<Parts, NotParted> {
+        let file = match self.file() {
+            Ok(file) => file,
+            Err(why) => return Err(NotParted { cellar: Box::new(self), why }),
+        };
         let Cellar { keep, jobs, workers, spare } = self;
         jobs.close(jobs::Closing::AfterAll);
         drop((workers, spare));

@@ -27,7 +27,7 @@ mod statistics;
 mod ticket;
 
 pub use cellar::{
-    Busy, Cellar, Destination, Done, GetError, JobId, OpenError, Parts, PutError, Refused, Source,
+    Busy, Cellar, Destination, Done, GetError, JobId, NotParted, OpenError, Parts, PutError, Refused, Source,
 };
 pub use seal::Key;
 pub use settings::{Accept, JOBS_MAX, LIMIT_BYTES_MAX, Settings, SettingsError, WORKERS_MAX};

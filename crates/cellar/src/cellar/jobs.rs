@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// Gets that are begun before a put that waits has its turn.
 const GETS_IN_A_ROW_MAX: u32 = 8;
 
+/// The longest that somebody waits at a time.
+const PATIENCE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Where a block's bytes are while it is put. Nobody may change them until it comes back.
 pub type Source = Box<dyn AsRef<[u8]> + Send>;
 /// Where a block's bytes go.
@@ -174,16 +177,16 @@ impl Jobs {
     }
 
     pub(super) fn poll(&self) -> Option<Done> {
-        self.state().take_done()
+        self.take_done(&mut self.state())
     }
 
     pub(super) fn wait(&self, patience: Duration) -> Option<Done> {
-        let until = Instant::now() + patience;
+        let until = Instant::now() + patience.min(PATIENCE_MAX);
         let mut state = self.state();
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if !state.done.is_empty() || state.count == 0 || left.is_zero() {
-                return state.take_done();
+                return self.take_done(&mut state);
             }
             state = self.finished.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -192,6 +195,16 @@ impl Jobs {
     pub(super) fn close(&self, closing: Closing) {
         self.state().closing.get_or_insert(closing);
         self.submitted.notify_all();
+    }
+
+    fn take_done(&self, state: &mut State) -> Option<Done> {
+        let done = state.done.pop_front()?;
+        state.count -= 1;
+        if state.count == 0 {
+            // Others who wait have nothing to wait for any more.
+            self.finished.notify_all();
+        }
+        Some(done)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -208,12 +221,6 @@ impl State {
         }
         self.gets_in_a_row = 0;
         self.puts.pop_front()
-    }
-
-    fn take_done(&mut self) -> Option<Done> {
-        let done = self.done.pop_front()?;
-        self.count -= 1;
-        Some(done)
     }
 }
 
@@ -269,9 +276,23 @@ mod tests {
     }
 
     #[test]
+    fn whoever_waits_for_what_another_took_is_woken() {
+        let jobs = Jobs::new(2);
+        jobs.submit(put(0)).map_err(|(busy, _)| busy).expect("free");
+        let Some((job, Work::Put { block, source })) = jobs.next() else { panic!("there is a put") };
+        let got = std::thread::scope(|scope| {
+            let waiting = [(); 2].map(|()| scope.spawn(|| jobs.wait(Duration::MAX).is_some()));
+            std::thread::sleep(Duration::from_millis(20));
+            jobs.finish(Done::Put { job, block, source, result: Err(PutError::Panicked { block }) });
+            waiting.map(|thread| u32::from(thread.join().expect("no panic")))
+        });
+        assert_eq!(got.iter().sum::<u32>(), 1);
+    }
+
+    #[test]
     fn waiting_for_nothing_ends_at_once() {
         let jobs = Jobs::new(2);
-        assert!(jobs.wait(Duration::from_secs(600)).is_none());
+        assert!(jobs.wait(Duration::MAX).is_none());
         jobs.submit(put(0)).map_err(|(busy, _)| busy).expect("free");
         assert!(jobs.wait(Duration::from_millis(5)).is_none(), "no thread works on it");
     }

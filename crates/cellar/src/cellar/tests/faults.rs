@@ -88,6 +88,16 @@ fn a_disk_that_does_not_read_loses_nothing() {
 }
 
 #[test]
+fn the_file_does_not_grow_for_what_cannot_fit() {
+    let (cellar, disk) = cellar(2 * SEGMENT);
+    cellar.put(block(0), &noise(0, 8 * GRANULE_BYTES as usize)).expect("free");
+    let full =
+        cellar.put(block(1), &noise(1, 25 * GRANULE_BYTES as usize)).expect_err("24 granules are free");
+    assert!(matches!(full, PutError::Full { free_bytes, .. } if free_bytes == 24 * GRANULE_BYTES), "{full}");
+    assert_eq!(disk.allocated_bytes(), SEGMENT);
+}
+
+#[test]
 fn an_allocation_that_fails_is_undone() {
     let (cellar, disk) = cellar(LIMIT);
     disk.fail(On::Allocate, 0, Fault::Error(libc::EIO));

@@ -84,3 +84,14 @@ fn another_key_opens_nothing() {
     let cellar = reopened(&settings(LIMIT), &disk, key, vec![ticket.clone()]).expect("it looks true");
     assert!(matches!(get(&cellar, &ticket), Err(GetError::Broken { .. })));
 }
+
+/// A disk in memory has no descriptor to hand on.
+#[test]
+fn what_cannot_be_taken_apart_stays_whole() {
+    let (cellar, _disk) = cellar(LIMIT);
+    let ticket = cellar.put(block(0), &noise(0, BYTES)).expect("free");
+    let whole = cellar.into_parts().expect_err("there is no file");
+    assert_eq!(get(&whole.cellar, &ticket).expect("untouched"), noise(0, BYTES));
+    whole.cellar.submit_get(ticket, Box::new(vec![0; BYTES])).expect("its threads are there");
+    assert!(matches!(whole.cellar.wait(Duration::from_secs(20)), Some(Done::Get { result: Ok(()), .. })));
+}
