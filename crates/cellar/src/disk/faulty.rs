@@ -79,10 +79,10 @@ impl FaultyDisk {
         self.state().allocated.iter().map(|part| part.bytes).sum()
     }
 
-    /// Reads and writes wait until they are let go again.
-    pub(crate) fn hold(&self, held: bool) {
-        self.state().held = held;
-        self.0.opened.notify_all();
+    /// Reads and writes wait until what this returns is dropped, also because a test fails.
+    pub(crate) fn hold(&self) -> Hold {
+        self.state().held = true;
+        Hold(self.clone())
     }
 
     pub(crate) fn bytes(&self, offset: u64, bytes: usize) -> Vec<u8> {
@@ -118,6 +118,16 @@ impl FaultyDisk {
             Some(Fault::Error(code)) => Err(io::Error::from_raw_os_error(code)),
             Some(Fault::Panic) => panic!("the disk was told to"),
         }
+    }
+}
+
+/// Holds a disk up.
+pub(crate) struct Hold(FaultyDisk);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.state().held = false;
+        self.0.0.opened.notify_all();
     }
 }
 

@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn a_disk_that_stands_still_holds_up_nobody() {
     let (cellar, disk) = cellar(LIMIT);
     let there = cellar.put(block(99), &noise(99, BYTES)).expect("free");
-    disk.hold(true);
+    let hold = disk.hold();
     let mut accepted = 0;
     let refused = loop {
         match cellar.submit_put(block(accepted), Box::new(noise(accepted.into(), BYTES))) {
@@ -26,7 +26,7 @@ fn a_disk_that_stands_still_holds_up_nobody() {
     assert!(cellar.poll().is_none());
     assert_eq!(cellar.statistics().jobs, 8);
     assert!(cellar.discard(&there));
-    disk.hold(false);
+    drop(hold);
     let done: Vec<Done> = std::iter::from_fn(|| cellar.wait(PATIENCE)).collect();
     assert_eq!((done.len(), cellar.statistics().jobs), (8, 0));
     for done in done {
@@ -83,7 +83,7 @@ fn every_job_comes_back_once() {
 fn a_block_that_is_discarded_while_it_is_read_is_read_to_its_end() {
     let (cellar, disk) = cellar(2 * GRANULE_BYTES);
     let ticket = cellar.put(block(0), &noise(0, BYTES)).expect("free");
-    disk.hold(true);
+    let hold = disk.hold();
     cellar.submit_get(ticket.clone(), Box::new(vec![0; BYTES])).expect("free");
     // Only a block that a thread has begun to read is held by it.
     let until = Instant::now() + PATIENCE;
@@ -94,7 +94,7 @@ fn a_block_that_is_discarded_while_it_is_read_is_read_to_its_end() {
     assert!(cellar.discard(&ticket));
     assert_eq!(cellar.statistics().free_bytes, 0, "nobody may write there yet");
     assert!(matches!(get(&cellar, &ticket), Err(GetError::Unknown { .. })));
-    disk.hold(false);
+    drop(hold);
     let Some(Done::Get { mut into, result, .. }) = cellar.wait(PATIENCE) else { panic!("it is under way") };
     result.expect("it was held when it was begun");
     assert_eq!((*into).as_mut(), noise(0, BYTES));
@@ -104,16 +104,13 @@ fn a_block_that_is_discarded_while_it_is_read_is_read_to_its_end() {
 #[test]
 fn dropping_forgets_what_nobody_has_begun() {
     let (cellar, disk) = cellar(LIMIT);
-    disk.hold(true);
+    let hold = disk.hold();
     for at in 0..8 {
         cellar.submit_put(block(at), Box::new(noise(at.into(), BYTES))).expect("free");
     }
-    let release = std::thread::spawn({
-        let disk = disk.clone();
-        move || {
-            std::thread::sleep(Duration::from_millis(20));
-            disk.hold(false);
-        }
+    let release = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        drop(hold);
     });
     drop(cellar);
     release.join().expect("no panic");
