@@ -280,13 +280,16 @@ mod tests {
         let jobs = Jobs::new(2);
         jobs.submit(put(0)).map_err(|(busy, _)| busy).expect("free");
         let Some((job, Work::Put { block, source })) = jobs.next() else { panic!("there is a put") };
+        let patience = Duration::from_secs(20);
+        let start = Instant::now();
         let got = std::thread::scope(|scope| {
-            let waiting = [(); 2].map(|()| scope.spawn(|| jobs.wait(Duration::MAX).is_some()));
+            let waiting = [(); 2].map(|()| scope.spawn(|| jobs.wait(patience).is_some()));
             std::thread::sleep(Duration::from_millis(20));
             jobs.finish(Done::Put { job, block, source, result: Err(PutError::Panicked { block }) });
             waiting.map(|thread| u32::from(thread.join().expect("no panic")))
         });
         assert_eq!(got.iter().sum::<u32>(), 1);
+        assert!(start.elapsed() < patience, "the other one waited to the end");
     }
 
     #[test]

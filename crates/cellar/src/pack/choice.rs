@@ -15,8 +15,9 @@ use std::time::Duration;
 /// Packing has to save a sixteenth at least: two granules of a full block.
 pub const SAVING_MIN: f64 = 1.0 / 16.0;
 
-/// A whole block takes longer than its sample promises, which is in the processor's cache: 1.3 times, as measured.
-const WHOLE_BLOCK: f64 = 1.5;
+/// A whole block may take longer than its sample promises, which is in the processor's cache. As measured: 0.9 to 1.1 times
+/// as long with zstd, 0.9 to 2.0 with LZ4. The worst counts.
+const WHOLE_BLOCK: f64 = 2.0;
 
 /// What is known about the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -196,8 +197,8 @@ mod tests {
     fn a_slow_disk_and_many_processors_get_the_smallest() {
         let tokens = [trial(Method::Lz4, 600, 2400, 0.5), trial(Method::Zstd, 290, 780, 0.25)];
         assert_eq!(choose(&conditions(500, 4), &tokens), Method::Zstd);
-        // Two threads pack no more than 390 MB/s with zstd, as whole blocks go, but 800 with the other.
-        assert_eq!(choose(&conditions(500, 2), &tokens), Method::Lz4);
+        // Two threads pack no more than 290 MB/s with zstd, if blocks are at their worst, but 600 with the other.
+        assert_eq!(choose(&conditions(350, 2), &tokens), Method::Lz4);
         assert_eq!(choose(&conditions(3000, 2), &tokens), Method::Plain);
         assert_eq!(choose(&conditions(3000, 32), &tokens), Method::Zstd);
     }
@@ -206,7 +207,7 @@ mod tests {
     #[test]
     fn where_processors_are_scarce_nothing_is_packed() {
         let floats = [trial(Method::Zstd, 800, 900, 0.8)];
-        let conditions = conditions(1000, 4);
+        let conditions = conditions(800, 4);
         assert_eq!(choose(&conditions, &floats), Method::Zstd);
         assert_eq!(choose(&Conditions { share: Some(0.2), ..conditions }, &floats), Method::Plain);
         assert_eq!(choose(&Conditions { processors: 1, ..conditions }, &floats), Method::Plain);
@@ -215,12 +216,20 @@ mod tests {
         assert_eq!(choose(&more, &floats), Method::Zstd);
     }
 
+    /// Four threads in step would store 1150 MB/s. But they wait for each other now and then, and 1000 are sure without.
+    #[test]
+    fn what_is_faster_only_with_luck_is_not_packed() {
+        let floats = [trial(Method::Zstd, 800, 900, 0.8)];
+        assert_eq!(choose(&conditions(1000, 4), &floats), Method::Plain);
+        assert_eq!(choose(&conditions(1000, 6), &floats), Method::Zstd);
+    }
+
     #[test]
     fn what_comes_back_too_slowly_is_not_packed() {
         let slow_back = [trial(Method::Lz4, 20_000, 500, 0.01)];
         assert_eq!(choose(&conditions(3000, 2), &slow_back), Method::Plain);
-        assert_eq!(choose(&conditions(500, 2), &slow_back), Method::Lz4);
-        let reads_fast = Conditions { read: Some(mbps(3000)), ..conditions(500, 2) };
+        assert_eq!(choose(&conditions(400, 2), &slow_back), Method::Lz4);
+        let reads_fast = Conditions { read: Some(mbps(3000)), ..conditions(400, 2) };
         assert_eq!(choose(&reads_fast, &slow_back), Method::Plain);
     }
 
