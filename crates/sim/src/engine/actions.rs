@@ -162,6 +162,7 @@ impl Engine<'_> {
                 (it.thawing, it.slice) = (false, slice);
                 self.writes(tenant);
                 self.one_shortest(gpu);
+                self.note_need(tenant);
                 if was_frozen {
                     self.turn_began(tenant);
                 }
