@@ -129,7 +129,7 @@ impl Engine<'_> {
         let it = &mut self.tenants[tenant];
         (it.life, it.group, it.had_turns) = (Life::Loading, Some(group), false);
         it.runs_since = Some(self.now);
-        self.note_context(gpu);
+        self.note_step(gpu, None);
         self.tell(Event::Context { tenant: self.id(tenant), present: true });
         // It will fill its memory: from here on it has something to do.
         self.wants(tenant, true);

@@ -1,16 +1,19 @@
 //! Which memory was needed on the device when, for whoever asks how little could have been moved.
 //!
-//! A tenant needs all that it has when it is thawed, new memory is on the device when it is made, and a context takes room
-//! for good. Who was moved for that is not noted: it is what is judged.
+//! Whoever runs needs all that it has, new memory is on the device when it is made, and a context takes room for good. Who
+//! was moved for that is not noted: it is what is judged.
 
-use super::Engine;
+use super::{Engine, Tenant};
 use crate::optimum::{Began, Case, OptimumError, PieceId};
 use sched::{Bytes, HandleId};
 use std::collections::BTreeMap;
 
+/// What was needed on one GPU, unless that was too much to note.
+type Noted = Result<Case, OptimumError>;
+
 /// What was needed on each GPU.
 pub(super) struct Needs {
-    cases: Vec<Result<Case, OptimumError>>,
+    cases: Vec<Noted>,
     pieces: BTreeMap<(usize, HandleId), PieceId>,
 }
 
@@ -19,59 +22,37 @@ impl Needs {
         Self { cases: (0..gpus).map(|_| Ok(Case::default())).collect(), pieces: BTreeMap::new() }
     }
 
-    pub(super) fn cases(self) -> Vec<Result<Case, OptimumError>> {
+    pub(super) fn cases(self) -> Vec<Noted> {
         self.cases
-    }
-
-    /// Adds to the case of a GPU, unless that has grown too large.
-    fn add(&mut self, gpu: usize, add: impl FnOnce(&mut Case) -> Result<(), OptimumError>) {
-        let case = &mut self.cases[gpu];
-        if let Ok(open) = case
-            && let Err(error) = add(open)
-        {
-            *case = Err(error);
-        }
     }
 }
 
 impl Engine<'_> {
     /// A tenant made a handle.
     pub(super) fn note_new(&mut self, tenant: usize, handle: HandleId) {
-        let Some(mut needs) = self.needs.take() else { return };
-        let (gpu, room) = (self.tenants[tenant].gpu, self.room_for_handles(self.tenants[tenant].gpu));
-        if let Some(held) = self.tenants[tenant].handles.get(&handle) {
-            let (bytes, rewritten, pieces) = (held.bytes, held.changes, &mut needs.pieces);
-            let mut made = None;
-            if let Ok(case) = &mut needs.cases[gpu] {
-                made = Some(case.piece(bytes, rewritten, Began::New));
-            }
-            match made {
-                Some(Ok(piece)) => {
-                    pieces.insert((tenant, handle), piece);
-                    needs.add(gpu, |case| case.step(room, [piece]));
-                }
-                Some(Err(error)) => needs.cases[gpu] = Err(error),
-                None => {}
-            }
-        }
-        self.needs = Some(needs);
+        let gpu = self.tenants[tenant].gpu;
+        let Some(held) = self.tenants[tenant].handles.get(&handle) else { return };
+        let Some(needs) = &mut self.needs else { return };
+        let (bytes, rewritten, pieces) = (held.bytes, held.changes, &mut needs.pieces);
+        let mut made = None;
+        add(&mut needs.cases[gpu], |case| {
+            let piece = case.piece(bytes, rewritten, Began::New)?;
+            pieces.insert((tenant, handle), piece);
+            made = Some(piece);
+            Ok(())
+        });
+        self.note_step(gpu, made);
     }
 
-    /// A tenant may run: all that it has is there.
-    pub(super) fn note_need(&mut self, tenant: usize) {
-        let Some(mut needs) = self.needs.take() else { return };
-        let (gpu, room) = (self.tenants[tenant].gpu, self.room_for_handles(self.tenants[tenant].gpu));
-        let all: Vec<_> = pieces_of(&needs.pieces, tenant).collect();
-        needs.add(gpu, |case| case.step(room, all));
-        self.needs = Some(needs);
-    }
-
-    /// A context was made: there was room for it.
-    pub(super) fn note_context(&mut self, gpu: usize) {
+    /// Somebody may run now, or a context was made: all that anybody needs is there, and something new perhaps.
+    pub(super) fn note_step(&mut self, gpu: usize, new: Option<PieceId>) {
         let room = self.room_for_handles(gpu);
-        if let Some(needs) = &mut self.needs {
-            needs.add(gpu, |case| case.step(room, []));
-        }
+        let Some(needs) = &mut self.needs else { return };
+        // Whoever is being frozen has had its turn: it is only still there because the next one was put on first.
+        let runs = |it: &Tenant| it.gpu == gpu && it.is_alive() && it.is_thawed() && !it.freezing;
+        let running = self.tenants.iter().enumerate().filter(|(_, it)| runs(it));
+        let all = running.flat_map(|(tenant, _)| pieces_of(&needs.pieces, tenant)).chain(new);
+        add(&mut needs.cases[gpu], |case| case.step(room, all));
     }
 
     /// A tenant ended, and needs nothing any more.
@@ -79,7 +60,7 @@ impl Engine<'_> {
         let gpu = self.tenants[tenant].gpu;
         let Some(needs) = &mut self.needs else { return };
         let all: Vec<_> = pieces_of(&needs.pieces, tenant).collect();
-        needs.add(gpu, |case| {
+        add(&mut needs.cases[gpu], |case| {
             all.into_iter().for_each(|piece| case.free_piece(piece));
             Ok(())
         });
@@ -90,6 +71,15 @@ impl Engine<'_> {
         let spec = self.gpus[gpu].gpu;
         let contexts = self.tenants.iter().filter(|it| it.gpu == gpu && it.group.is_some()).count() as u64;
         spec.capacity.less(spec.reserve).less(Bytes(spec.residue.0.saturating_mul(contexts)))
+    }
+}
+
+/// Adds to the case of a GPU, unless that has grown too large.
+fn add(case: &mut Noted, add: impl FnOnce(&mut Case) -> Result<(), OptimumError>) {
+    if let Ok(open) = case
+        && let Err(error) = add(open)
+    {
+        *case = Err(error);
     }
 }
 

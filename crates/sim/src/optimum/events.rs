@@ -152,6 +152,8 @@ struct Reader {
     /// The move under way: more away, and less, of each.
     moving: Vec<(u64, i128)>,
     inside: bool,
+    /// Whose turn it is.
+    owner: Option<u64>,
     case: Case,
     turns: usize,
     moved: u64,
@@ -171,7 +173,17 @@ impl Reader {
             }
         }
         let case = Case::default();
-        Self { room, window, tenants, moving: Vec::new(), inside: false, case, turns: 0, moved: 0 }
+        Self {
+            room,
+            window,
+            tenants,
+            moving: Vec::new(),
+            inside: false,
+            owner: None,
+            case,
+            turns: 0,
+            moved: 0,
+        }
     }
 
     fn take(&mut self, line: &Line) -> Result<(), EventsError> {
@@ -182,7 +194,12 @@ impl Reader {
         match (line.event.as_str(), line.tenant) {
             ("joined", Some(tenant)) => self.tenants.entry(tenant).or_default().present = true,
             ("left", Some(tenant)) => self.left(tenant),
-            ("thaw" | "turn_begin", Some(tenant)) => self.needs(tenant)?,
+            ("thaw", Some(tenant)) => self.needs(tenant)?,
+            ("turn_begin", Some(tenant)) => {
+                self.owner = Some(tenant);
+                self.needs(tenant)?;
+            }
+            ("turn_end", Some(tenant)) if self.owner == Some(tenant) => self.owner = None,
             ("move_begin", _) => {
                 let out = line.out.iter().map(|part| (part.tenant, i128::from(part.bytes)));
                 let into = line.into.iter().map(|part| (part.tenant, -i128::from(part.bytes)));
@@ -215,10 +232,12 @@ impl Reader {
     fn left(&mut self, tenant: u64) {
         let it = self.tenants.entry(tenant).or_default();
         (it.present, it.away) = (false, 0);
+        self.owner = self.owner.filter(|&owner| owner != tenant);
         it.pieces.drain(..).for_each(|piece| self.case.free_piece(piece));
     }
 
-    /// A tenant may run: all that it has is there. Whoever came after the beginning has made it by then.
+    /// A tenant may run: all that it has is there, and what whoever has the turn has. Whoever came after the beginning has
+    /// made it by then.
     fn needs(&mut self, tenant: u64) -> Result<(), EventsError> {
         if !self.inside {
             return Ok(());
@@ -228,7 +247,8 @@ impl Reader {
             it.pieces.push(self.case.piece(Bytes(it.bytes), true, Began::New)?);
         }
         self.turns += 1;
-        Ok(self.case.step(self.room, it.pieces.iter().copied())?)
+        let running = self.owner.into_iter().chain([tenant]).filter_map(|who| self.tenants.get(&who));
+        Ok(self.case.step(self.room, running.flat_map(|it| it.pieces.iter().copied()))?)
     }
 
     fn move_ends(&mut self, line: &Line) {
