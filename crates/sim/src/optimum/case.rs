@@ -40,9 +40,16 @@ pub struct Case {
     pieces: Vec<Piece>,
     /// The room there is at each step, for all pieces together.
     rooms: Vec<Bytes>,
+    /// Pieces are sums of smaller ones that nobody knows.
+    in_parts: bool,
 }
 
 impl Case {
+    /// A case where any part of a piece may move without the rest.
+    pub fn in_parts() -> Self {
+        Self { in_parts: true, ..Self::default() }
+    }
+
     /// A piece is there from the next step on. If it is `rewritten`, no copy in the arena is good for long.
     pub fn piece(&mut self, bytes: Bytes, rewritten: bool, began: Began) -> Result<PieceId, OptimumError> {
         if self.pieces.len() >= PIECES_MAX {
@@ -84,14 +91,17 @@ impl Case {
         self.rooms.len()
     }
 
-    /// What every size is a multiple of.
+    /// What everything that moves is a multiple of.
     pub(super) fn unit(&self) -> u64 {
+        if self.in_parts {
+            return 1;
+        }
         self.pieces.iter().fold(0, |unit, piece| common_divisor(unit, piece.bytes.0)).max(1)
     }
 
     /// Are all pieces one unit, and rewritten? Then what is kept can be counted in pieces.
     pub(super) fn is_even(&self, unit: u64) -> bool {
-        self.pieces.iter().all(|piece| piece.bytes.0 == unit && piece.rewritten)
+        !self.in_parts && self.pieces.iter().all(|piece| piece.bytes.0 == unit && piece.rewritten)
     }
 
     /// What each step leaves for pieces that it does not need, in whole units: those fill no less.

@@ -3,9 +3,10 @@
 //! The timeline has every turn and every move, but not what a tenant allocates. How much a tenant has is told whenever some
 //! of it goes out; the least of what was told counts, all of it as one piece that may be kept in part, so the answer is a
 //! bound. A tenant of which nothing ever went out counts for nothing, which is less than it is. Both make the least smaller
-//! and the ratio larger, never the other way round.
+//! and the ratio larger, never the other way round. Whoever is there when the time begins is taken to have it all by then: let
+//! that be after they have allocated it. Whoever comes later counts from the first time that some of it went out.
 
-use super::{Began, Case, Judged, Least, OptimumError, PieceId, least};
+use super::{Began, Case, Judged, OptimumError, PieceId, least};
 use sched::Bytes;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -96,11 +97,11 @@ struct Part {
     bytes: u64,
 }
 
-/// Judges what was moved in a time, with so much room on the device for what tenants allocate.
-pub fn judge(text: &str, room: Bytes, window: Window) -> Result<Judged, EventsError> {
+/// Judges what was moved in a time, with so many bytes of room on the device for what tenants allocate.
+pub fn judge(text: &str, room: u64, window: Window) -> Result<Judged, EventsError> {
     let lines = read(text)?;
     one_gpu(&lines)?;
-    let mut reader = Reader::new(&lines, room, window);
+    let mut reader = Reader::new(&lines, Bytes(room), window);
     for line in &lines {
         if line.t_ns > window.to_ns {
             break;
@@ -139,6 +140,8 @@ fn one_gpu(lines: &[Line]) -> Result<(), EventsError> {
 struct Tenant {
     /// The least it was seen to have.
     bytes: u64,
+    /// And that within the time that is judged.
+    told_inside: bool,
     away: u64,
     present: bool,
     /// Once it counts: what was on the device when it began to, and what was away.
@@ -162,17 +165,18 @@ struct Reader {
 impl Reader {
     fn new(lines: &[Line], room: Bytes, window: Window) -> Self {
         let mut tenants: BTreeMap<u64, Tenant> = BTreeMap::new();
-        let told = lines.iter().filter(|line| (window.from_ns..=window.to_ns).contains(&line.t_ns));
-        for line in told {
+        for line in lines.iter().take_while(|line| line.t_ns <= window.to_ns) {
             if let (Some(tenant), Some(away), Some(resident)) =
                 (line.tenant, line.away_bytes, line.resident_bytes)
             {
                 let bytes = away.saturating_add(resident);
-                let it = tenants.entry(tenant).or_insert_with(|| Tenant { bytes, ..Tenant::default() });
-                it.bytes = it.bytes.min(bytes);
+                let it = tenants.entry(tenant).or_default();
+                // Before the time that is judged, the last word counts.
+                let least = if it.told_inside { it.bytes.min(bytes) } else { bytes };
+                (it.bytes, it.told_inside) = (least, line.t_ns >= window.from_ns);
             }
         }
-        let case = Case::default();
+        let case = Case::in_parts();
         Self {
             room,
             window,
@@ -206,7 +210,14 @@ impl Reader {
                 self.moving = out.chain(into).collect();
             }
             ("move_end", _) => self.move_ends(line),
-            ("away", Some(tenant)) => self.is_away(tenant, line.away_bytes.unwrap_or(0)),
+            ("away", Some(tenant)) => {
+                self.is_away(tenant, line.away_bytes.unwrap_or(0));
+                // Of whoever came since the beginning, this is the first that is known.
+                let it = &self.tenants[&tenant];
+                if self.inside && it.present && it.pieces.is_empty() {
+                    self.count(tenant)?;
+                }
+            }
             ("resident", Some(tenant)) => self.is_away(tenant, 0),
             _ => {}
         }
@@ -218,12 +229,17 @@ impl Reader {
 
     /// Those who are there when the time begins.
     fn begin(&mut self) -> Result<(), EventsError> {
-        for it in self.tenants.values_mut().filter(|it| it.present) {
-            let away = it.away.min(it.bytes);
-            for (bytes, began) in [(it.bytes - away, Began::Resident), (away, Began::Away)] {
-                if bytes > 0 {
-                    it.pieces.push(self.case.piece(Bytes(bytes), true, began)?);
-                }
+        let here: Vec<u64> = self.tenants.iter().filter(|(_, it)| it.present).map(|(&id, _)| id).collect();
+        here.into_iter().try_for_each(|tenant| self.count(tenant))
+    }
+
+    /// What a tenant has counts from now on, where it is.
+    fn count(&mut self, tenant: u64) -> Result<(), EventsError> {
+        let it = self.tenants.entry(tenant).or_default();
+        let away = it.away.min(it.bytes);
+        for (bytes, began) in [(it.bytes - away, Began::Resident), (away, Began::Away)] {
+            if bytes > 0 {
+                it.pieces.push(self.case.piece(Bytes(bytes), true, began)?);
             }
         }
         Ok(())
@@ -236,15 +252,10 @@ impl Reader {
         it.pieces.drain(..).for_each(|piece| self.case.free_piece(piece));
     }
 
-    /// A tenant may run: all that it has is there, and what whoever has the turn has. Whoever came after the beginning has
-    /// made it by then.
+    /// A tenant may run: all that it has is there, and what whoever has the turn has.
     fn needs(&mut self, tenant: u64) -> Result<(), EventsError> {
         if !self.inside {
             return Ok(());
-        }
-        let it = self.tenants.entry(tenant).or_default();
-        if it.pieces.is_empty() && it.bytes > 0 {
-            it.pieces.push(self.case.piece(Bytes(it.bytes), true, Began::New)?);
         }
         self.turns += 1;
         let running = self.owner.into_iter().chain([tenant]).filter_map(|who| self.tenants.get(&who));
@@ -268,7 +279,7 @@ impl Reader {
     }
 
     fn room_is_enough(&self) -> Result<(), EventsError> {
-        let here = self.tenants.values().filter(|it| it.present);
+        let here = self.tenants.values().filter(|it| !it.pieces.is_empty());
         let seen = Bytes(here.map(|it| it.bytes.saturating_sub(it.away)).sum());
         if seen > self.room {
             return Err(EventsError::RoomTooSmall { seen, room: self.room });
@@ -280,9 +291,6 @@ impl Reader {
         if self.turns == 0 {
             return Err(EventsError::NoTurns);
         }
-        let least = least(&self.case)?;
-        // Whole handles move, and the timeline does not tell how large they are.
-        let least = Least { exact: false, ..least };
-        Ok(Judged { moved: Bytes(self.moved), least, steps: self.turns })
+        Ok(Judged { moved: Bytes(self.moved), least: least(&self.case)?, steps: self.turns })
     }
 }
