@@ -65,7 +65,7 @@ fn unequal_sizes_move_no_more_than_they_must() {
         }
     });
     is_near("large handles", |six| {
-        six.jobs.iter_mut().for_each(|job| job.memory.handle = Bytes::from_gib(1))
+        six.jobs.iter_mut().for_each(|job| job.memory.handle = Bytes::from_gib(1));
     });
     // Of unequal handles the last one that goes may be larger than it had to be.
     let judged = six(1, |six| {
