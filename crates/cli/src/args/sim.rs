@@ -58,8 +58,8 @@ beside what is needed. Where all handles have one size and all of them are rewri
 that nobody can be below, so the ratio may be too high and is never too low.
 
 The timeline of a daemon is that of `rotad --events FILE`, on one GPU. The room is what is left of the capacity when the
-mover and all contexts have theirs. Let the time that is judged begin when all have allocated what they will: memory is then
-where the timeline says it was.";
+mover and all contexts have theirs. Let the time that is judged begin when all of them have allocated
+what they will and have been moved once: before that, a timeline does not tell what they have.";
 
 const CALIBRATE_AFTER: &str = "\
 Measured on one H200 with driver 580.159.04. All rows share the physics that scenarios run with by default.

@@ -1,10 +1,10 @@
 //! Judging what a daemon moved, by its timeline (`rotad --events`).
 //!
 //! The timeline has every turn and every move, but not what a tenant allocates. How much a tenant has is told whenever some
-//! of it goes out; the least of what was told counts, all of it as one piece that may be kept in part, so the answer is a
-//! bound. A tenant of which nothing ever went out counts for nothing, which is less than it is. Both make the least smaller
-//! and the ratio larger, never the other way round. Whoever is there when the time begins is taken to have it all by then: let
-//! that be after they have allocated it. Whoever comes later counts from the first time that some of it went out.
+//! of it goes out; what is known by then counts from then on, in any parts, as handles are not told either. So the answer is
+//! a bound, and all that is not known makes it smaller and the ratio larger. This is for programs that keep what they have:
+//! of those that free and allocate all the time, the timeline tells too little. Let the time that is judged begin when all
+//! have been moved once.
 
 use super::{Began, Case, Judged, OptimumError, PieceId, least};
 use sched::Bytes;
@@ -42,7 +42,8 @@ pub enum EventsError {
     /// More was on the device than there is room for.
     #[error(
         "tenants had {seen} on the device at once, more than the room of {room}\nhint: the room is what is left of the \
-         capacity when the mover and all contexts have theirs"
+         capacity when the mover and all contexts have theirs; of programs that free and allocate all the time, a \
+         timeline tells too little"
     )]
     RoomTooSmall {
         /// What was seen.
@@ -101,7 +102,7 @@ struct Part {
 pub fn judge(text: &str, room: u64, window: Window) -> Result<Judged, EventsError> {
     let lines = read(text)?;
     one_gpu(&lines)?;
-    let mut reader = Reader::new(&lines, Bytes(room), window);
+    let mut reader = Reader::new(Bytes(room), window);
     for line in &lines {
         if line.t_ns > window.to_ns {
             break;
@@ -138,14 +139,11 @@ fn one_gpu(lines: &[Line]) -> Result<(), EventsError> {
 /// A tenant, as far as the timeline tells.
 #[derive(Debug, Default)]
 struct Tenant {
-    /// The least it was seen to have.
+    /// What it had when that was told last.
     bytes: u64,
-    /// And that within the time that is judged.
-    told_inside: bool,
     away: u64,
-    present: bool,
-    /// Once it counts: what was on the device when it began to, and what was away.
-    pieces: Vec<PieceId>,
+    /// What counts of it, with its bytes.
+    pieces: Vec<(PieceId, u64)>,
 }
 
 struct Reader {
@@ -163,28 +161,15 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(lines: &[Line], room: Bytes, window: Window) -> Self {
-        let mut tenants: BTreeMap<u64, Tenant> = BTreeMap::new();
-        for line in lines.iter().take_while(|line| line.t_ns <= window.to_ns) {
-            if let (Some(tenant), Some(away), Some(resident)) =
-                (line.tenant, line.away_bytes, line.resident_bytes)
-            {
-                let bytes = away.saturating_add(resident);
-                let it = tenants.entry(tenant).or_default();
-                // Before the time that is judged, the last word counts.
-                let least = if it.told_inside { it.bytes.min(bytes) } else { bytes };
-                (it.bytes, it.told_inside) = (least, line.t_ns >= window.from_ns);
-            }
-        }
-        let case = Case::in_parts();
+    fn new(room: Bytes, window: Window) -> Self {
         Self {
             room,
             window,
-            tenants,
+            tenants: BTreeMap::new(),
             moving: Vec::new(),
             inside: false,
             owner: None,
-            case,
+            case: Case::in_parts(),
             turns: 0,
             moved: 0,
         }
@@ -196,7 +181,6 @@ impl Reader {
             self.begin()?;
         }
         match (line.event.as_str(), line.tenant) {
-            ("joined", Some(tenant)) => self.tenants.entry(tenant).or_default().present = true,
             ("left", Some(tenant)) => self.left(tenant),
             ("thaw", Some(tenant)) => self.needs(tenant)?,
             ("turn_begin", Some(tenant)) => {
@@ -211,14 +195,14 @@ impl Reader {
             }
             ("move_end", _) => self.move_ends(line),
             ("away", Some(tenant)) => {
-                self.is_away(tenant, line.away_bytes.unwrap_or(0));
-                // Of whoever came since the beginning, this is the first that is known.
-                let it = &self.tenants[&tenant];
-                if self.inside && it.present && it.pieces.is_empty() {
+                let away = line.away_bytes.unwrap_or(0);
+                let it = self.tenants.entry(tenant).or_default();
+                (it.bytes, it.away) = (away.saturating_add(line.resident_bytes.unwrap_or(0)), away);
+                if self.inside {
                     self.count(tenant)?;
                 }
             }
-            ("resident", Some(tenant)) => self.is_away(tenant, 0),
+            ("resident", Some(tenant)) => self.tenants.entry(tenant).or_default().away = 0,
             _ => {}
         }
         if line.event == "turn_begin" && self.inside {
@@ -227,29 +211,37 @@ impl Reader {
         Ok(())
     }
 
-    /// Those who are there when the time begins.
+    /// What is known of each when the time begins.
     fn begin(&mut self) -> Result<(), EventsError> {
-        let here: Vec<u64> = self.tenants.iter().filter(|(_, it)| it.present).map(|(&id, _)| id).collect();
-        here.into_iter().try_for_each(|tenant| self.count(tenant))
+        let known: Vec<u64> = self.tenants.keys().copied().collect();
+        known.into_iter().try_for_each(|tenant| self.count(tenant))
     }
 
-    /// What a tenant has counts from now on, where it is.
+    /// It is known how much a tenant has, and where. Where that is more than counts already, nobody knows which of it.
     fn count(&mut self, tenant: u64) -> Result<(), EventsError> {
         let it = self.tenants.entry(tenant).or_default();
-        let away = it.away.min(it.bytes);
-        for (bytes, began) in [(it.bytes - away, Began::Resident), (away, Began::Away)] {
-            if bytes > 0 {
-                it.pieces.push(self.case.piece(Bytes(bytes), true, began)?);
-            }
+        let mut counted: u64 = it.pieces.iter().map(|(_, bytes)| bytes).sum();
+        while counted > it.bytes
+            && let Some((piece, bytes)) = it.pieces.pop()
+        {
+            self.case.free_piece(piece);
+            counted -= bytes;
+        }
+        let (more, away) = (it.bytes - counted, it.away.min(it.bytes));
+        let parts = match counted {
+            0 => [(more - away, Began::Resident), (away, Began::Away)],
+            _ => [(more, Began::New), (0, Began::Away)],
+        };
+        for (bytes, began) in parts.into_iter().filter(|&(bytes, _)| bytes > 0) {
+            it.pieces.push((self.case.piece(Bytes(bytes), true, began)?, bytes));
         }
         Ok(())
     }
 
     fn left(&mut self, tenant: u64) {
-        let it = self.tenants.entry(tenant).or_default();
-        (it.present, it.away) = (false, 0);
         self.owner = self.owner.filter(|&owner| owner != tenant);
-        it.pieces.drain(..).for_each(|piece| self.case.free_piece(piece));
+        let it = self.tenants.remove(&tenant).unwrap_or_default();
+        it.pieces.into_iter().for_each(|(piece, _)| self.case.free_piece(piece));
     }
 
     /// A tenant may run: all that it has is there, and what whoever has the turn has.
@@ -259,7 +251,7 @@ impl Reader {
         }
         self.turns += 1;
         let running = self.owner.into_iter().chain([tenant]).filter_map(|who| self.tenants.get(&who));
-        Ok(self.case.step(self.room, running.flat_map(|it| it.pieces.iter().copied()))?)
+        Ok(self.case.step(self.room, running.flat_map(|it| it.pieces.iter().map(|&(piece, _)| piece)))?)
     }
 
     fn move_ends(&mut self, line: &Line) {
@@ -274,13 +266,8 @@ impl Reader {
         }
     }
 
-    fn is_away(&mut self, tenant: u64, bytes: u64) {
-        self.tenants.entry(tenant).or_default().away = bytes;
-    }
-
     fn room_is_enough(&self) -> Result<(), EventsError> {
-        let here = self.tenants.values().filter(|it| !it.pieces.is_empty());
-        let seen = Bytes(here.map(|it| it.bytes.saturating_sub(it.away)).sum());
+        let seen = Bytes(self.tenants.values().map(|it| it.bytes.saturating_sub(it.away)).sum());
         if seen > self.room {
             return Err(EventsError::RoomTooSmall { seen, room: self.room });
         }
