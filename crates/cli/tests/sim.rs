@@ -164,10 +164,11 @@ fn other_seeds_give_no_other_picture() {
 }
 
 /// Programs that work all the time, or in a rhythm, whatever goes wrong around them.
-const STEADY: [&str; 14] = [
+const STEADY: [&str; 15] = [
     "seed-4x12",
     "h200-4x12",
     "h200-4x12-long",
+    "six-fit-three",
     "lc-four-be",
     "lc-four-be-unhinted",
     "fair-two-users",
