@@ -1,7 +1,5 @@
 //! The hash, on the host: what `hash_blocks.ptx` computes, and what is made of that.
 
-use std::ops::AddAssign;
-
 use crate::{
     BLOCK_BYTES, Block, DeviceKey, Key, OUTPUTS, PART_MIXERS, PART_ROWS, PASSES, ROW_PAIRS, STRIP_PARTS,
     STRIPS, Strip,
@@ -36,6 +34,14 @@ impl Sums {
         Sums { mixed, any: words.next().expect("five words") }
     }
 
+    /// Takes other strips of the same block in.
+    pub fn include(&mut self, more: &Sums) {
+        for (sum, more) in self.mixed.iter_mut().zip(more.mixed) {
+            *sum = sum.wrapping_add(more);
+        }
+        self.any |= more.any;
+    }
+
     /// As on the device.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -43,15 +49,6 @@ impl Sums {
             *place = word.to_le_bytes();
         }
         bytes
-    }
-}
-
-impl AddAssign for Sums {
-    fn add_assign(&mut self, other: Sums) {
-        for (sum, more) in self.mixed.iter_mut().zip(other.mixed) {
-            *sum = sum.wrapping_add(more);
-        }
-        self.any |= other.any;
     }
 }
 
@@ -101,7 +98,7 @@ impl DeviceKey {
         let mut sums = Sums::default();
         let strips = block.as_chunks::<{ BLOCK_BYTES / STRIPS }>().0;
         for (strip, bytes) in strips.iter().enumerate() {
-            sums += self.strip(strip, bytes);
+            sums.include(&self.strip(strip, bytes));
         }
         sums
     }

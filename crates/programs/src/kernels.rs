@@ -38,6 +38,8 @@ kernels! {
     CHECKSUM = "checksum", 3;
     /// `fill(words, count, value)`: every word is `value`.
     FILL = "fill", 3;
+    /// `hash_blocks(places, count, key, sums)`: `blocks::DeviceKey::sums` of each block.
+    HASH_BLOCKS = "hash_blocks", 4;
     /// `heartbeat(counter, stop, limit)`: counts until it is told to stop.
     HEARTBEAT = "heartbeat", 3;
     /// `increment(words, count, rounds, heartbeat)`: [`incremented`], in as many rounds over all words.
