@@ -112,7 +112,7 @@ fn product(pair: u64, key: u64) -> u64 {
 }
 
 impl Key {
-    /// The hash of a block, on the host: some 100 times slower than on a GPU.
+    /// The hash of a block, on the host: some 6 GB/s on one core.
     pub fn hash(&self, block: &Block) -> BlockHash {
         self.finish(&self.device().sums(block))
     }
