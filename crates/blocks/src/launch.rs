@@ -11,7 +11,7 @@ pub const PTX: &str = concat!(include_str!("../../../kernels/hash_blocks.ptx"), 
 /// Threads of a block of threads. The kernel takes no other number.
 pub const THREADS: u32 = 256;
 
-/// Blocks of a launch that is over soon, for when somebody latency-critical may come: 64 MiB, about 20 us.
+/// Blocks of a launch that is over soon, for when somebody latency-critical may come: 64 MiB, 16 us at 4 TB/s.
 pub const SHORT_BLOCKS: usize = 32;
 
 /// The most blocks of one launch: a grid is shorter than 2^31.

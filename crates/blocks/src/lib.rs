@@ -1,7 +1,7 @@
 //! The hash of blocks: which blocks of a handle differ from their copy in the arena, and which are all zero.
 //!
 //! - [`seed`]: 32 random bytes, of which everything else follows. [`key`]: what they expand to.
-//! - [`hash`]: the hash itself, on the host. [`launch`]: the same by the kernel `hash_blocks.ptx`, at the speed of memory.
+//! - [`hash`]: the hash itself, on the host. [`launch`]: the same on a GPU, by `hash_blocks.ptx`.
 //! - [`changed`]: what to do with each block, by its hash then and now.
 //!
 //! A block whose hash is the same as that of its copy is taken for the same block: **two different blocks with one
