@@ -29,10 +29,11 @@ deny:
 advisories:
 	$(CARGO) deny --locked check advisories
 
-# How fast the core is, here, and whether a virtual GPU's work takes as long as its description says; everything else needs
-# a GPU.
+# How fast the core is, here, what a request to the keeper takes, and whether a virtual GPU's work takes as long as its
+# description says; everything else needs a GPU.
 bench: gpu-bundle
 	$(CARGO) bench --locked -p rota-sim --bench core
+	$(CARGO) bench --locked -p rota-keeper --bench requests
 	$(CARGO) bench --locked -p rota-vgpu-device --bench costs
 	@echo
 	@echo "The benchmarks of whole programs need a GPU. On a machine with one, from the root of this repository:"
@@ -76,7 +77,7 @@ model:
 gpu-bundle: build
 	mkdir -p $(BUNDLE)
 	install -m 755 $(TARGET)/release/rota $(TARGET)/release/rotad $(BUNDLE)/
-	install -m 755 $(TARGET)/release/conformance $(TARGET)/release/misuse $(TARGET)/release/worker $(BUNDLE)/
+	install -m 755 $(TARGET)/release/conformance $(TARGET)/release/misuse $(TARGET)/release/worker $(TARGET)/release/hasher $(BUNDLE)/
 	install -m 644 $(TARGET)/release/librota_shim.so $(TARGET)/release/librota_nvml.so $(BUNDLE)/
 
 clean:

@@ -81,6 +81,7 @@ def body(run):
     lives = sum(r["lives"] for name, r in under.items() if name.startswith("maker"))
     freezes = len(daemon.events.of("freeze"))
     run.check("contexts were made while turns changed", freezes > lives, f"{lives} contexts, {freezes} freezes")
+    daemon.check_no_errors()
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@
 set -u -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 
-declare -A limit=([turns]=550 [mixed]=570 [long_kernel]=310 [deaths]=570 [noise]=250 [foreign_freeze]=130 [stopped]=310 [away_calls]=210 [births]=250 [tenants]=600 [overhead]=600 [shares]=600 [limits]=310)
-order=(foreign_freeze away_calls noise births long_kernel turns mixed deaths stopped limits shares overhead tenants)
+declare -A limit=([turns]=550 [mixed]=570 [long_kernel]=310 [deaths]=570 [noise]=250 [foreign_freeze]=130 [stopped]=310 [away_calls]=210 [births]=250 [tenants]=600 [overhead]=600 [shares]=600 [limits]=310 [hash]=90)
+order=(foreign_freeze away_calls hash noise births long_kernel turns mixed deaths stopped limits shares overhead tenants)
 python="${ROTA_PYTHON_HARNESS:-python3}"
 
 names=("$@")

@@ -4,7 +4,9 @@ mod help;
 mod sim;
 mod terms;
 
-pub(crate) use sim::{CalibrateArgs, CompareArgs, ListArgs, Scenario, SimArgs, SimVerb, SweepArgs};
+pub(crate) use sim::{
+    CalibrateArgs, CompareArgs, ListArgs, OptimumArgs, Scenario, SimArgs, SimVerb, SweepArgs,
+};
 pub(crate) use terms::TermsArgs;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};

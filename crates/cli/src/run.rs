@@ -95,6 +95,10 @@ fn prepare(args: &RunArgs, matches: &ArgMatches, place: &Place) -> anyhow::Resul
         .env("ROTA_SOCKET", socket)
         .env("ROTA_JOB", job)
         .env("ROTA_REQUIRED", "1");
+    // Programs on several GPUs share memory with each other.
+    if (args.gang || opened.gpus.len() > 1) && std::env::var_os("ROTA_WHOLE_HANDLES").is_none() {
+        command.env("ROTA_WHOLE_HANDLES", "1");
+    }
     if chosen_gpu.is_none() {
         command.env("CUDA_VISIBLE_DEVICES", uuids(&opened).join(","));
     }

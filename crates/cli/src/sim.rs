@@ -1,5 +1,6 @@
 //! `rota sim`: runs scenarios and prints what came of them. Simulating itself is done by the library of that name.
 
+mod optimum;
 mod picture;
 
 use crate::args::{
@@ -32,6 +33,7 @@ pub(crate) fn sim(verb: &SimVerb) -> anyhow::Result<()> {
         SimVerb::Run(args) => run(args),
         SimVerb::Compare(args) => compare(args),
         SimVerb::Sweep(args) => sweep(args),
+        SimVerb::Optimum(args) => optimum::optimum(args),
         SimVerb::Calibrate(args) => calibrate(args),
     }
 }
@@ -163,10 +165,19 @@ fn calibrate(args: &CalibrateArgs) -> anyhow::Result<()> {
 
 /// The scenario that was asked for, with everything that was put over it.
 fn find(asked: &Asked, more: Option<Given>) -> Result<Scenario, FindError> {
+    find_with(&asked.name, &asked.set, asked.seed, more)
+}
+
+fn find_with(
+    name: &str,
+    set: &[Given],
+    seed: Option<u64>,
+    more: Option<Given>,
+) -> Result<Scenario, FindError> {
     // In this order: what is varied goes over everything else, also where that is the seed.
-    let seed = asked.seed.map(|seed| Given { key: "seed".into(), value: seed.to_string() });
-    let given: Vec<Given> = asked.set.iter().cloned().chain(seed).chain(more).collect();
-    builtin::find(&asked.name, &given)
+    let seed = seed.map(|seed| Given { key: "seed".into(), value: seed.to_string() });
+    let given: Vec<Given> = set.iter().cloned().chain(seed).chain(more).collect();
+    builtin::find(name, &given)
 }
 
 fn heading(scenario: &Scenario) -> String {

@@ -164,10 +164,11 @@ fn other_seeds_give_no_other_picture() {
 }
 
 /// Programs that work all the time, or in a rhythm, whatever goes wrong around them.
-const STEADY: [&str; 14] = [
+const STEADY: [&str; 15] = [
     "seed-4x12",
     "h200-4x12",
     "h200-4x12-long",
+    "six-fit-three",
     "lc-four-be",
     "lc-four-be-unhinted",
     "fair-two-users",
@@ -358,4 +359,40 @@ fn a_scenario_of_ones_own_runs() {
     let report = json(&["run", file.to_str().unwrap(), "--policy", "serial"]);
     assert_eq!(report["scenario"], "mine");
     assert_eq!(report["rows"][0]["makespan_ns"], 20_000_000_000_u64);
+}
+
+#[test]
+fn what_was_moved_is_put_beside_the_least() {
+    let said = stdout(&["optimum", "six-fit-three"]);
+    assert!(said.contains("GiB, offline optimum ") && said.contains(", ratio 1.0"), "{said}");
+    let report = json(&["optimum", "six-fit-three", "--seed", "2"]);
+    assert_eq!((&report["name"], &report["exact"]), (&"six-fit-three".into(), &true.into()));
+    assert_at_most(&report, "ratio", 1.1);
+    assert!(number(&report, "moved_bytes") >= number(&report, "least_bytes"));
+    // Nothing moves where all of it fits.
+    let report = json(&["optimum", "six-fit-three", "--set", "gpu.capacity=64GiB"]);
+    assert_eq!((&report["moved_bytes"], &report["ratio"]), (&0.into(), &Value::Null));
+}
+
+#[test]
+fn a_timeline_is_judged_within_its_room_and_time() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("events.jsonl");
+    let lines = [
+        r#"{"t_ns":1,"event":"joined","tenant":1,"gpu":0}"#,
+        r#"{"t_ns":2,"event":"turn_begin","tenant":1}"#,
+        r#"{"t_ns":3,"event":"move_end","bytes_out":1048576,"bytes_in":0,"failed":0}"#,
+        r#"{"t_ns":4,"event":"away","tenant":1,"away_bytes":1048576,"resident_bytes":0}"#,
+        r#"{"t_ns":5,"event":"move_end","bytes_out":0,"bytes_in":1048576,"failed":0}"#,
+        r#"{"t_ns":6,"event":"turn_begin","tenant":1}"#,
+    ];
+    std::fs::write(&file, lines.join("\n")).unwrap();
+    let events = file.to_str().unwrap();
+    let said = stdout(&["optimum", "--events", events, "--room", "1MiB", "--from-ns", "5"]);
+    assert_eq!(said, "moved 1.0 MiB, offline optimum 1.0 MiB or more, ratio 1.000 or less, over 1 steps\n");
+    assert!(complaint(&["optimum", "--events", events]).contains("--room"));
+    assert!(complaint(&["optimum"]).contains("<SCENARIO|--events <FILE>>"));
+    let output = rota(&["optimum", "--events", events, "--room", "1MiB", "--from-ns", "7"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && said.contains("nobody had a turn"), "{said}");
 }

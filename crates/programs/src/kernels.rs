@@ -26,7 +26,7 @@ macro_rules! kernels {
             };
         )*
 
-        /// Every kernel of the project.
+        /// Every kernel of the project's programs.
         pub const ALL: &[Kernel] = &[$($constant),*];
     };
 }
@@ -51,6 +51,10 @@ kernels! {
     /// `wait_for_peer(word, value, nanoseconds, outcome)`: [`PEER_CAME`] or [`PEER_LATE`].
     WAIT_FOR_PEER = "wait_for_peer", 4;
 }
+
+/// `hash_blocks(places, count, key, sums)`: `blocks::DeviceKey::sums` of each block. The memory server's, not a program's.
+pub const HASH_BLOCKS: Kernel =
+    Kernel { entry: blocks::launch::ENTRY, ptx: blocks::launch::PTX, parameters: 4 };
 
 /// The outcome of `wait_for_peer`: the value came.
 pub const PEER_CAME: u64 = 1;
@@ -133,7 +137,7 @@ mod tests {
 
     #[test]
     fn every_file_holds_one_entry_of_its_name_and_parameters() {
-        for kernel in ALL {
+        for kernel in ALL.iter().chain([&HASH_BLOCKS]) {
             let entries: Vec<&str> = kernel.ptx.split(".visible .entry ").skip(1).collect();
             assert_eq!(entries.len(), 1, "{}", kernel.entry);
             let (head, _) = entries[0].split_once('{').expect("an entry has a body");
@@ -152,7 +156,8 @@ mod tests {
             .expect("the kernels' folder")
             .map(|file| file.expect("an entry of the folder").file_name().to_string_lossy().into_owned())
             .collect();
-        let known: HashSet<String> = ALL.iter().map(|kernel| format!("{}.ptx", kernel.entry)).collect();
+        let known = ALL.iter().chain([&HASH_BLOCKS]);
+        let known: HashSet<String> = known.map(|kernel| format!("{}.ptx", kernel.entry)).collect();
         assert_eq!(files, known);
     }
 

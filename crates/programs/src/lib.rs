@@ -5,6 +5,7 @@
 //! - [`random`]: random calls by a seed, and a hash of all answers.
 //! - [`misuse`]: a dozen misuses, and whether a driver catches them.
 //! - [`worker`]: keeps a GPU busy and checks every byte.
+//! - [`hasher`]: the hash of blocks, on a GPU and on the host.
 //! - [`spread`]: the same on all GPUs that it sees, which read each other's memory. [`meeting`]: kernels of two processes
 //!   that wait for each other.
 //! - [`puppet`]: does what it is told, a line at a time.
@@ -16,6 +17,7 @@
 pub mod api;
 mod bench;
 pub mod conformance;
+pub mod hasher;
 pub mod kernels;
 pub mod meeting;
 pub mod misuse;

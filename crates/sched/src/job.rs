@@ -39,6 +39,8 @@ pub(crate) struct JobHere {
     pub(crate) active: u32,
     /// All its tenants have here, contexts included.
     pub(crate) bytes: Bytes,
+    /// How many contexts that is.
+    pub(crate) contexts: u32,
 }
 
 impl Job {

@@ -35,6 +35,8 @@ pub struct Settings {
     pub headroom: Bytes,
     /// What a context takes of the device, before any was seen.
     pub context: Bytes,
+    /// By how much a context may grow before it is seen: the limits of jobs leave so much for each.
+    pub context_growth: Bytes,
     /// All tenants of a GPU together may have this share of its memory. 1,000,000 is all of it, more is overcommitment.
     pub overcommit_max: Ratio,
     /// No handle is larger than this. The arena keeps room for two of the largest, without which nothing could move.
@@ -105,6 +107,7 @@ impl Default for Settings {
             ageing: Span::from_secs(30),
             headroom: Bytes::ZERO,
             context: Bytes::from_mib(518),
+            context_growth: Bytes::ZERO,
             overcommit_max: Ratio::from_percent(1600),
             handle_max: Bytes(u64::MAX),
             tenants_max: 128,

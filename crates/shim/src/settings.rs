@@ -8,6 +8,7 @@
 //! | `ROTA_REQUIRED` | not `0`: where the daemon does not take this process in, `cuInit` fails |
 //! | `ROTA_POOLS` | `native`: stream-ordered memory is the driver's, and does not move |
 //! | `ROTA_RDMA` | not `0`: memory that the program creates for RDMA can be registered, and does not move |
+//! | `ROTA_WHOLE_HANDLES` | not `0`: memory above 256 MiB that the program creates to share is one handle, and does not move |
 //! | `ROTA_IOCTL_TRACE` | a file to which all RM calls are appended, with or without a daemon |
 
 use std::ffi::OsString;
@@ -55,6 +56,12 @@ pub(crate) fn native_pools() -> bool {
 pub(crate) fn rdma() -> bool {
     static ANSWER: Once<bool> = Once::new();
     *ANSWER.get_or_make(|| variable("ROTA_RDMA").is_some_and(|value| value != "0"))
+}
+
+/// Whether large memory that can be shared is made as one handle.
+pub(crate) fn whole_handles() -> bool {
+    static ANSWER: Once<bool> = Once::new();
+    *ANSWER.get_or_make(|| variable("ROTA_WHOLE_HANDLES").is_some_and(|value| value != "0"))
 }
 
 /// A variable that is set to nothing counts as not set.

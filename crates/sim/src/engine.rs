@@ -10,6 +10,7 @@ mod actions;
 mod lives;
 mod memory;
 mod moves;
+mod needs;
 mod notes;
 mod queue;
 mod tenant;
@@ -22,10 +23,12 @@ use std::collections::{BTreeMap, VecDeque};
 use sched::{Bytes, Core, Event, GpuId, GpuSpec, JobId, TenantId, TicketId, Time};
 
 use self::moves::Moving;
+use self::needs::Needs;
 use self::queue::{Happening, Queue};
 use self::tenant::Tenant;
 use crate::faults::Luck;
 use crate::gpu::{Device, GroupId};
+use crate::optimum::{Case, OptimumError};
 use crate::random::Random;
 use crate::record::Record;
 use crate::scenario::{Gpu, Scenario};
@@ -54,6 +57,16 @@ pub fn listen(scenario: &Scenario) -> Vec<(Time, Event)> {
     engine.heard.take().unwrap_or_default()
 }
 
+/// Runs a scenario and returns what was needed on each GPU as well.
+pub(crate) fn run_noting_needs(scenario: &Scenario) -> (Record, Vec<Result<Case, OptimumError>>) {
+    let mut engine = Engine::new(scenario);
+    engine.needs = Some(Needs::new(scenario.gpus.len()));
+    engine.begin();
+    while engine.step() {}
+    let cases = engine.needs.take().map_or_else(Vec::new, Needs::cases);
+    (engine.finish(), cases)
+}
+
 struct Engine<'a> {
     scenario: &'a Scenario,
     core: Core,
@@ -62,6 +75,8 @@ struct Engine<'a> {
     inbox: VecDeque<Event>,
     /// All that the core was told, if somebody listens.
     heard: Option<Vec<(Time, Event)>>,
+    /// What was needed on the GPUs, if somebody asks.
+    needs: Option<Needs>,
     queue: Queue,
     gpus: Vec<Truth<'a>>,
     tenants: Vec<Tenant>,
@@ -110,6 +125,7 @@ impl<'a> Engine<'a> {
             now: Time::ZERO,
             inbox: VecDeque::new(),
             heard: None,
+            needs: None,
             queue: Queue::default(),
             gpus: gpus.collect(),
             tenants: Vec::new(),

@@ -10,6 +10,7 @@ pub mod calibrate;
 mod engine;
 pub mod faults;
 pub mod gpu;
+pub mod optimum;
 pub mod policy;
 pub mod random;
 pub mod record;

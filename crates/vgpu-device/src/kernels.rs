@@ -4,6 +4,7 @@
 //! long as one likes. Every touch is checked. A new kernel in `kernels/` needs a line in [`native`] and a type here.
 
 mod chain;
+mod hash;
 mod pace;
 mod rows;
 mod waits;
@@ -48,7 +49,7 @@ pub trait Kernel: Debug {
 type Maker = fn(&Arguments<'_>, &Spec) -> Box<dyn Kernel>;
 
 /// The kernels that have a native equivalent, by name, with the number of 64-bit parameters each takes.
-const NATIVE: [(&str, usize, Maker); 9] = [
+const NATIVE: [(&str, usize, Maker); 10] = [
     ("heartbeat", 3, |a, spec| Box::new(Beat::new(a.word(0), a.word(1), a.word(2), spec.compute_rate))),
     ("fill", 3, |a, spec| words::fill(a.word(0), a.word(1), a.word(2), spec.memory_rate)),
     ("rewrite", 5, |a, spec| {
@@ -56,6 +57,9 @@ const NATIVE: [(&str, usize, Maker); 9] = [
     }),
     ("add", 4, |a, spec| words::add(a.word(0), a.word(1), a.word(2), a.word(3), spec.memory_rate)),
     ("checksum", 3, |a, spec| words::checksum(a.word(0), a.word(1), a.word(2), spec.memory_rate)),
+    ("hash_blocks", 4, |a, spec| {
+        hash::hash_blocks(a.word(0), a.word(1), a.word(2), a.word(3), spec.memory_rate)
+    }),
     ("increment", 4, |a, spec| words::increment(a.word(0), a.word(1), a.word(2), a.word(3), spec)),
     ("touch_random", 4, |a, spec| words::touch_random(a.word(0), a.word(1), a.word(2), a.word(3), spec)),
     ("spin", 2, |a, spec| Box::new(Spin::new(a.word(0), a.word(1), spec.compute_rate))),

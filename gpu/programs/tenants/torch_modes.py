@@ -40,6 +40,9 @@ def compiled(training):
 
 def as_graphs(training):
     """One step is captured anew in every round, then replayed."""
+    # Backward passes run in this thread. In PyTorch's own one the last tensor of a pass may be dropped when the capture has
+    # ended, which with cudaMallocAsync is the end of the program, also natively.
+    torch.autograd.set_multithreading_enabled(False)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

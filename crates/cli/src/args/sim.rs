@@ -5,6 +5,7 @@ use clap::{Args as ArgsOf, Subcommand};
 use sim::policy::Policy;
 use sim::scenario::file::{Given, SEED_MAX};
 use std::path::PathBuf;
+use wire::quantity::Bytes;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -13,6 +14,7 @@ Examples:
   rota sim run seed-4x12 --timeline turns.svg       one run, with a picture
   rota sim run ./mine.toml --policy rota:priority   a scenario of your own
   rota sim sweep seed-4x12 --vary gap_max=30s,60s,120s
+  rota sim optimum six-fit-three                    what was moved beside the least possible
   rota sim calibrate                                the model beside the measurements";
 
 pub(super) const AFTER: &str = "\
@@ -43,6 +45,22 @@ Examples:
   rota sim sweep h200-4x12 --vary gpu.both=12GB/s,25GB/s,46GB/s -o json
   rota sim sweep small-co-residents --vary job.copies=2,4,8";
 
+const OPTIMUM_EXAMPLES: &str = "\
+Examples:
+  rota sim optimum six-fit-three
+  rota sim optimum six-fit-three --seed 7 --set job.weight=3 -o json
+  rota sim optimum --events turns.jsonl --room 12GiB";
+
+const OPTIMUM_AFTER: &str = "\
+The least is what somebody would have moved who knew all turns beforehand, with the same turns in the same order: each
+piece of memory that is not needed for a while is kept on the device or goes out and comes back, and what is kept must fit
+beside what is needed. Where all handles have one size and all of them are rewritten it is exact; otherwise it is a bound
+that nobody can be below, so the ratio may be too high and is never too low.
+
+The timeline of a daemon is that of `rotad --events FILE`, on one GPU. The room is what is left of the capacity when the
+mover and all contexts have theirs. Let the time that is judged begin when all of them have allocated
+what they will and have been moved once: before that, a timeline does not tell what they have.";
+
 const CALIBRATE_AFTER: &str = "\
 Measured on one H200 with driver 580.159.04. All rows share the physics that scenarios run with by default.
 What the measured programs do on their own is theirs; one such figure was not measured but fitted to its
@@ -65,6 +83,9 @@ pub(crate) enum SimVerb {
     /// Run a scenario once for each value of a setting.
     #[command(before_long_help = SWEEP_EXAMPLES)]
     Sweep(SweepArgs),
+    /// Put what was moved beside the least that could have been.
+    #[command(before_long_help = OPTIMUM_EXAMPLES, after_long_help = OPTIMUM_AFTER)]
+    Optimum(OptimumArgs),
     /// Put the model of the GPU beside the measurements.
     #[command(after_long_help = CALIBRATE_AFTER)]
     Calibrate(CalibrateArgs),
@@ -137,6 +158,41 @@ pub(crate) struct SweepArgs {
     /// By which rules.
     #[arg(long, value_name = "POLICY", default_value = "rota", long_help = POLICY_HELP)]
     pub(crate) policy: Policy,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, ArgsOf)]
+#[command(group(clap::ArgGroup::new("what").args(["name", "events"]).required(true)))]
+pub(crate) struct OptimumArgs {
+    /// The name of a scenario that comes with rota, or a TOML file: it is run and judged.
+    #[arg(value_name = "SCENARIO")]
+    pub(crate) name: Option<String>,
+
+    /// Judge the timeline of a daemon instead.
+    #[arg(long, value_name = "FILE", requires = "room")]
+    pub(crate) events: Option<PathBuf>,
+
+    /// Device memory that is left for what tenants allocate, as in 12GiB.
+    #[arg(long, value_name = "SIZE", requires = "events")]
+    pub(crate) room: Option<Bytes>,
+
+    /// Judge from this instant of the daemon's clock on (`t_ns`).
+    #[arg(long, value_name = "NS", default_value_t = 0, requires = "events")]
+    pub(crate) from_ns: u64,
+
+    /// Judge up to this instant.
+    #[arg(long, value_name = "NS", default_value_t = u64::MAX, hide_default_value = true, requires = "events")]
+    pub(crate) to_ns: u64,
+
+    /// Where randomness begins; the scenario's own if not given.
+    #[arg(long, value_name = "N", value_parser = seed, allow_hyphen_values = true, requires = "name")]
+    pub(crate) seed: Option<u64>,
+
+    /// Put a value over that of the scenario, as with `rota sim run`.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = given, requires = "name")]
+    pub(crate) set: Vec<Given>,
 
     #[command(flatten)]
     pub(crate) output: OutputArgs,

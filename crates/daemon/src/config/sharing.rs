@@ -55,6 +55,8 @@ impl Settings {
             be_guarantee: share("be_guarantee", self.be_guarantee, at_most_all, "at most 100%")?
                 .unwrap_or(usual.be_guarantee),
             handle_max: sched::Bytes(wire::HANDLE_BYTES_MAX),
+            // The driver's tables grow by such a piece while a program takes memory, and NVML tells when all is taken.
+            context_growth: sched::Bytes(wire::BLOCK_BYTES),
             ..usual
         })
     }

@@ -55,3 +55,20 @@ fn it_catches_a_dozen_misuses() {
     let said = output(env!("CARGO_BIN_EXE_misuse"), &[]);
     assert!(said.ends_with("12 misuses, 12 caught, 0 not\n"), "{said}");
 }
+
+/// The kernel by which the daemon looks for changes, launched as on a real GPU.
+#[test]
+fn it_hashes_blocks_as_the_host_does() {
+    let small = ["--mib", "16", "--check-blocks", "3", "--short-blocks", "3", "--rounds", "1"];
+    let said = output(env!("CARGO_BIN_EXE_hasher"), &small);
+    for kind in ["random", "zero", "ones", "one bit"] {
+        let line = format!("{{\"blocks\":3,\"compared\":\"{kind}\",\"wrong\":0}}");
+        assert!(said.contains(&line), "{kind}: {said}");
+    }
+    let audit = said.lines().find(|line| line.contains("audited")).expect("an audit");
+    assert!(
+        audit.contains("\"invented\":0,\"missed\":0,\"not_back\":0") && !audit.contains("\"flipped\":0"),
+        "{audit}"
+    );
+    assert!(said.ends_with("{\"ended\":true,\"wrong\":0}\n"), "{said}");
+}

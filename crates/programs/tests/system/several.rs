@@ -129,11 +129,16 @@ fn run(stage: &Stage, gpus: &str, program: &[&str]) -> Output {
     command.args(["run", "--vgpu", "-q", "--gpus", gpus, "--"]).args(program).output().unwrap()
 }
 
-/// What CUDA_VISIBLE_DEVICES is in a program that asked for these.
-fn visible(stage: &Stage, gpus: &str) -> Vec<String> {
-    let output = run(stage, gpus, &["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]);
+/// What a variable is in a program that asked for these GPUs.
+fn variable(stage: &Stage, gpus: &str, name: &str) -> String {
+    let output = run(stage, gpus, &["sh", "-c", &format!("echo ${name}")]);
     assert!(output.status.success(), "{gpus}: {}", text(&output.stderr));
-    text(&output.stdout).trim().split(',').map(str::to_owned).collect()
+    text(&output.stdout).trim().to_owned()
+}
+
+/// The GPUs that a program sees that asked for these.
+fn visible(stage: &Stage, gpus: &str) -> Vec<String> {
+    variable(stage, gpus, "CUDA_VISIBLE_DEVICES").split(',').map(str::to_owned).collect()
 }
 
 #[test]
@@ -145,6 +150,8 @@ fn gpus_are_had_by_number_by_name_and_all() {
     assert_eq!(visible(&stage, &format!("device={}", uuids[2])), uuids[2..3]);
     let two = visible(&stage, "2");
     assert!(two.len() == 2 && two[0] != two[1] && two.iter().all(|uuid| uuids.contains(uuid)), "{two:?}");
+    // With several GPUs memory is shared, and with one it moves.
+    assert_eq!(["1", "2"].map(|gpus| variable(&stage, gpus, "ROTA_WHOLE_HANDLES")), ["", "1"]);
     let refused = |gpus: &str, why: &str| {
         let output = run(&stage, gpus, &["true"]);
         assert_eq!(output.status.code(), Some(ROTA_FAILED), "{gpus}");

@@ -152,6 +152,8 @@ impl Core {
         let sharing = |footprint: &Footprint| u32::from(footprint.active && !footprint.critical);
         here.active = here.active + sharing(after) - sharing(before);
         here.bytes = here.bytes + after.residue + size_after - before.residue - size_before;
+        let context = |footprint: &Footprint| u32::from(footprint.residue > Bytes::ZERO);
+        here.contexts = here.contexts + context(after) - context(before);
         let is_active = here.active > 0;
         if *here == JobHere::default() {
             job.here.remove(&gpu);

@@ -23,14 +23,13 @@ impl Core {
         let job = self.jobs.get(tenant.job);
         let limit = job.and_then(|job| job.terms.memory_max);
         let waits = job.is_some_and(|job| job.terms.when_full == WhenFull::Wait);
+        let context = tenant.residue + self.settings.context_growth;
         let never = match limit {
             _ if tenant.phase != Phase::Here => Some(Short::Unknown),
             _ if bytes == Bytes::ZERO || taken || tenant.asked.len() >= REQUESTS_MAX => {
                 Some(Short::Malformed)
             }
-            Some(limit) if own + tenant.residue > limit => {
-                Some(Short::Limit { wanted: own + tenant.residue, limit })
-            }
+            Some(limit) if own + context > limit => Some(Short::Limit { wanted: own + context, limit }),
             _ if own > usable => Some(Short::Device { wanted: own, usable }),
             _ if together > usable => Some(Short::Device { wanted: together, usable }),
             _ => None,
@@ -57,7 +56,9 @@ impl Core {
         let tenant = self.tenants.get(id)?;
         let books = self.gpu_of(gpu);
         let job = self.jobs.get(tenant.job)?;
-        let wanted = job.here(gpu).bytes + bytes;
+        let here = job.here(gpu);
+        let growth = Bytes(self.settings.context_growth.0 * u64::from(here.contexts));
+        let wanted = here.bytes + growth + bytes;
         if let Some(limit) = job.terms.memory_max.filter(|&limit| wanted > limit) {
             return Some(Short::Limit { wanted, limit });
         }

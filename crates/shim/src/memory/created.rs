@@ -78,11 +78,12 @@ fn create(session: &Session, kind: Kind, bytes: u64) -> Option<Result<u64, CUres
     if let Some(number) = session.table().created_mut().take_idle(kind, bytes) {
         return Some(Ok(number));
     }
-    // What can be shared has to be one handle of the driver, and what is moved has a largest size. Frameworks ask for RDMA
-    // wherever the GPU has it, so that alone is no reason.
+    // What is shared has to be one handle of the driver, and what is moved has a largest size. Frameworks ask for memory that
+    // can be shared, and for RDMA, wherever the GPU has it, so neither is a reason by itself.
     let is_for_rdma = kind.flags.gpu_direct_rdma_capable != 0 && settings::rdma();
     let can_be_shared = kind.handle_types != CUmemAllocationHandleType::NONE;
-    let can_move = !is_for_rdma && (!can_be_shared || bytes <= HANDLE_BYTES_MAX);
+    let is_one_handle = can_be_shared && bytes > HANDLE_BYTES_MAX && settings::whole_handles();
+    let can_move = !is_for_rdma && !is_one_handle;
     let mut made = Err(Short::Refused(CUresult::NOT_SUPPORTED));
     if can_move {
         made = growth::create(session, kind, bytes, Making::Moving);

@@ -5,7 +5,7 @@
 //! ahead. Where so much is not to be had, the request is tried once more with the least that serves it; and before it is out of
 //! memory, all that is kept without use goes back.
 
-use cuda::types::{CUdevice, CUmemAllocationHandleType, CUmemGenericAllocationHandle};
+use cuda::types::{CUdevice, CUmemGenericAllocationHandle};
 use cuda::{CUresult, Driver};
 use wire::{GrantId, SizedHandle, ToDaemon};
 
@@ -147,10 +147,11 @@ fn make_unmapped(
     bytes: u64,
     making: Making,
 ) -> Result<Vec<Part>, physical::Refused> {
-    // What is shared later is one handle of the driver.
-    let is_one = making == Making::Kept || kind.handle_types != CUmemAllocationHandleType::NONE;
-    let sizes: Vec<u64> = if is_one { vec![bytes] } else { part_sizes(bytes).collect() };
-    let prop = if making == Making::Kept { kind.asked() } else { kind.made() };
+    // What stays is as the program asked for it: one handle of the driver.
+    let (prop, sizes) = match making {
+        Making::Kept => (kind.asked(), vec![bytes]),
+        Making::Moving => (kind.made(), part_sizes(bytes).collect()),
+    };
     let mut parts = Vec::new();
     for bytes in sizes {
         match physical::make(session.driver, &prop, bytes) {

@@ -82,8 +82,13 @@ fn with_pinned(
     number: u64,
     call: impl FnOnce(CUmemGenericAllocationHandle) -> CUresult,
 ) -> CUresult {
+    static IN_PARTS: OnceNotice = OnceNotice::new();
     // One call cannot be made with several handles of the driver.
     if session.table().created().named(number).is_some_and(|created| created.parts.len() != 1) {
+        IN_PARTS.notice(format_args!(
+            "memory above 256 MiB cannot be shared, because it is moved in parts; ROTA_WHOLE_HANDLES=1 keeps it in one, \
+             on the GPU"
+        ));
         return CUresult::NOT_SUPPORTED;
     }
     let mut pinned = Pinned::default();

@@ -167,6 +167,27 @@ fn large_memory_moves_in_parts_and_is_one_for_the_program() {
 }
 
 #[test]
+fn large_memory_that_could_be_shared_moves_in_parts_too() {
+    const LARGE: u64 = 2 * HANDLE_BYTES_MAX;
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[]);
+    program.enter();
+    program.tell(&format!("create {LARGE:x} {FILES:x}"));
+    daemon.grant(LARGE);
+    let created = number(&program.answer());
+    for _ in 0..2 {
+        let (message, files) = daemon.next();
+        let ToDaemon::Allocated { handle, .. } = message else { panic!("{message:?}") };
+        assert_eq!((handle.bytes, files.len()), (HANDLE_BYTES_MAX, 1));
+    }
+    for _ in 0..2 {
+        assert_eq!(program.ask(&format!("export {created:x} {FILES:x}")), "801 0", "it is not one handle");
+    }
+    let said = bench.stderr();
+    assert!(said.contains("ROTA_WHOLE_HANDLES=1") && said.lines().count() == 1, "{said}");
+}
+
+#[test]
 fn of_what_fails_midway_nothing_is_left() {
     let bench = Bench::new();
     let (mut program, daemon) = bench.tenant(&[("FAKE_CREATES_MAX", "2")]);
@@ -263,9 +284,10 @@ fn what_must_not_stay_is_not_handed_on() {
 
 #[test]
 fn what_the_driver_does_not_make_for_moving_is_counted_and_stays() {
-    // This driver has no files for memory that it shares otherwise; and what is shared in one is too large to move.
+    // This driver has no files for memory that it shares otherwise; and what is one handle is too large to move.
     let bench = Bench::new();
-    let (mut program, daemon) = bench.tenant(&[("FAKE_REFUSED_TYPES", "9")]);
+    let settings = [("FAKE_REFUSED_TYPES", "9"), ("ROTA_WHOLE_HANDLES", "1")];
+    let (mut program, daemon) = bench.tenant(&settings);
     program.enter();
     let before = program.ask("info");
     program.tell(&format!("create {BLOCK_BYTES:x} {FABRIC:x}"));

@@ -79,6 +79,7 @@ impl Engine<'_> {
         self.require(!self.tenants[tenant].thawing, || {
             format!("tenant {tenant} is frozen while being thawed")
         });
+        self.tenants[tenant].freezing = true;
         if self.tenants[tenant].frozen.is_none()
             && let Some(group) = self.tenants[tenant].group
         {
@@ -144,8 +145,12 @@ impl Engine<'_> {
         }
         let Some(group) = self.tenants[tenant].group else { return };
         match effect.what {
-            Grip::Spare => self.gpus[gpu].device.spared(now, group),
+            Grip::Spare => {
+                self.tenants[tenant].freezing = false;
+                self.gpus[gpu].device.spared(now, group);
+            }
             Grip::Freeze(scope) => {
+                self.tenants[tenant].freezing = false;
                 let before = self.tenants[tenant].frozen;
                 self.tenants[tenant].frozen = before.max(Some(scope));
                 self.gpus[gpu].device.freeze(now, group);
@@ -162,6 +167,7 @@ impl Engine<'_> {
                 (it.thawing, it.slice) = (false, slice);
                 self.writes(tenant);
                 self.one_shortest(gpu);
+                self.note_step(gpu, None);
                 if was_frozen {
                     self.turn_began(tenant);
                 }

@@ -129,6 +129,7 @@ impl Engine<'_> {
         let it = &mut self.tenants[tenant];
         (it.life, it.group, it.had_turns) = (Life::Loading, Some(group), false);
         it.runs_since = Some(self.now);
+        self.note_step(gpu, None);
         self.tell(Event::Context { tenant: self.id(tenant), present: true });
         // It will fill its memory: from here on it has something to do.
         self.wants(tenant, true);
@@ -209,6 +210,7 @@ impl Engine<'_> {
             self.gpus[gpu].device.remove(now, group);
         }
         self.note(tenant);
+        self.note_end(tenant);
         self.record.tenants[tenant].ended = Some(now);
         self.failed |= !well;
         if ends(&self.scenario.jobs[job].work) {

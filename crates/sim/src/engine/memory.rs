@@ -51,6 +51,7 @@ impl Engine<'_> {
         let held = Handle { bytes, spot: Spot::Device, adopted: false, changes, copy: false, told: false };
         it.handles.insert(handle, held);
         self.take(gpu, bytes, "a handle");
+        self.note_new(tenant, handle);
         let owned = Owned { tenant: self.id(tenant), handle };
         self.tell(Event::Claimed { owned, request, bytes });
         self.queue.push(self.now + CLAIM, Happening::Adopts(owned));

@@ -73,6 +73,8 @@ pub(super) struct Tenant {
     pub(super) frozen: Option<Scope>,
     /// A thaw is under way.
     pub(super) thawing: bool,
+    /// A freeze is under way.
+    pub(super) freezing: bool,
     pub(super) slice: Slice,
 
     pub(super) handles: BTreeMap<HandleId, Handle>,
@@ -125,6 +127,7 @@ impl Tenant {
             group: None,
             frozen: None,
             thawing: false,
+            freezing: false,
             slice: Slice::Own,
             handles: BTreeMap::new(),
             asked: BTreeMap::new(),

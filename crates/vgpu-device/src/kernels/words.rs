@@ -24,7 +24,7 @@ pub(super) fn mix(mut x: u64) -> u64 {
 }
 
 /// What is done with places.
-trait Places: Debug {
+pub(super) trait Places: Debug {
     /// Does these places: at most [`BATCH_WORDS`].
     fn places(&mut self, range: Range<u64>, memory: &mut Touch<'_>) -> Result<(), Fault>;
     /// After all of them.
@@ -35,7 +35,7 @@ trait Places: Debug {
 
 /// A kernel over places.
 #[derive(Debug)]
-struct Over<P> {
+pub(super) struct Over<P> {
     pace: Pace,
     unit: u64,
     done: u64,
@@ -45,7 +45,7 @@ struct Over<P> {
 
 impl<P: Places + 'static> Over<P> {
     /// `unit`: the bytes that each place touches.
-    fn boxed(count: u64, unit: u64, rate: Rate, places: P) -> Box<dyn Kernel> {
+    pub(super) fn boxed(count: u64, unit: u64, rate: Rate, places: P) -> Box<dyn Kernel> {
         let pace = Pace::new(count.saturating_mul(unit), rate);
         Box::new(Self { pace, unit, done: 0, count, places })
     }

@@ -1,5 +1,6 @@
 //! Each kernel against its definition at the top of its PTX, and every PTX in `kernels/` against what is known here.
 
+use blocks::{BlockHash, Key, Seed, Sums};
 use vgpu_messages::stream::StreamRef;
 use vgpu_messages::*;
 
@@ -37,10 +38,13 @@ fn run(before: [&[u64]; 2], kernels: &dyn Fn([u64; 3]) -> Vec<(&'static str, Vec
         world.synchronize(&program).unwrap();
     }
     assert_eq!(world.machine.take_misuse(), []);
-    rows.map(|(at, words)| {
-        let bytes = world.raw(&program, at, 8 * words);
-        bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
-    })
+    rows.map(|(at, words)| words_of(&world.raw(&program, at, 8 * words)))
+}
+
+const BLOCK_WORDS: usize = blocks::BLOCK_BYTES / 8;
+
+fn words_of(bytes: &[u8]) -> Vec<u64> {
+    bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
 fn numbers(seed: u64, count: u64) -> Vec<u64> {
@@ -63,7 +67,7 @@ fn every_kernel_of_the_project_is_known() {
             count += 1;
         }
     }
-    assert!(count >= 9);
+    assert!(count >= 10);
 }
 
 #[test]
@@ -116,6 +120,37 @@ fn touch_random_and_nothing_to_touch() {
         expected[i] = expected[i].wrapping_add(mix(x));
     }
     assert_eq!(words, expected);
+}
+
+#[test]
+fn hash_blocks_hashes_blocks_wherever_they_lie() {
+    let key = Key::new(&Seed::from_bytes([7; 32]));
+    let mut words = numbers(5, 4 * BLOCK_WORDS as u64);
+    words[BLOCK_WORDS..2 * BLOCK_WORDS].fill(0);
+    words[2 * BLOCK_WORDS..3 * BLOCK_WORDS - 1].fill(0);
+    let of_device: Vec<u64> = words_of(&key.device().to_bytes());
+    // Behind the key: places of the blocks, not in order and without the first, then their sums.
+    let (places, sums) = (of_device.len(), of_device.len() + 3);
+    let mut other = of_device;
+    other.resize(sums + 3 * Sums::BYTES / 8, 0);
+    let [_, other, _] = run([&words, &other], &|[a, b, _]| {
+        let fill = |at: usize, block: usize| {
+            ("fill", vec![b + 8 * at as u64, 1, a + (block * blocks::BLOCK_BYTES) as u64])
+        };
+        let hash = ("hash_blocks", vec![b + 8 * places as u64, 3, b, b + 8 * sums as u64]);
+        vec![fill(places, 3), fill(places + 1, 1), fill(places + 2, 2), hash]
+    });
+    let found: Vec<BlockHash> = other[sums..]
+        .chunks(Sums::BYTES / 8)
+        .map(|sums| key.finish(&Sums { mixed: sums[..4].try_into().unwrap(), any: sums[4] }))
+        .collect();
+    let expected = [3, 1, 2].map(|block| {
+        let words = &words[block * BLOCK_WORDS..(block + 1) * BLOCK_WORDS];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        key.hash(bytes[..].try_into().unwrap())
+    });
+    assert_eq!(found, expected);
+    assert_eq!(found.iter().map(|hash| hash.zero).collect::<Vec<_>>(), [false, true, false]);
 }
 
 #[test]

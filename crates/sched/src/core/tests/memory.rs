@@ -225,6 +225,26 @@ fn a_context_never_grows_so_far_that_somebody_could_not_run_any_more() {
 }
 
 #[test]
+fn a_limit_leaves_room_for_contexts_to_grow() {
+    let mib = Bytes::from_mib;
+    for (processes, left) in [(1, 2), (2, 4)] {
+        let mut rig = Rig::new(Settings { context_growth: mib(2), ..settings() });
+        let residue = mib(500);
+        let limit = Bytes(residue.0 * processes) + mib(64);
+        rig.job(1, Terms { memory_max: Some(limit), ..Terms::default() });
+        let tenants: Vec<TenantId> = (1..=processes).map(|id| rig.tenant(id, 1, 0, 0)).collect();
+        for &tenant in &tenants {
+            rig.tell(Event::Residue { tenant, bytes: residue });
+        }
+        rig.ask(tenants[0], 100, mib(64 - left).0);
+        rig.until(1.0);
+        assert_eq!((granted(&rig, tenants[0]), denials(&rig)), (mib(64 - left), vec![]));
+        rig.ask(tenants[0], 101, 1);
+        assert_eq!(denials(&rig), [Short::Limit { wanted: limit + Bytes(1), limit }]);
+    }
+}
+
+#[test]
 fn a_context_that_grew_counts_for_the_limit_of_its_job() {
     let mut rig = Rig::new(settings());
     let limit = Some(Bytes::from_gib(8));

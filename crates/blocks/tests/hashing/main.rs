@@ -1,0 +1,12 @@
+//! The hash of blocks: what it notices, and that the kernel computes the same.
+//!
+//! - [`properties`]: the hash against its definition, and what changes of a block do to it.
+//! - [`kernel`]: `hash_blocks.ptx`, run by [`interpreter`], against the hash on the host.
+//! - [`proof`]: the steps of the proof, where every key can be tried.
+//! - [`data`]: blocks and keys to test with.
+
+mod data;
+mod interpreter;
+mod kernel;
+mod proof;
+mod properties;

@@ -1,0 +1,64 @@
+//! The keeper: the process that holds the arena's memory and the index of what is away in it, and does nothing else.
+//!
+//! The worker (all of CUDA, all decisions) may be killed at any instant. What it had moved out is still here: the
+//! memory, because the keeper holds its memfds, and the knowledge of whose it is, because every step was recorded here
+//! before the next one was taken. The next worker connects, maps the same memory and asks what was recorded.
+//!
+//! - [`message`]: what worker and keeper say to each other; [`names`]: what things are called in it.
+//! - [`index`]: what is where. Pure: no file, no clock, no thread. [`space`]: which parts of the arena are free.
+//! - [`segment`]: the memory, piece by piece; `preparation` makes it ready in the background.
+//! - [`keeper`]: requests become changes of the index; [`server`] reads them off the socket.
+//! - [`client`]: the worker's side.
+//!
+//! ## The order that keeps every byte
+//! 1. *Out*: reserve, copy, **record out**, and only then ask the tenant to unmap. Until it is recorded, the device's
+//!    bytes are the valid ones, and a reservation whose worker is gone is dropped.
+//! 2. *In*: have the tenant create memory, copy, **record in**, and only then let the tenant run. Until it is recorded
+//!    the arena's bytes are the valid ones, whatever lies on the device; once the tenant runs, they are old.
+//!
+//! So the keeper's word decides: what is away is in the arena, everything else is on the device.
+//!
+//! ## It must not end by accident
+//! With it every byte that is away is lost. So there is no CUDA in it, one thread that changes anything, no `unwrap`, no
+//! index and no plain arithmetic on what comes from outside (denied below), and a bound on everything it stores: an
+//! entry of the index has at least a block of the arena, so there are no more of them than blocks.
+
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+pub mod client;
+pub mod index;
+pub mod keeper;
+pub mod message;
+pub mod names;
+mod preparation;
+pub mod segment;
+pub mod server;
+pub mod space;
+
+pub use client::{Client, ClientError, Patience, View};
+pub use keeper::{Inheritance, Keeper, KeeperError, Part, SuccessionError};
+pub use message::{
+    Answer, BlockFact, End, Extent, In, Lack, Out, Outcome, Place, Progress, Recorded, Refusal, Request,
+    Reservation, Wanted, Welcome,
+};
+pub use names::{HandleKey, Node, Process, TenantNumber};
+pub use server::{Server, ServerError};
+
+/// The unit of arena space: sizes of handles are multiples of it.
+pub const BLOCK_BYTES: u64 = wire::BLOCK_BYTES;
+
+/// The step in which memory is made ready and handed over. A device registers it in steps of this size, because larger
+/// ones hold the driver's lock for too long.
+pub const SEGMENT_BYTES: u64 = 64 << 20;
+
+/// The most segments an arena may have: 4 TiB. Each is an open file here.
+pub const SEGMENTS_MAX: u32 = 1 << 16;

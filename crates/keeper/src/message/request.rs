@@ -1,0 +1,125 @@
+//! What a worker asks for.
+
+use super::BlockFact;
+use crate::names::{HandleKey, Node, Process, TenantNumber};
+use serde::{Deserialize, Serialize};
+
+/// A handle that is to go out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Which one.
+    pub key: HandleKey,
+    /// How large: whole blocks, at most [`super::HANDLE_BLOCKS_MAX`].
+    pub bytes: u64,
+}
+
+/// A handle whose copy out is complete.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Out {
+    /// Which one.
+    pub key: HandleKey,
+    /// One for each of its blocks, or none at all.
+    pub facts: Vec<BlockFact>,
+}
+
+/// A handle whose copy in is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct In {
+    /// Which one.
+    pub key: HandleKey,
+    /// Whether its copy in the arena stays until room is needed.
+    pub keep_clean: bool,
+}
+
+/// What a worker that leaves wants of the keeper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    /// To stay for the next worker.
+    Stay,
+    /// To end if nothing is away, and else to stay.
+    IfNothingAway,
+    /// To end, and all that is away with it.
+    Forced,
+}
+
+/// What a worker asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// The first word. Answered by `Welcome` or `Refused`.
+    Hello {
+        /// [`super::VERSION`] of the sender.
+        version: u32,
+    },
+    /// There is a tenant of this number. Answered by `Outcome`.
+    Introduce {
+        /// Its number.
+        tenant: TenantNumber,
+        /// What it is.
+        process: Process,
+    },
+    /// Space for copies out. The device's bytes stay the valid ones. Answered by `Reserved`, one for each.
+    Reserve {
+        /// Memory of this node is preferred.
+        near: Option<Node>,
+        /// For what.
+        wanted: Vec<Wanted>,
+    },
+    /// These copies out will not be used, and nothing writes to their space any more. Answered by `Outcomes`.
+    Cancel {
+        /// Which ones.
+        keys: Vec<HandleKey>,
+    },
+    /// These copies out are complete: the arena's bytes are the valid ones from now on. Answered by `Outcomes`. A tenant may
+    /// be asked to unmap only after that answer.
+    RecordOut {
+        /// Which ones.
+        handles: Vec<Out>,
+    },
+    /// These are on the device again. Answered by `Outcomes`. A tenant may run only after that answer.
+    RecordIn {
+        /// Which ones.
+        handles: Vec<In>,
+    },
+    /// These were freed by their tenants, and nothing uses their space any more. Answered by `Outcomes`.
+    Free {
+        /// Which ones.
+        keys: Vec<HandleKey>,
+    },
+    /// Makes at least this much room by dropping clean copies, the oldest first. Answered by `Freed`.
+    DropClean {
+        /// How much.
+        bytes: u64,
+    },
+    /// A tenant is gone, and nothing uses its space any more. Answered by `Freed`.
+    Died {
+        /// Which one.
+        tenant: TenantNumber,
+    },
+    /// No copy of an earlier worker is under way any more: the space that was reserved when it went is free again. Answered
+    /// by `Freed`.
+    Reclaim,
+    /// How far is the arena? Answered by `Progress`.
+    Progress,
+    /// The memory. Answered by `Segments`, which brings a file for each.
+    Segments {
+        /// How many the worker has, in the order they became ready.
+        known: u32,
+    },
+    /// Who is there? Answered by `Tenants`, in the order of numbers.
+    Tenants {
+        /// Only those behind this one.
+        after: Option<TenantNumber>,
+    },
+    /// What of a tenant is in the arena? Answered by `Recorded`, in the order of numbers.
+    Recorded {
+        /// Whose.
+        tenant: TenantNumber,
+        /// Only those behind this one.
+        after: Option<u64>,
+    },
+    /// The last word: no copy of this worker is under way. Its reservations are dropped. Answered by `Left`.
+    Leave {
+        /// What follows.
+        end: End,
+    },
+}

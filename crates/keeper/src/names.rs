@@ -1,0 +1,92 @@
+//! What things are called, here and by every worker.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A tenant. The number stays the same when the worker is replaced, and is never used twice while the keeper lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TenantNumber(pub u32);
+
+impl fmt::Display for TenantNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tenant {}", self.0)
+    }
+}
+
+/// A handle of a tenant, by the name that the tenant gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct HandleKey {
+    /// Whose it is.
+    pub tenant: TenantNumber,
+    /// Which one of that tenant.
+    pub handle: u64,
+}
+
+impl fmt::Display for HandleKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "handle {} of {}", self.handle, self.tenant)
+    }
+}
+
+/// A NUMA node of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Node(pub u32);
+
+/// A process, so that another one that got the same number later is not taken for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// When it started, in the kernel's ticks since boot.
+    pub start_ticks: u64,
+}
+
+impl Process {
+    /// The process that has this number now. None if there is none, or it cannot be seen from here.
+    pub fn find(pid: u32) -> Option<Process> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        Some(Process { pid, start_ticks: start_ticks(&stat)? })
+    }
+
+    /// This process.
+    pub fn this() -> Process {
+        let pid = std::process::id();
+        // Without /proc the number has to do.
+        Process::find(pid).unwrap_or(Process { pid, start_ticks: 0 })
+    }
+
+    /// Is it this very process that has the number now?
+    pub fn is_there(self) -> bool {
+        Process::find(self.pid) == Some(self)
+    }
+}
+
+/// Field 22 of `/proc/PID/stat`. The second field is the program's name, which may have spaces and brackets in it.
+fn start_ticks(stat: &str) -> Option<u64> {
+    let (_, behind_name) = stat.rsplit_once(')')?;
+    behind_name.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_brackets_and_spaces_is_no_field() {
+        let stat =
+            "7 (a ) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 1 0 4321 1000 50 18446744073709551615";
+        assert_eq!(start_ticks(stat), Some(4321));
+        assert_eq!(start_ticks("7 (a"), None);
+        assert_eq!(start_ticks("7 (a) S 1"), None);
+    }
+
+    #[test]
+    fn a_process_is_told_from_one_that_got_its_number() {
+        let this = Process::this();
+        assert!(this.start_ticks > 0 && this.is_there());
+        assert!(!Process { start_ticks: this.start_ticks + 1, ..this }.is_there());
+        assert_eq!(Process::find(u32::MAX), None);
+    }
+}

@@ -1,0 +1,268 @@
+//! The socket: one worker at a time, one request after the other.
+//!
+//! Whoever comes waits at the *door* until its first word is heard; so a second worker is told why it has to go, and one
+//! that says nothing keeps nobody up. A worker that does not take its answer is hung up on.
+
+mod door;
+
+use crate::keeper::{Keeper, Then};
+use crate::message::{Answer, Refusal, Request};
+use door::Door;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+use wire::{Connection, Listener, WireError};
+
+/// How long a worker may take to take an answer.
+const TAKEN_WITHIN: Duration = Duration::from_secs(1);
+/// How long to wait when the system has nothing to poll or accept with.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Wishes to end that are read at a time.
+const WISHES_MAX: usize = 16;
+
+/// Why the socket cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// It cannot be made.
+    #[error(transparent)]
+    Socket(#[from] WireError),
+}
+
+/// A keeper at its socket.
+#[derive(Debug)]
+pub struct Server {
+    keeper: Keeper,
+    listener: Listener,
+    worker: Option<Worker>,
+    door: Door,
+    /// Each byte that comes here is a wish that the keeper ends.
+    wishes: Option<OwnedFd>,
+    wish: Wish,
+}
+
+#[derive(Debug)]
+struct Worker {
+    connection: Connection,
+    pid: u32,
+}
+
+/// What somebody outside wants. A second wish is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    Stay,
+    EndWhenNothingIsAway,
+    End,
+}
+
+/// What can be waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Arena,
+    Wishes,
+    Worker,
+    Guest(usize),
+    Listener,
+}
+
+impl Server {
+    /// Serves this keeper here.
+    pub fn new(keeper: Keeper, listener: Listener) -> Server {
+        let door = Door::default();
+        Server { keeper, listener, worker: None, door, wishes: None, wish: Wish::Stay }
+    }
+
+    /// Has it end by a byte that comes through this file: as soon as nothing is away and no worker is there. A second byte
+    /// ends it at once.
+    pub fn end_by(&mut self, wishes: OwnedFd) {
+        self.wishes = Some(wishes);
+    }
+
+    /// Serves until it is told to end. Says how many bytes were away then.
+    pub fn run(mut self) -> u64 {
+        while !self.is_over() {
+            let ready = self.wait();
+            // In this order: a worker that is gone must be gone before the next one's first word is heard.
+            if ready.contains(&Source::Arena) {
+                self.keeper.take_up();
+            }
+            if ready.contains(&Source::Wishes) {
+                self.hear_wishes();
+            }
+            if ready.contains(&Source::Worker) && self.serve() == Then::End {
+                break;
+            }
+            for &source in ready.iter().rev() {
+                // From the last to the first, so that those before it keep their places.
+                if let Source::Guest(at) = source {
+                    self.hear_guest(at);
+                }
+            }
+            if ready.contains(&Source::Listener) {
+                self.let_in();
+            }
+            self.door.close_to_the_silent(Instant::now());
+        }
+        self.keeper.away_bytes()
+    }
+
+    fn is_over(&self) -> bool {
+        match self.wish {
+            Wish::Stay => false,
+            Wish::EndWhenNothingIsAway => self.worker.is_none() && self.keeper.away_bytes() == 0,
+            Wish::End => true,
+        }
+    }
+
+    /// Waits until there is something to do, and says what.
+    fn wait(&self) -> Vec<Source> {
+        let arena = (Source::Arena, self.keeper.bell());
+        let wishes = self.wishes.iter().map(|file| (Source::Wishes, file.as_fd()));
+        let worker = self.worker.iter().map(|worker| (Source::Worker, worker.connection.as_fd()));
+        let guests = self.door.guests().enumerate().map(|(at, guest)| (Source::Guest(at), guest.as_fd()));
+        let listener = (Source::Listener, self.listener.as_fd());
+        let all = [arena].into_iter().chain(wishes).chain(worker).chain(guests).chain([listener]);
+        let (sources, files): (Vec<Source>, Vec<_>) = all.unzip();
+        let mut polled: Vec<PollFd<'_>> =
+            files.iter().map(|&file| PollFd::from_borrowed_fd(file, PollFlags::IN)).collect();
+        let patience = self.door.patience(Instant::now()).and_then(|left| Timespec::try_from(left).ok());
+        match rustix::event::poll(&mut polled, patience.as_ref()) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Vec::new(),
+            Err(cause) => {
+                tracing::error!(%cause, "cannot wait for requests");
+                std::thread::sleep(PAUSE);
+                return Vec::new();
+            }
+        }
+        let ready = sources.into_iter().zip(&polled).filter(|(_, polled)| !polled.revents().is_empty());
+        ready.map(|(source, _)| source).collect()
+    }
+
+    /// Answers the worker's next request.
+    fn serve(&mut self) -> Then {
+        let Some(worker) = &self.worker else { return Then::GoOn };
+        let request = match receive(&worker.connection) {
+            Ok(request) => request,
+            Err(why) => {
+                self.lose_worker(&why);
+                return Then::GoOn;
+            }
+        };
+        let reply = self.keeper.answer(request);
+        let then = reply.then;
+        let sent = worker.connection.send(&reply.answer, &reply.files);
+        match (then, sent) {
+            (Then::GoOn, Ok(())) => {}
+            (Then::GoOn, Err(why)) => self.lose_worker(&why),
+            (Then::HangUp | Then::End, _) => {
+                tracing::info!(pid = worker.pid, "the worker left");
+                self.worker = None;
+                // After a farewell there are none; whoever was refused had not said that nothing is under way.
+                self.keeper.lose_worker();
+            }
+        }
+        then
+    }
+
+    fn lose_worker(&mut self, why: &WireError) {
+        let Some(worker) = self.worker.take() else { return };
+        tracing::warn!(pid = worker.pid, %why, "the worker is gone");
+        if !matches!(why, WireError::Closed) {
+            refuse(&worker.connection, Refusal::OutOfOrder);
+        }
+        self.keeper.lose_worker();
+    }
+
+    /// Hears the first word of somebody at the door.
+    fn hear_guest(&mut self, at: usize) {
+        let Some(connection) = self.door.take(at) else { return };
+        let request = match receive(&connection) {
+            Ok(request @ Request::Hello { .. }) => request,
+            // Someone who only looked whether anybody is here.
+            Err(WireError::Closed) => return,
+            Ok(_) | Err(_) => return refuse(&connection, Refusal::OutOfOrder),
+        };
+        let Ok(peer) = connection.peer() else { return refuse(&connection, Refusal::Stranger) };
+        if !may_be_worker(peer.uid, rustix::process::geteuid()) {
+            return refuse(&connection, Refusal::Stranger);
+        }
+        if let Some(worker) = &self.worker {
+            return refuse(&connection, Refusal::Busy { pid: worker.pid });
+        }
+        let reply = self.keeper.answer(request);
+        if connection.send(&reply.answer, &[]).is_ok() && reply.then == Then::GoOn {
+            let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
+            tracing::info!(pid, "a worker is here");
+            self.worker = Some(Worker { connection, pid });
+        }
+    }
+
+    fn let_in(&mut self) {
+        match self.listener.accept() {
+            Ok(connection) => {
+                // Without a limit a worker that takes no answers would stop everything.
+                if set_socket_timeout(&connection, Timeout::Send, Some(TAKEN_WITHIN)).is_ok() {
+                    self.door.add(connection, Instant::now());
+                }
+            }
+            Err(cause) => {
+                tracing::warn!(%cause, "somebody could not be let in");
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+
+    fn hear_wishes(&mut self) {
+        let mut bytes = [0; WISHES_MAX];
+        let count = match self.wishes.as_ref().map(|file| rustix::io::read(file, &mut bytes)) {
+            Some(Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN)) => return,
+            // Nobody can wish for anything any more.
+            Some(Ok(0) | Err(_)) | None => {
+                self.wishes = None;
+                return;
+            }
+            Some(Ok(count)) => count,
+        };
+        for _ in 0..count {
+            self.wish = match self.wish {
+                Wish::Stay => Wish::EndWhenNothingIsAway,
+                Wish::EndWhenNothingIsAway | Wish::End => Wish::End,
+            };
+        }
+        let away_bytes = self.keeper.away_bytes();
+        tracing::info!(wish = ?self.wish, away_bytes, "told to end");
+    }
+}
+
+/// The next request. It brings no files.
+fn receive(connection: &Connection) -> Result<Request, WireError> {
+    match connection.receive::<Request>()? {
+        (request, files) if files.is_empty() => Ok(request),
+        _ => Err(WireError::TooManyFiles),
+    }
+}
+
+fn refuse(connection: &Connection, refusal: Refusal) {
+    tracing::warn!(%refusal, "a connection ends");
+    let _ = connection.send(&Answer::Refused(refusal), &[]);
+    connection.shut_down();
+}
+
+/// The arena has everybody's bytes: only who owns the keeper may read them.
+fn may_be_worker(user: rustix::process::Uid, owner: rustix::process::Uid) -> bool {
+    user == owner || user.is_root()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::Uid;
+
+    #[test]
+    fn only_the_owner_and_root_may_be_workers() {
+        let (root, owner, other) = (Uid::ROOT, Uid::from_raw(1000), Uid::from_raw(1001));
+        assert!(may_be_worker(owner, owner) && may_be_worker(root, owner) && may_be_worker(root, root));
+        assert!(!may_be_worker(other, owner) && !may_be_worker(owner, root));
+    }
+}
