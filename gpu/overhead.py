@@ -31,7 +31,7 @@ parser.add_argument("--step-pairs", type=int, default=30)
 parser.add_argument("--alloc-pairs", type=int, default=8)
 parser.add_argument("--sizes", default=",".join(SIZES), help="some of them, with commas")
 parser.add_argument("--kinds", default=",".join(IN_C), help="kinds of allocation in C, some of them")
-parser.add_argument("--core", type=int, default=min(5, (os.cpu_count() or 1) - 1), help="where the workers in C run")
+parser.add_argument("--core", type=int, default=min(5, (os.cpu_count() or 1) - 1), help="where the workers of kernels and allocations run")
 parser.add_argument("--control", action="store_true", help="both natively: what the measuring itself makes of no difference")
 parser.add_argument("--seed", type=int, default=1)
 given = parser.parse_args()
@@ -199,12 +199,13 @@ def body(run):
     bench.must_be_tenants(idle)
     since = daemon.events.mark() if daemon else 0
     python = [run.python, "-u", harness_programs() / "worker.py"]
+    pinned = ["--core", given.core]  # loops of a few microseconds hang on where their thread runs
     parts = {
         "kernels": lambda: kernels(bench, binary),
         "steps": lambda: steps(bench),
         "alloc-c": lambda: allocations(bench, "C", [binary, given.core], given.kinds.split(",")),
-        "alloc-torch": lambda: allocations(bench, "torch", [*python, "torch"], ["alloc"]),
-        "alloc-cupy": lambda: allocations(bench, "cupy", [*python, "cupy"], ["alloc", "async"]),
+        "alloc-torch": lambda: allocations(bench, "torch", [*python, "torch", *pinned], ["alloc"]),
+        "alloc-cupy": lambda: allocations(bench, "cupy", [*python, "cupy", *pinned], ["alloc", "async"]),
     }
     try:
         for part in given.parts.split(","):

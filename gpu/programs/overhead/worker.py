@@ -1,9 +1,10 @@
-"""Works when it is told to, and says how much it did: `worker.py torch|cupy`, told as overhead/worker.cu is.
+"""Works when it is told to, and says how much it did: `worker.py torch|cupy [--core N]`, told as overhead/worker.cu is.
 
 Kinds of torch: `large 1`, `layers 1` (training steps), `alloc SIZE`; of cupy: `alloc SIZE`, `async SIZE`.
 """
 
 import gc
+import os
 import sys
 import time
 
@@ -106,6 +107,8 @@ def of_cupy():
 
 
 def main():
+    if sys.argv[2:3] == ["--core"]:
+        os.sched_setaffinity(0, {int(sys.argv[3])})
     kinds, forget = {"torch": of_torch, "cupy": of_cupy}[sys.argv[1]]()
     gc.disable()  # its pauses would fall on one window or the other
     once = None

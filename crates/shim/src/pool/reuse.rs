@@ -17,7 +17,8 @@ use crate::memory::heap::{are_alike, rounded};
 use crate::memory::quick::QuickMap;
 use crate::memory::table::{Allocation, HeapId};
 
-/// A stream with so many blocks or bytes that no event is behind gets one.
+/// A stream with so many blocks or bytes that no event is behind gets one. Not for a single block, however large: the stream
+/// itself is the likeliest to have it next.
 const UNMARKED_MAX: usize = 256;
 const UNMARKED_BYTES_MAX: u64 = 64 << 20;
 
@@ -88,7 +89,7 @@ impl Reuse {
         list.blocks.insert(key, (list.last_number, freed));
         list.unmarked += 1;
         list.unmarked_bytes += freed.block.bytes;
-        list.unmarked >= UNMARKED_MAX || list.unmarked_bytes >= UNMARKED_BYTES_MAX
+        list.unmarked >= UNMARKED_MAX || (list.unmarked > 1 && list.unmarked_bytes >= UNMARKED_BYTES_MAX)
     }
 
     /// Takes a block out that the same stream freed, for a request of about its size.
