@@ -73,7 +73,7 @@ fn text(status: &Status, socket: &Path) -> String {
             format!(
                 "{}, {}: {} running, {} waiting",
                 count(status.jobs, "job"),
-                count(status.tenants, "program"),
+                count(status.tenants, "tenant"),
                 status.running,
                 status.waiting
             ),

@@ -209,7 +209,7 @@ rotad 0.1.0, process 4000 of root (0), up for 1 h 2 min
   sharing    fair turns of 100ms to 60s
   self-test  a running kernel was frozen and thawed 20 times, in at most 1.10 and 0.60 ms
   ends       when nobody was there for 60s
-  now        1 job, 2 programs: 1 running, 1 waiting
+  now        1 job, 2 tenants: 1 running, 1 waiting
 
 GPU  NAME         UUID                                                    IN USE              ARENA
   0  NVIDIA H200  GPU-5e1f0b2a-0000-4000-8000-000000000001  12.0 GiB of 16.0 GiB  0 MiB of 32.0 GiB

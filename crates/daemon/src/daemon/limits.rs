@@ -109,6 +109,13 @@ fn within(limits: &Limits, before: &Terms, change: &Change, capacity_bytes: u64)
         let reason = "the class lc was asked for, and this user may have best-effort jobs only";
         return Err(Refusal::new(reason, allowed));
     }
+    if terms.class == Class::BestEffort {
+        if change.slo_ns.is_some() {
+            let reason = "an SLO was asked for, which latency-critical programs have and best-effort ones do not";
+            return Err(Refusal::new(reason, "ask for the class lc with it: --class lc"));
+        }
+        terms.slo_ns = None;
+    }
     if let Some(most) = limits.memory_max.map(|memory| memory.on(capacity_bytes)) {
         let wanted = terms.memory_max_bytes.unwrap_or(capacity_bytes);
         if change.memory.is_some() && wanted > most {
@@ -211,6 +218,18 @@ mod tests {
         assert!(asked(heavy).unwrap_err().reason.contains("may have 2"));
         let critical = Change { class: Some(Class::LatencyCritical), ..Change::default() };
         assert!(asked(critical).unwrap_err().reason.contains("best-effort jobs only"));
+    }
+
+    #[test]
+    fn an_slo_is_for_the_latency_critical() {
+        let free = |before: &Terms, change: Change| within(&Limits::default(), before, &change, CAPACITY);
+        let slo = Change { slo_ns: Some(1), ..Change::default() };
+        assert!(free(&USUAL, slo.clone()).unwrap_err().hint.unwrap().contains("--class lc"));
+        let both = Change { class: Some(Class::LatencyCritical), ..slo };
+        let critical = free(&USUAL, both).unwrap();
+        assert_eq!(critical.slo_ns, Some(1));
+        let back = Change { class: Some(Class::BestEffort), ..Change::default() };
+        assert_eq!(free(&critical, back), Ok(USUAL), "it goes with the class");
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl Daemon {
             idle_exit_ns: self.setup.about.idle_exit.map(nanos),
             self_test: self.setup.about.self_test,
             jobs: u32::try_from(self.jobs.iter().count()).unwrap_or(u32::MAX),
-            tenants: u32::try_from(self.known.len()).unwrap_or(u32::MAX),
+            tenants: u32::try_from(listing.tenants.len()).unwrap_or(u32::MAX),
             running: count(&[TenantState::Running]),
             waiting: u32::try_from(waiting).unwrap_or(u32::MAX),
             gpus: listing.gpus,
