@@ -5,11 +5,12 @@
 //! the message at once, so a daemon that is busy sending to it cannot make both wait for ever.
 //!
 //! - [`orders`]: what the daemon orders: unmap, create. [`drain`]: and to wait for what is on the GPU.
-//! - [`farewell`]: what is done when the daemon is gone.
+//! - [`farewell`]: what is done when the daemon is gone. [`rejoin`]: and when there is another one.
 
 mod drain;
 mod farewell;
 mod orders;
+mod rejoin;
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -71,10 +72,15 @@ fn run(session: &'static Session) {
     let _ = unsafe { (session.driver.cuThreadExchangeStreamCaptureMode)(&mut mode) };
     // Whoever is to end the waiting does not wait.
     demand::hold::exempt_this_thread();
-    match serve(session) {
-        Ok(Ended::Program) => farewell::leave(session),
-        // Whatever the error, there is no daemon to talk to any more.
-        Err(_) => farewell::say(session),
+    loop {
+        match serve(session) {
+            Ok(Ended::Program) => return farewell::leave(session),
+            // Whatever the error, there is no daemon to talk to any more.
+            Err(_) => farewell::say(session),
+        }
+        if !rejoin::join_next(session) {
+            return;
+        }
     }
 }
 
@@ -221,8 +227,18 @@ fn export_next(session: &Session) -> Next {
 /// Does what a message says. One that makes no sense here is passed over.
 fn obey(session: &Session, message: FromDaemon, files: Vec<OwnedFd>) -> Result<(), Ended> {
     match message {
-        FromDaemon::Granted { grant } => session.settle(grant, Answer::Granted),
-        FromDaemon::Denied { grant, reason } => session.settle(grant, Answer::Denied(reason)),
+        FromDaemon::Granted { grant } => {
+            let is_known = session.table().answered_again(grant, true);
+            if !is_known && !session.settle(grant, Answer::Granted) {
+                // Whoever asked did not wait for it.
+                session.say(ToDaemon::Returned { grant });
+            }
+        }
+        FromDaemon::Denied { grant, reason } => {
+            if !session.table().answered_again(grant, false) {
+                session.settle(grant, Answer::Denied(reason));
+            }
+        }
         FromDaemon::Pinned { request } | FromDaemon::Published { request } => {
             session.settle(request, Answer::Granted);
         }

@@ -30,25 +30,35 @@ pub(crate) struct Grants {
 #[derive(Debug, Default)]
 struct Open {
     ended: bool,
-    /// None while the daemon has not answered.
-    requests: HashMap<GrantId, Option<Answer>>,
+    /// How many daemons there were. Requests to those before are not answered any more.
+    daemon: u64,
+    /// Each with the daemon that it is for; None while that has not answered.
+    requests: HashMap<GrantId, (u64, Option<Answer>)>,
 }
 
 impl Grants {
     /// A new request, not answered yet.
     pub(crate) fn open(&self) -> GrantId {
-        let grant = GrantId(self.next.fetch_add(1, Relaxed));
-        lock(&self.open).requests.insert(grant, None);
+        let grant = self.number();
+        let mut open = lock(&self.open);
+        let daemon = open.daemon;
+        open.requests.insert(grant, (daemon, None));
         grant
+    }
+
+    /// A number for a request that nobody waits for.
+    pub(crate) fn number(&self) -> GrantId {
+        GrantId(self.next.fetch_add(1, Relaxed))
     }
 
     /// Waits for the answer, and forgets the request. The calling thread must hold no lock.
     pub(crate) fn wait(&self, grant: GrantId) -> Answer {
         let mut open = lock(&self.open);
         loop {
-            match open.requests.get_mut(&grant).map(Option::take) {
-                Some(None) if !open.ended => {}
-                Some(answer) => {
+            let (ended, now) = (open.ended, open.daemon);
+            match open.requests.get_mut(&grant).map(|(daemon, answer)| (*daemon, answer.take())) {
+                Some((daemon, None)) if !ended && daemon == now => {}
+                Some((_, answer)) => {
                     open.requests.remove(&grant);
                     return answer.unwrap_or(Answer::Ended);
                 }
@@ -58,17 +68,27 @@ impl Grants {
         }
     }
 
-    /// The daemon answered. An answer to a request that was never made is passed over.
-    pub(crate) fn settle(&self, grant: GrantId, answer: Answer) {
-        if let Some(request) = lock(&self.open).requests.get_mut(&grant) {
-            *request = Some(answer);
-        }
+    /// The daemon answered. False if nobody waits for that.
+    pub(crate) fn settle(&self, grant: GrantId, answer: Answer) -> bool {
+        let mut open = lock(&self.open);
+        let now = open.daemon;
+        let request = open.requests.get_mut(&grant).filter(|(daemon, _)| *daemon == now);
+        let waits = request.map(|(_, awaited)| *awaited = Some(answer)).is_some();
         self.answered.notify_all();
+        waits
     }
 
     /// There will be no more answers.
     pub(crate) fn end(&self) {
         lock(&self.open).ended = true;
+        self.answered.notify_all();
+    }
+
+    /// A new daemon answers from now on. Whoever asked the one before is answered by nobody.
+    pub(crate) fn begin_again(&self) {
+        let mut open = lock(&self.open);
+        open.ended = false;
+        open.daemon += 1;
         self.answered.notify_all();
     }
 }
@@ -104,5 +124,20 @@ mod tests {
         assert_eq!(grants.wait(granted), Answer::Granted);
         let late = grants.open();
         assert_eq!(grants.wait(late), Answer::Ended);
+    }
+
+    #[test]
+    fn a_new_daemon_answers_what_it_was_asked_and_nothing_else() {
+        let grants = Grants::default();
+        let (old, answered) = (grants.open(), grants.open());
+        assert!(grants.settle(answered, Answer::Granted));
+        grants.end();
+        grants.begin_again();
+        assert!(!grants.settle(old, Answer::Granted), "it was asked of another");
+        let new = grants.open();
+        assert!(grants.settle(new, Answer::Granted));
+        assert_eq!(grants.wait(old), Answer::Ended);
+        assert_eq!((grants.wait(answered), grants.wait(new)), (Answer::Granted, Answer::Granted));
+        assert!(!grants.settle(new, Answer::Granted), "it has its answer");
     }
 }

@@ -109,6 +109,12 @@ fn begin(session: &Session, of: impl Fn(&Group) -> bool) {
     }
 }
 
+/// A new daemon knows none of a session's channels, and its page counts none: so it does not take the session for frozen
+/// before it has heard of them. Should it be frozen already, they are frozen here.
+pub(crate) fn begin_again(session: &Session) {
+    begin(session, |group| group.scheduled);
+}
+
 /// A program can have work on the GPU now that never asked for a driver here: it opened one by its path, or has one of its
 /// own. It cannot be taken in, and nobody would learn why.
 fn mention_other_ways() {

@@ -28,6 +28,8 @@ pub(crate) enum JoinError {
     Silent(String),
     #[error("the daemon refuses this program: {0}")]
     Refused(String),
+    #[error("it waited for as long as its job is willing to: {0}")]
+    GaveUp(String),
     #[error("the daemon's answer makes no sense: {0}")]
     Strange(&'static str),
     #[error("the daemon's page cannot be used: {0}")]
@@ -61,6 +63,14 @@ pub(crate) fn survey(socket: &Path, gpus: Vec<String>) -> Result<Vec<SharedGpu>,
     }
 }
 
+/// What a daemon that takes this process in has given it.
+pub(crate) struct Welcome {
+    pub(crate) connection: Connection,
+    pub(crate) page: SharedPage,
+    gpu: String,
+    capacity_bytes: u64,
+}
+
 /// Becomes a tenant on the first of these GPUs that is shared. May wait at the door: the calling thread must hold no lock.
 pub(crate) fn join(
     driver: &'static Driver,
@@ -68,38 +78,19 @@ pub(crate) fn join(
     gpus: &[(CUdevice, CUuuid)],
     alone: bool,
 ) -> Result<&'static Session, JoinError> {
-    let connection = Connection::connect(socket)?;
-    let program = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
-    let program = program.trim_end().to_owned();
-    let mut job = settings::job();
-    if job == settings::NO_JOB && !alone {
-        // A process on several GPUs only gets on as a whole, which programs of the same job would have to share.
-        job = format!("{program}-{}", std::process::id());
-    }
     let seen = gpus.iter().map(|(_, uuid)| uuid.to_string()).collect();
-    ask(&connection, &ToDaemon::Hello { version: VERSION, job, program, gpus: seen })?;
-    let (mut answer, mut files) = first_answer(&connection, socket)?;
-    if let FromDaemon::Waiting { reason } = &answer {
-        notice(format_args!("waiting for the GPU: {reason}"));
-        (answer, files) = connection.receive::<FromDaemon>()?;
-    }
-    let (gpu, capacity_bytes) = match answer {
-        FromDaemon::Welcome { gpu, capacity_bytes, .. } => (gpu, capacity_bytes),
-        FromDaemon::Refused { reason } => return Err(JoinError::Refused(reason)),
-        FromDaemon::GaveUp { reason } => {
+    let waits = |reason: &str| notice(format_args!("waiting for the GPU: {reason}"));
+    let Welcome { connection, page, gpu, capacity_bytes } = match be_welcomed(socket, seen, alone, waits) {
+        Err(JoinError::GaveUp(reason)) => {
             notice(format_args!("giving up: {reason}"));
             // Whoever started it said so: `rota run --timeout`.
             // SAFETY: no conditions. Nothing of CUDA is in use on that GPU, and the program's own ends are not to run.
             unsafe { libc::_exit(GAVE_UP_EXIT) };
         }
-        _ => return Err(JoinError::Strange("neither a welcome nor a refusal")),
-    };
-    let (Some(file), true) = (files.pop(), files.is_empty()) else {
-        return Err(JoinError::Strange("a welcome without its one file"));
+        other => other?,
     };
     let found = gpus.iter().find(|(_, uuid)| uuid.to_string() == gpu);
     let gpu = *found.ok_or(JoinError::Strange("a welcome to a GPU that this program does not see"))?;
-    let page = SharedPage::open(file)?;
     let session = Session::new(driver, connection, page, gpu, capacity_bytes).map_err(JoinError::Bell)?;
     let session = session::publish(session).ok_or(JoinError::TooMany)?;
     static MINDED: AtomicBool = AtomicBool::new(false);
@@ -112,6 +103,40 @@ pub(crate) fn join(
         session.connection.shut_down();
     })?;
     Ok(session)
+}
+
+/// Says hello, and waits at the door for as long as it takes.
+pub(crate) fn be_welcomed(
+    socket: &Path,
+    gpus: Vec<String>,
+    alone: bool,
+    waits: impl FnOnce(&str),
+) -> Result<Welcome, JoinError> {
+    let connection = Connection::connect(socket)?;
+    let program = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    let program = program.trim_end().to_owned();
+    let mut job = settings::job();
+    if job == settings::NO_JOB && !alone {
+        // A process on several GPUs only gets on as a whole, which programs of the same job would have to share.
+        job = format!("{program}-{}", std::process::id());
+    }
+    ask(&connection, &ToDaemon::Hello { version: VERSION, job, program, gpus })?;
+    let (mut answer, mut files) = first_answer(&connection, socket)?;
+    if let FromDaemon::Waiting { reason } = &answer {
+        waits(reason);
+        (answer, files) = connection.receive::<FromDaemon>()?;
+    }
+    let (gpu, capacity_bytes) = match answer {
+        FromDaemon::Welcome { gpu, capacity_bytes, .. } => (gpu, capacity_bytes),
+        FromDaemon::Refused { reason } => return Err(JoinError::Refused(reason)),
+        FromDaemon::GaveUp { reason } => return Err(JoinError::GaveUp(reason)),
+        _ => return Err(JoinError::Strange("neither a welcome nor a refusal")),
+    };
+    let (Some(file), true) = (files.pop(), files.is_empty()) else {
+        return Err(JoinError::Strange("a welcome without its one file"));
+    };
+    let page = SharedPage::open(file)?;
+    Ok(Welcome { connection, page, gpu, capacity_bytes })
 }
 
 /// Says the first word.

@@ -54,6 +54,11 @@ impl Outbox {
         lock(&self.letters).push_front(letter);
     }
 
+    /// What was for a daemon that is gone is for nobody.
+    pub(crate) fn clear(&self) {
+        lock(&self.letters).clear();
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         lock(&self.letters).is_empty()
     }

@@ -3,7 +3,7 @@
 //! There is at most one session for each shared GPU in the life of a process; most programs use one GPU, and have one. To
 //! the daemon each is a tenant of its own. It is never freed: threads of the program may be anywhere in it. When the daemon
 //! goes, the session has *ended*: the table of allocations stays, because the program still frees what it has, and
-//! everything new goes to the real driver.
+//! everything new goes to the real driver. When another daemon comes, it begins again.
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
@@ -21,11 +21,15 @@ use crate::gate::Gate;
 use crate::grants::{Answer, Grants};
 use crate::guard::lock;
 use crate::ipc::Names;
+use crate::join::JoinError;
 use crate::memory::kept::watched::Watched;
 use crate::memory::table::is_number;
 use crate::memory::{Kept, Table, physical};
 use crate::outbox::Outbox;
-use crate::{demand, forward, gpus};
+use crate::{demand, forward, gpus, groups};
+
+/// How many daemons are asked one after the other, because each goes before it has answered.
+const DAEMONS_MAX: usize = 3;
 
 /// The most sessions of a process: no machine has more GPUs.
 pub(crate) const SESSIONS_MAX: usize = 16;
@@ -140,6 +144,8 @@ pub(crate) struct Session {
     watched: Mutex<Watched>,
     /// Memory of others that is on its way here, by the request for it.
     arriving: Mutex<HashMap<GrantId, Vec<(u64, OwnedFd)>>>,
+    /// How often each handle is pinned. Those that are freed stay here: their numbers are never used again.
+    pins: Mutex<HashMap<HandleId, u32>>,
     /// Where calls wait while memory is away.
     pub(crate) gate: Gate,
     next_handle: AtomicU64,
@@ -157,7 +163,7 @@ pub(crate) struct Session {
 pub(crate) enum NotPinned {
     /// The daemon refused, and why. Nothing has changed.
     Denied(String),
-    /// The daemon is gone: nothing moves any more.
+    /// One daemon after the other went before it answered.
     Ended,
 }
 
@@ -185,6 +191,7 @@ impl Session {
             kept: Mutex::default(),
             watched: Mutex::default(),
             arriving: Mutex::default(),
+            pins: Mutex::default(),
             gate: Gate::default(),
             next_handle: AtomicU64::new(1),
             bell,
@@ -241,27 +248,51 @@ impl Session {
     }
 
     /// Has handles stay on the device, and waits until they are there for good. The daemon must know them. They stay until
-    /// they are freed, or [`Session::unpin`]. The calling thread must hold no lock.
+    /// they are freed, or [`Session::unpin`]. Without a daemon nothing moves, and the next one does not get to know them. The
+    /// calling thread must hold no lock.
     pub(crate) fn pin(&self, handles: &[HandleId]) -> Result<(), NotPinned> {
         // It may have to be brought back, and only who has work is.
         let _inside = demand::Inside::enter();
         for (number, batch) in handles.chunks(HANDLES_MAX).enumerate() {
-            let request = self.grants.open();
-            self.say(ToDaemon::Pin { request, handles: batch.to_vec() });
-            self.wake_agent();
-            let refused = match self.grants.wait(request) {
-                Answer::Granted => continue,
-                Answer::Denied(reason) => NotPinned::Denied(reason),
-                Answer::Ended => return Err(NotPinned::Ended),
-            };
-            self.unpin(&handles[..number * HANDLES_MAX]);
-            return Err(refused);
+            if let Err(refused) = self.pin_batch(batch) {
+                self.unpin(&handles[..number * HANDLES_MAX]);
+                return Err(refused);
+            }
         }
         Ok(())
     }
 
+    fn pin_batch(&self, handles: &[HandleId]) -> Result<(), NotPinned> {
+        for _ in 0..DAEMONS_MAX {
+            let request = self.grants.open();
+            self.say(ToDaemon::Pin { request, handles: handles.to_vec() });
+            self.wake_agent();
+            let answer = self.grants.wait(request);
+            let mut pins = lock(&self.pins);
+            match answer {
+                Answer::Granted => {}
+                Answer::Denied(reason) => return Err(NotPinned::Denied(reason)),
+                Answer::Ended if self.has_ended() => {}
+                // There is another one already, which may know them.
+                Answer::Ended => continue,
+            }
+            handles.iter().for_each(|handle| *pins.entry(*handle).or_default() += 1);
+            return Ok(());
+        }
+        Err(NotPinned::Ended)
+    }
+
     /// Takes back a [`Session::pin`].
     pub(crate) fn unpin(&self, handles: &[HandleId]) {
+        let mut pins = lock(&self.pins);
+        for handle in handles {
+            if let Some(times) = pins.get_mut(handle).filter(|times| **times > 1) {
+                *times -= 1;
+            } else {
+                pins.remove(handle);
+            }
+        }
+        drop(pins);
         for batch in handles.chunks(HANDLES_MAX) {
             self.say(ToDaemon::Unpin { handles: batch.to_vec() });
         }
@@ -309,9 +340,9 @@ impl Session {
         }
     }
 
-    /// The daemon answered a request for bytes.
-    pub(crate) fn settle(&self, grant: GrantId, answer: Answer) {
-        self.grants.settle(grant, answer);
+    /// The daemon answered a request for bytes. False if nobody waits for that.
+    pub(crate) fn settle(&self, grant: GrantId, answer: Answer) -> bool {
+        self.grants.settle(grant, answer)
     }
 
     /// Has the agent send a message, once it is woken. After the end nobody is there to be told.
@@ -352,6 +383,29 @@ impl Session {
         self.ended.store(true, SeqCst);
         self.grants.end();
         self.gate.open();
+    }
+
+    /// Another daemon has taken this program in: from now on its page and its connection are those of the session. It is
+    /// told of all memory that it may move. The session must have ended; only the agent may call this.
+    pub(crate) fn begin_again(&self, connection: Connection, page: SharedPage) -> Result<(), JoinError> {
+        self.page.renew(page)?;
+        self.connection.renew(connection)?;
+        let mut table = self.table();
+        let pins = lock(&self.pins);
+        let asked = table.begin_again(|handle| pins.contains_key(&handle), || self.grants.number());
+        self.outbox.clear();
+        for (grant, bytes) in asked {
+            self.outbox.put(ToDaemon::Grow { grant, bytes }, Vec::new());
+        }
+        self.groups_changed.store(true, SeqCst);
+        // With table and pins held: what is freed from now on is told, and what is to stay is asked of the new daemon. And in
+        // this order: whoever asks that one is heard.
+        self.ended.store(false, SeqCst);
+        self.grants.begin_again();
+        drop((pins, table));
+        // Before anything is sent: nothing can move that the daemon has not heard of.
+        groups::begin_again(self);
+        Ok(())
     }
 
     /// Whether the daemon is gone.

@@ -20,7 +20,7 @@
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{
     AtomicU64,
@@ -372,6 +372,21 @@ impl SharedPage {
         Ok(mapped)
     }
 
+    /// Another page takes the place of this one, at the same address: the tenant has a new daemon.
+    ///
+    /// Whoever looks at it meanwhile sees the one or the other.
+    pub fn renew(&self, by: SharedPage) -> Result<(), PageError> {
+        let flags = ProtFlags::READ | ProtFlags::WRITE;
+        let address = self.page.as_ptr().cast();
+        // SAFETY: the address is that of this mapping, as long as the new one, and what lies there is atomics, or the same in
+        // all pages.
+        unsafe {
+            rustix::mm::mmap(address, PAGE_BYTES, flags, MapFlags::SHARED | MapFlags::FIXED, &by.file, 0)?
+        };
+        replace_file(&by.file, &self.file)?;
+        Ok(())
+    }
+
     /// The file behind it, to be sent to the tenant.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -391,6 +406,13 @@ impl SharedPage {
     }
 }
 
+/// Puts a file under another one's number, which stays open throughout, and belongs to whoever it did.
+pub(crate) fn replace_file(by: &OwnedFd, old: &OwnedFd) -> rustix::io::Result<()> {
+    // SAFETY: the number is that of an open file, whose owner goes on to own it: the guard must not close it.
+    let mut target = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(old.as_raw_fd()) });
+    rustix::io::dup3(by, &mut target, rustix::io::DupFlags::CLOEXEC)
+}
+
 impl std::ops::Deref for SharedPage {
     type Target = Page;
 
@@ -408,106 +430,4 @@ impl Drop for SharedPage {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn both_sides_see_the_same_words() {
-        let daemon = SharedPage::create(7).unwrap();
-        let tenant = SharedPage::open(daemon.file().try_clone_to_owned().unwrap()).unwrap();
-        assert_eq!(tenant.epoch(), 7);
-        assert!(tenant.resident() && !tenant.frozen());
-
-        daemon.set_frozen(true);
-        daemon.revoke_residency();
-        daemon.set_slice_us(2048);
-        assert!(tenant.frozen() && !tenant.resident());
-        assert_eq!(tenant.slice_us(), Some(2048));
-
-        daemon.set_memory(8 << 30, 1 << 30, 518 << 20);
-        assert_eq!(
-            (tenant.limit_bytes(), tenant.others_bytes(), tenant.residue_bytes()),
-            (8 << 30, 1 << 30, 518 << 20)
-        );
-        tenant.set_used_bytes(7);
-        assert_eq!(daemon.used_bytes(), 7);
-
-        assert_eq!(tenant.raise_channel_generation(), 1);
-        assert_eq!(daemon.channel_generation(), 1);
-    }
-
-    #[test]
-    fn freezing_twice_is_freezing_once() {
-        let page = SharedPage::create(1).unwrap();
-        page.set_frozen(true);
-        page.set_frozen(true);
-        assert!(page.frozen());
-        page.set_frozen(false);
-        page.set_frozen(false);
-        assert!(!page.frozen());
-    }
-
-    #[test]
-    fn whoever_waits_for_the_thaw_is_woken_by_it() {
-        let daemon = SharedPage::create(1).unwrap();
-        let tenant = SharedPage::open(daemon.file().try_clone_to_owned().unwrap()).unwrap();
-        assert!(!tenant.holds_launches());
-        daemon.set_holds_launches();
-        assert!(tenant.holds_launches());
-        daemon.set_frozen(true);
-        let held = std::thread::spawn(move || {
-            while tenant.frozen() {
-                tenant.wait_while_frozen(tenant.freeze_generation());
-            }
-        });
-        daemon.set_frozen(false);
-        daemon.wake_held();
-        held.join().unwrap();
-    }
-
-    #[test]
-    fn a_tenant_that_says_nothing_is_never_idle() {
-        let page = SharedPage::create(1).unwrap();
-        assert!(!page.is_idle_when_watched());
-        assert_eq!((page.idle_since_ns(), page.idle_total_ns(100)), (None, 0));
-        assert!(!page.wake(5), "it was awake");
-    }
-
-    #[test]
-    fn whoever_is_watched_tells_once() {
-        let page = SharedPage::create(1).unwrap();
-        assert!(page.rest(10));
-        assert!(!page.rest(20), "it is idle since 10");
-        assert_eq!(page.idle_since_ns(), Some(10));
-        assert_eq!(page.idle_total_ns(25), 15);
-        assert!(!page.wake(30), "nobody watches");
-        assert_eq!(page.idle_total_ns(1000), 20);
-
-        assert!(page.rest(40));
-        assert!(page.is_idle_when_watched());
-        assert!(page.wake(50));
-        assert!(page.rest(60));
-        assert!(!page.wake(70), "it was told already");
-        assert_eq!(page.idle_total_ns(1000), 40);
-
-        assert!(page.rest(80));
-        assert!(page.is_idle_when_watched());
-        page.stop_watching();
-        assert!(!page.wake(90));
-    }
-
-    #[test]
-    fn a_strange_file_is_refused() {
-        let zeros = rustix::fs::memfd_create("zeros", MemfdFlags::CLOEXEC).unwrap();
-        rustix::fs::ftruncate(&zeros, 10).unwrap();
-        assert!(matches!(SharedPage::open(zeros.try_clone().unwrap()), Err(PageError::Short(10))));
-        rustix::fs::ftruncate(&zeros, 4096).unwrap();
-        assert!(matches!(SharedPage::open(zeros), Err(PageError::Foreign { magic: 0, .. })));
-    }
-
-    #[test]
-    fn a_tenant_cannot_shrink_the_page_under_the_daemon() {
-        let page = SharedPage::create(1).unwrap();
-        assert!(rustix::fs::ftruncate(page.file(), 0).is_err());
-    }
-}
+mod tests;

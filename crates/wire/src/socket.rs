@@ -3,6 +3,7 @@
 //! `SOCK_SEQPACKET` keeps the borders of messages, so a broken peer can spoil its own connection only. Whatever is
 //! too long, malformed or carries files that were not announced ends the connection with a [`WireError`].
 
+use crate::page::replace_file;
 use crate::{FILES_MAX, MESSAGE_BYTES_MAX};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{
@@ -80,6 +81,11 @@ impl Connection {
         let (a, b) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         Ok((Self { socket: a }, Self { socket: b }))
+    }
+
+    /// Another connection takes the place of this one, under the same number of a file.
+    pub fn renew(&self, by: Connection) -> Result<(), WireError> {
+        Ok(replace_file(&by.socket, &self.socket)?)
     }
 
     /// Sends one message. Blocks while the other side's queue is full.

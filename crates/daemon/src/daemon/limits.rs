@@ -111,7 +111,8 @@ fn within(limits: &Limits, before: &Terms, change: &Change, capacity_bytes: u64)
     }
     if terms.class == Class::BestEffort {
         if change.slo_ns.is_some() {
-            let reason = "an SLO was asked for, which latency-critical programs have and best-effort ones do not";
+            let reason =
+                "an SLO was asked for, which latency-critical programs have and best-effort ones do not";
             return Err(Refusal::new(reason, "ask for the class lc with it: --class lc"));
         }
         terms.slo_ns = None;

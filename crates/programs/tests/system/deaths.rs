@@ -60,6 +60,44 @@ fn the_daemon_dies_and_programs_that_are_there_end_right() {
 }
 
 #[test]
+fn programs_that_are_there_join_the_next_daemon() {
+    let setup = Setup { gpus: 1, gpu_mib: 128, arena_mib: 160, rotad: &["--turn", "50ms"] };
+    let mut stage = Stage::new(&setup);
+    let mut programs = ["1", "2"].map(|seed| program(&stage, seed, seed));
+    for round in 1..=2 {
+        programs.iter_mut().for_each(|program| program.goes_on(1));
+        stage.kill_daemon();
+        let mentions = |program: &Program| program.log().matches("there is a daemon again").count();
+        until("they say so", || programs.iter().all(|program| program.log().contains("the daemon is gone")));
+        programs.iter_mut().for_each(|program| program.goes_on(1));
+        stage.start_daemon(&setup);
+        until("they are there, with their memory", || {
+            let listing = stage.listing();
+            let is_there = |program: &Program| {
+                let mine = listing.tenants.iter().find(|tenant| tenant.pid == program.pid());
+                mine.is_some_and(|tenant| tenant.resident_bytes >= 40 << 20)
+            };
+            programs.iter().all(is_there)
+        });
+        assert_eq!(programs.each_ref().map(mentions), [round; 2]);
+    }
+    // They are tenants like any other: they move for somebody who does not fit beside them.
+    let third = ["--mib", "60", "--piece-mib", "4", "--steps", "1000000", "--seed", "3"];
+    let mut third = stage.worker(0, "third", &third);
+    until("memory of theirs moves", || {
+        let moved = |program: &Program| {
+            let pid = program.pid();
+            stage.events().iter().any(|event| event["event"] == "moving_in" && event["pid"] == pid)
+        };
+        programs.iter().all(moved)
+    });
+    third.goes_on(2);
+    programs.iter_mut().for_each(|program| program.goes_on(2));
+    drop((third, programs));
+    stage.finish();
+}
+
+#[test]
 fn the_daemon_dies_and_one_whose_memory_is_away_ends_itself() {
     let mut stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "500ms"] });
     // Both have work all the time, so that no turn ends before its time.

@@ -64,28 +64,33 @@ impl Stage {
         std::fs::write(folder.path().join("vgpu.toml"), spec).unwrap();
         let directory = Directory::new(folder.path());
         let socket = folder.path().join("rotad.sock");
+        let mut stage = Self { folder, directory, gpus: setup.gpus, daemon: None, socket };
+        stage.start_daemon(setup);
+        stage
+    }
+
+    /// Starts a daemon, where there is none any more.
+    pub(crate) fn start_daemon(&mut self, setup: &Setup<'_>) {
         let mut command = Command::new(newest("rotad"));
         with_parts(&mut command);
         command
             .arg("--vgpu")
-            .arg(folder.path())
+            .arg(self.folder.path())
             .arg("--socket")
-            .arg(&socket)
+            .arg(&self.socket)
             .arg("--events")
-            .arg(folder.path().join("events"))
+            .arg(self.folder.path().join("events"))
             .args(["--arena", &format!("{}MiB", setup.arena_mib)])
             .args(setup.rotad)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(File::create(folder.path().join("rotad.log")).unwrap());
-        let daemon = Some(command.spawn().unwrap());
-        let mut stage = Self { folder, directory, gpus: setup.gpus, daemon, socket };
+            .stderr(File::create(self.folder.path().join("rotad.log")).unwrap());
+        self.daemon = Some(command.spawn().unwrap());
         until("a daemon is there", || {
-            let ended = stage.daemon.as_mut().unwrap().try_wait().unwrap();
+            let ended = self.daemon.as_mut().unwrap().try_wait().unwrap();
             assert_eq!(ended, None, "the daemon ended at its start");
-            stage.try_listing().is_some()
+            self.try_listing().is_some()
         });
-        stage
     }
 
     /// `rota run` on a GPU, for a program that is still to be named.

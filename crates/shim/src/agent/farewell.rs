@@ -37,7 +37,7 @@ pub(super) fn say(session: &Session) {
         groups::thaw_all(session);
     }
     session.connection.shut_down();
-    GONE.notice(format_args!("the daemon is gone; running on without rota"));
+    GONE.notice(format_args!("the daemon is gone; running on without rota until there is one again"));
 }
 
 /// The program exits, and its driver library has let go of its memory: hangs up, so that the daemon waits for nothing.

@@ -75,8 +75,7 @@ fn devices(owner: CUcontext) -> Option<(CUdevice, CUdevice)> {
 fn would_not_be_frozen(owner: CUcontext) -> bool {
     let Some((peer, owner)) = devices(owner).filter(|(peer, owner)| peer != owner) else { return false };
     let is_live = |session: &&Session| !session.has_ended();
-    gpus::of(owner).is_some_and(|session| is_live(&session))
-        && gpus::session(peer).ok().flatten().filter(is_live).is_none()
+    gpus::of(owner).is_some() && gpus::session(peer).ok().flatten().filter(is_live).is_none()
 }
 
 /// The current context's device may use the memory of another context's device, or may no longer.

@@ -4,7 +4,7 @@
 //! a handle, a file, a multicast binding or a third party's token would go on meaning the old. So memory that other devices
 //! get at stays where it is from then on, if the driver lets them; other calls that hand one out answer that it is not
 //! supported, and programs fall back to copies as they do on older GPUs.
-//! Memory that rota does not move, and all memory once the daemon is gone, is the real driver's matter.
+//! Memory that rota does not move is the real driver's matter. That the daemon is gone changes nothing: there may be another.
 
 use std::ffi::{c_int, c_ulonglong, c_void};
 
@@ -20,8 +20,7 @@ use crate::session::{self, Session};
 
 /// Whether a range has memory in it that rota may move.
 fn moves(address: CUdeviceptr, bytes: usize) -> bool {
-    let mut serving = session::all().filter(|session| !session.has_ended());
-    serving.any(|session| session.table().overlaps(address.0, bytes as u64))
+    session::all().any(|session| session.table().overlaps(address.0, bytes as u64))
 }
 
 /// Refuses a call about memory that rota moves, and makes any other.
@@ -56,7 +55,7 @@ pub(super) fn if_it_stays(
     static REFUSED: OnceNotice = OnceNotice::new();
     let found = || {
         let overlaps = |session: &&Session| session.table().overlaps(address.0, bytes as u64);
-        session::all().filter(|session| !session.has_ended()).find(overlaps)
+        session::all().find(overlaps)
     };
     let Some(session) = guarded(name, || None, found) else {
         return unless_it_moves(name, address, bytes, call);

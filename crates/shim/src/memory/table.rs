@@ -12,6 +12,7 @@
 
 mod created;
 mod parts;
+mod returning;
 
 use std::collections::BTreeMap;
 
@@ -126,6 +127,8 @@ pub(crate) struct Table {
     pub(crate) is_watched: bool,
     /// Other devices that may use the memory.
     pub(crate) peers: Peers,
+    /// What a new daemon was asked to take in, by the number of the request.
+    returning: BTreeMap<u64, Home>,
 }
 
 /// What the program asks for.

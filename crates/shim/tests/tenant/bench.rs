@@ -149,8 +149,13 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn welcome(listener: &Listener) -> Self {
+        Self::welcome_with(SharedPage::create(1).unwrap(), listener)
+    }
+
+    /// With a page of one of several daemons.
+    pub(crate) fn welcome_with(page: SharedPage, listener: &Listener) -> Self {
         let connection = listener.accept().unwrap();
-        let daemon = Self { connection, page: SharedPage::create(1).unwrap() };
+        let daemon = Self { connection, page };
         let (hello, _) = daemon.receive();
         let ToDaemon::Hello { version: wire::VERSION, job, program, .. } = hello else { panic!("{hello:?}") };
         assert_eq!((job.as_str(), program.as_str()), ("night shift", "program"));

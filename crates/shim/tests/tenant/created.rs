@@ -7,16 +7,16 @@ use wire::{BLOCK_BYTES, FromDaemon, HANDLE_BYTES_MAX, SizedHandle, ToDaemon};
 
 /// As frameworks have it.
 const BYTES: u64 = 20 << 20;
-const FILES: u64 = 1;
+pub(crate) const FILES: u64 = 1;
 const FABRIC: u64 = 8;
 const RDMA: u64 = 0x100;
 
-fn number(answer: &str) -> u64 {
+pub(crate) fn number(answer: &str) -> u64 {
     u64::from_str_radix(answer.strip_prefix("0 ").unwrap_or_else(|| panic!("{answer}")), 16).unwrap()
 }
 
 /// Creates memory with the daemon's help.
-fn create(program: &mut Program, daemon: &Daemon, bytes: u64, kind: u64) -> (u64, SizedHandle) {
+pub(crate) fn create(program: &mut Program, daemon: &Daemon, bytes: u64, kind: u64) -> (u64, SizedHandle) {
     program.tell(&format!("create {bytes:x} {kind:x}"));
     let wanted = daemon.grant(bytes);
     let created = number(&program.answer());
@@ -26,7 +26,7 @@ fn create(program: &mut Program, daemon: &Daemon, bytes: u64, kind: u64) -> (u64
     (created, handle)
 }
 
-fn map(program: &mut Program, created: u64, bytes: u64) -> u64 {
+pub(crate) fn map(program: &mut Program, created: u64, bytes: u64) -> u64 {
     let address = number(&program.ask(&format!("reserve {bytes:x}")));
     assert_eq!(program.ask(&format!("call cuMemMap {address:x} {bytes:x} 0 {created:x} 0")), "0");
     assert_eq!(program.ask(&format!("open {address:x} {bytes:x}")), "0");

@@ -33,7 +33,9 @@ fn without_its_daemon_a_resident_program_goes_on() {
     assert_eq!(program.ask(&format!("free {address:x}")), "0");
     assert!(bench.log().contains(&"address free".to_owned()));
     // The agent says so last, and a program that ends does not wait for it.
-    wait_for(|| bench.stderr() == "rota: the daemon is gone; running on without rota\n");
+    wait_for(|| {
+        bench.stderr() == "rota: the daemon is gone; running on without rota until there is one again\n"
+    });
     assert!(program.end().success());
 }
 

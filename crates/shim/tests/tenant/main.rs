@@ -8,3 +8,4 @@ mod contexts;
 mod created;
 mod lives;
 mod memory;
+mod rejoin;

@@ -66,7 +66,12 @@ impl Created {
         Self { kind, bytes, grant, parts, references: 0, mappings: 0, making, idle_since: None, shares: 0 }
     }
 
-    fn is_shared(&self) -> bool {
+    /// How it was made.
+    pub(super) fn making(&self) -> Making {
+        self.making
+    }
+
+    pub(super) fn is_shared(&self) -> bool {
         self.shares > 0
     }
 
@@ -112,6 +117,10 @@ impl Creations {
     /// What has a number, also if the program only has it mapped.
     pub(crate) fn get(&self, number: u64) -> Option<&Created> {
         self.all.get(&number)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut Created)> {
+        self.all.iter_mut().map(|(number, created)| (*number, created))
     }
 
     pub(super) fn parts_mut(&mut self, number: u64) -> Option<&mut Vec<Part>> {

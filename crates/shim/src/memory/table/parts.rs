@@ -136,6 +136,11 @@ impl Parts {
         self.unexported.pop_front()
     }
 
+    /// The daemon gets no files before these are queued again.
+    pub(super) fn export_none(&mut self) {
+        self.unexported.clear();
+    }
+
     pub(super) fn export_later(&mut self, handle: HandleId) {
         self.unexported.push_back(handle);
     }
