@@ -134,6 +134,7 @@ def body(run, case, alloc_mib):
         native.update(natively(run, binary, shape, after, steps, limit_s))
 
     waits(run, case, shape, names, found, turns, times, began)
+    lost(run, turns, began, ended)
     for name in names:
         crowd.check_right(run, name, found[name], native.get(name))
     if compared:
@@ -190,6 +191,15 @@ def waits(run, case, shape, names, found, turns, times, began):
         shape.step_s <= shortest < float("inf"),
         f"a step takes {shape.step_s:.2f} s, the shortest turn but each program's first and last {shortest:.2f} s",
     )
+
+
+def lost(run, turns, began, ended):
+    """The time that was nobody's turn: where a ratio above 1 comes from."""
+    found = timeline.pauses([turn for mine in turns.values() for turn in mine], began, ended)
+    if found:
+        seconds = [1e3 * value for value in (harness.percentile(found, 0.5), max(found))]
+        row = [len(found), *seconds, sum(found), f"{100 * sum(found) / ((ended - began) / 1e9):.2f}%"]
+        print(harness.table([row], ["between turns", "ms p50", "most", "s in all", "of the time"]), flush=True)
 
 
 def ratio_of(run, case, names, native, found, together_s):

@@ -92,6 +92,17 @@ def gaps(of_one: list[Turn]) -> list[float]:
     return [(b.begin_ns - a.end_ns) / 1e9 for a, b in zip(of_one, of_one[1:]) if a.end_ns is not None]
 
 
+def pauses(of_all: list[Turn], began: int, ended: int) -> list[float]:
+    """Seconds between each turn and the next one, whoever's they are: what the GPU lost. Turns that overlap lose nothing."""
+    found, last = [], None
+    for turn in sorted(of_all, key=lambda turn: turn.begin_ns):
+        if last is not None and began < turn.begin_ns <= ended:
+            found.append(max(0, turn.begin_ns - max(last, began)) / 1e9)
+        if turn.end_ns is not None:
+            last = max(last or 0, turn.end_ns)
+    return found
+
+
 def moves(events) -> list[Move]:
     """All moves that came to an end."""
     found, frozen, under_way, ended_ns = [], {}, None, 0
