@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Runs the GPU scripts named (default: all), each within its own limit, and prints one line for each at the end.
 # Output of each goes to $OUT/<name>.txt, all logs to $OUT/logs.tar.gz; without OUT, to a new temporary folder.
-#   gpu/run-all.sh [NAME[:ARGUMENTS] ...]      for example: gpu/run-all.sh turns "mixed:--turns 50"
+#   gpu/run-all.sh [NAME[:ARGUMENTS] ...]      for example: gpu/run-all.sh turns four22 "mixed:--turns 50"
 set -u -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 
-declare -A limit=([turns]=550 [mixed]=570 [long_kernel]=310 [deaths]=570 [noise]=250 [foreign_freeze]=130 [stopped]=310 [away_calls]=210 [births]=250 [tenants]=600 [overhead]=600 [shares]=600 [limits]=310 [hash]=90)
-order=(foreign_freeze away_calls hash noise births long_kernel turns mixed deaths stopped limits shares overhead tenants)
+declare -A limit=([turns]=550 [mixed]=570 [long_kernel]=310 [deaths]=570 [noise]=250 [foreign_freeze]=130 [stopped]=310 [away_calls]=210 [births]=250 [tenants]=600 [overhead]=600 [shares]=600 [limits]=310 [hash]=90 [four22]=600 [four35]=600 [kernels3s]=600 [one_ends]=600 [pair]=600 [switches]=570 [checkpoint]=290 [six]=350)
+order=(foreign_freeze away_calls hash checkpoint noise births long_kernel turns switches four22 four35 kernels3s one_ends pair six mixed deaths stopped limits shares overhead tenants)
+# Names that are a case of a script.
+declare -A script=([four22]="overfull --case four22" [four35]="overfull --case four35" [kernels3s]="overfull --case kernels3s" [one_ends]="overfull --case one_ends" [pair]="overfull --case pair")
 python="${ROTA_PYTHON_HARNESS:-python3}"
 
 names=("$@")
@@ -42,11 +44,13 @@ failed=0
 summary=()
 for entry in "${names[@]}"; do
     name="${entry%%:*}"
-    arguments=()
-    [ "$entry" = "$name" ] || read -r -a arguments <<<"${entry#*:}"
+    read -r -a command <<<"${script[$name]:-$name}"
+    arguments=("${command[@]:1}")
+    [ "$entry" = "$name" ] || read -r -a given <<<"${entry#*:}"
+    [ "$entry" = "$name" ] || arguments+=("${given[@]}")
     began=$SECONDS
     # tee outlives a signal to the whole group: the script prints its result after it.
-    timeout -k 30 "${limit[$name]}" "$python" "gpu/$name.py" ${arguments[@]+"${arguments[@]}"} > >(trap '' TERM INT HUP; exec tee "$out/$name.txt") 2>&1 &
+    timeout -k 30 "${limit[$name]}" "$python" "gpu/${command[0]}.py" ${arguments[@]+"${arguments[@]}"} > >(trap '' TERM INT HUP; exec tee "$out/$name.txt") 2>&1 &
     child=$!
     wait "$child"
     status=$?

@@ -8,12 +8,11 @@ and no more memory moved than had to.
 import argparse
 
 import harness
-from harness import GIB
+from harness import GIB, timeline
 
 RATIO_MAX = 1.12
 SEEDS = {"A": 11, "B": 22}
 SAME = ("steps", "bytes", "sum", "xor", "placed")
-ROWS_SHOWN_MAX = 48
 
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("--gib", type=float, default=12.0)
@@ -92,7 +91,7 @@ def body(run):
     together_s = (ended - began) / 1e9
     ratio = together_s / alone_s
     names = {program.pid: name for name, (program, _) in programs.items()}
-    show(run, daemon.events, names, began, ended)
+    timeline.show(run, daemon.events, names, began, ended)
 
     rows = [
         ["native, one after the other", *(native[n]["gpu_phase_s"] for n in SEEDS), alone_s, 1.0],
@@ -120,94 +119,6 @@ def body(run):
     )
     run.check(f"together / native sum at most {RATIO_MAX}", ratio <= RATIO_MAX, f"{ratio:.4f}")
     daemon.check_no_errors()
-
-
-def show(run, events, names, began, ended):
-    """The timeline and the summary of the GPU phase."""
-
-    def name(pid):
-        return names.get(pid, "?")
-
-    def job(tenant):
-        return name(events.pid_of_tenant.get(tenant))
-
-    def parties_of(tenants):
-        listed = tenants if isinstance(tenants, list) else [tenants or {}]
-        return "+".join(job(t.get("tenant")) for t in listed)
-
-    rows, out, into, moving_ns = [], [], [], 0
-    latest = {"freeze": [], "thaw": []}
-    parties = {}
-    for event in events.all:
-        at = events.at_ns(event)
-        kind = event["event"]
-        if kind == "move_begin":
-            parties = {way: parties_of(event.get(key)) for way, key in (("out", "out"), ("in", "into"))}
-        if not began <= at <= ended:
-            continue
-        second = (at - began) / 1e9
-        if kind in latest:
-            latest[kind].append(event["took_ns"])
-            rows.append([f"{second:8.3f}", name(event.get("pid")), kind, event["took_ns"] / 1e6, None])
-        elif kind == "move_end":
-            moving_ns += event.get("took_ns", 0)
-            for way, what, found in (("out", "moved out", out), ("in", "moved in", into)):
-                size, took = event.get(f"bytes_{way}") or 0, event.get(f"{way}_ns") or 0
-                if size and took:
-                    found.append(size / took)
-                    rows.append(
-                        [
-                            f"{second:8.3f}",
-                            parties.get(way, "?"),
-                            f"{what} {size / GIB:.2f} GiB",
-                            took / 1e6,
-                            size / took,
-                        ]
-                    )
-            rows.append(
-                [
-                    f"{second:8.3f}",
-                    "",
-                    "move in all" + (" FAILED" if event.get("failed") else ""),
-                    event.get("took_ns", 0) / 1e6,
-                    None,
-                ]
-            )
-        elif kind == "turn_end":
-            rows.append(
-                [f"{second:8.3f}", name(event.get("pid")), "turn ended, ran", event.get("ran_ns", 0) / 1e6, None]
-            )
-    header = ["time, s", "who", "what", "ms", "GB/s"]
-    run.write("timeline.txt", harness.table(rows, header) + "\n")
-    print(harness.table(rows[:ROWS_SHOWN_MAX], header))
-    if len(rows) > ROWS_SHOWN_MAX:
-        print(f"({len(rows) - ROWS_SHOWN_MAX} rows more in timeline.txt)")
-
-    def mean(values):
-        return sum(values) / len(values) if values else None
-
-    def ms(values, share):
-        found = harness.percentile(values, share)
-        return None if found is None else found / 1e6
-
-    print(
-        harness.table(
-            [
-                [
-                    len(events.of("move_end")),
-                    mean(out),
-                    mean(into),
-                    ms(latest["freeze"], 0.5),
-                    ms(latest["freeze"], 1.0),
-                    ms(latest["thaw"], 0.5),
-                    ms(latest["thaw"], 1.0),
-                    f"{100 * moving_ns / (ended - began):.2f}%",
-                ]
-            ],
-            ["moves", "out GB/s", "in GB/s", "freeze p50 ms", "max", "thaw p50 ms", "max", "time moving"],
-        ),
-        flush=True,
-    )
 
 
 if __name__ == "__main__":

@@ -2,13 +2,15 @@
 
 Starts and stops `rotad`, runs programs natively or under `rota run` with a bound on every wait, follows the daemon's
 event file, reads device memory through NVML, looks for Xid messages, and prints the checks as one table at the end.
-What is being shown lives in the scripts, what runs on the GPU lives in `programs/`.
+`timeline` finds turns and switches in the events, `crowd` runs programs of `programs/turns.cu` together. What is being shown
+lives in the scripts, what runs on the GPU lives in `programs/`.
 """
 
 from .device import Nvml
 from .processes import end_group, spawn, where_it_stands
 from .program import touch
 from .run import main
+from .sampler import MemorySampler
 from .tables import fmt, percentile, table
 from .waiting import Failed, now_ns
 
@@ -19,6 +21,7 @@ __all__ = [
     "GIB",
     "MIB",
     "Failed",
+    "MemorySampler",
     "Nvml",
     "end_group",
     "fmt",

@@ -22,35 +22,27 @@ class Daemon:
         self,
         run,
         label: str,
-        capacity: str,
+        capacity: str | None = None,
         turn: str | None = None,
         jitter: float = 0.0,
         arena: str = "32GiB",
         ready_s: float = 60.0,
+        gap_max: str | None = None,
+        moving_share: str | None = None,
     ):
+        """Without a capacity the GPU is as large as it is; without a turn rota chooses, within `gap_max` and `moving_share`."""
         self.run = run
         self.label = label
         self.ended_on_purpose = False
         self.socket = run.work / f"{label}.sock"
         self.log = run.logs / f"{label}.rotad.log"
         events = run.logs / f"{label}.events.jsonl"
-        argv = [
-            run.bundled("rotad"),
-            "--socket",
-            self.socket,
-            "--capacity",
-            capacity,
-            "--arena",
-            arena,
-            *(["--turn", turn] if turn else []),
-            "--turn-jitter",
-            f"{jitter:g}",
-            "--events",
-            events,
-        ]
+        wanted = {"--capacity": capacity, "--arena": arena, "--turn": turn, "--gap-max": gap_max, "--moving-share": moving_share}
+        settings = [word for flag, value in wanted.items() if value is not None for word in (flag, value)]
+        settings += ["--turn-jitter", f"{jitter:g}"] if jitter else []
+        argv = [run.bundled("rotad"), "--socket", self.socket, *settings, "--events", events]
         run.bundled("rota"), run.bundled("librota_shim.so"), run.bundled("librota_nvml.so")
-        turns = f"--turn {turn} --turn-jitter {jitter:g}" if turn else "(turns as rota chooses)"
-        run.say(f"   rotad --capacity {capacity} --arena {arena} {turns}")
+        run.say(f"   rotad {' '.join(settings)}" + ("" if turn else " (turns as rota chooses)"))
         self.child = spawn(argv, stdout=open(self.log, "wb"), stderr=subprocess.STDOUT)
         self.events = Events(events)
 
@@ -80,6 +72,15 @@ class Daemon:
             return json.loads(output_of(argv) or "null")
         except ValueError:
             return None
+
+    def room_bytes(self) -> int:
+        """What of the GPU is left for programs' memory once the daemon and all contexts have theirs."""
+        found = self.describe("gpu0") or {}
+        gpu = found.get("gpu")
+        if not gpu:
+            raise Failed("rota describe gpu0 says nothing")
+        contexts = sum(tenant["context_bytes"] for job in found["jobs"] for tenant in job["tenants"])
+        return gpu["capacity_bytes"] - gpu["reserve_bytes"] - gpu["unmanaged_bytes"] - contexts
 
     def wait_arena(self, timeout_s: float = 90.0):
         """Waits until the arena is pinned."""

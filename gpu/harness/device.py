@@ -37,13 +37,20 @@ class Nvml:
             if status:
                 raise Failed(f"{call} answered {status}")
 
-    def used(self) -> int:
-        """Bytes in use on the device, by anybody."""
+    def _memory(self) -> "Nvml._Memory":
         memory = self._Memory()
         status = self._lib.nvmlDeviceGetMemoryInfo(self._device, ctypes.byref(memory))
         if status:
             raise Failed(f"nvmlDeviceGetMemoryInfo answered {status}")
-        return memory.used
+        return memory
+
+    def used(self) -> int:
+        """Bytes in use on the device, by anybody."""
+        return self._memory().used
+
+    def total(self) -> int:
+        """Bytes of the device."""
+        return self._memory().total
 
     def processes(self) -> dict[int, int] | None:
         """Bytes by process, None where the driver doesn't say."""

@@ -1,0 +1,118 @@
+"""Switches: how fast memory moves from one program to the next, against the fastest copies of pinned memory in the same run.
+
+- ways: a program's 12 GiB go out for another one, both take turns, and they come back when that one has ended: from frozen to
+  mapped at least 0.95 of the peak in the same ways, for the first move too.
+- small: the same memory in allocations of 2 MiB and of 20 MiB: a switch takes at most 0.6 s.
+- free: three programs take turns; with 4 GiB more than one of them needs, a switch is at least 25% shorter.
+"""
+
+import argparse
+
+import harness
+from harness import GIB, Failed, crowd
+
+OF_PEAK_MIN = 0.95
+SMALL_MIB = (2, 20)
+SMALL_MOST_S = 0.6
+FREE_GIB = 4.0
+FREE_CUTS_MIN = 0.25
+
+parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+parser.add_argument("--parts", default="ways,small,free", help="some of them, with commas")
+parser.add_argument("--gib", type=float, default=12.0)
+parser.add_argument("--switches", type=int, default=6, help="how many are measured of each kind")
+parser.add_argument("--turn", default="2s")
+parser.add_argument("--arena", default="48GiB")
+parser.add_argument("--step-s", type=float, default=0.04)
+
+
+def peak(run, binary, label):
+    """GB/s of one way out, one way in, and each of both at once: the median of ten."""
+    found = run.command(label, [binary, "4", "10"]).result(60)
+    rates = {way: found["bytes"] / 1e9 / harness.percentile(found[f"{way}_s"], 0.5) for way in ("out", "in", "both")}
+    run.say(f"   {label}: out {rates['out']:.2f}, in {rates['in']:.2f}, both at once {rates['both']:.2f} GB/s each way")
+    return rates
+
+
+def ways(run, given, turns, shape, best):
+    """From frozen to mapped, against the peak."""
+    there = crowd.driven_out(run, "ways", turns, shape, given.switches, given.turn, given.arena)
+    one_way = {
+        "out alone, the first move of all": (there.out, there.out.bytes_out, "out"),
+        "in alone": (there.back, there.back.bytes_in, "in"),
+    }
+    rows, shares = [], {}
+    for what, (move, size, way) in one_way.items():
+        rate = size / 1e9 / move.seconds
+        shares[what] = rate / best[way]
+        rows.append([what, size / GIB, 1e3 * move.seconds, rate, best[way], f"{shares[what]:.3f}"])
+    for n, switch in enumerate(there.swaps):
+        what = f"both at once, switch {n + 1}"
+        shares[what] = switch.each_way / best["both"]
+        size = max(switch.bytes_out, switch.bytes_in)
+        rows.append([what, size / GIB, 1e3 * switch.seconds, switch.each_way, best["both"], f"{shares[what]:.3f}"])
+    header = ["way", "GiB each way", "frozen to mapped ms", "GB/s", "peak", "of it"]
+    print(harness.table(rows, header), flush=True)
+    for what in one_way:
+        run.check(f"{what}: at least {OF_PEAK_MIN} of the peak", shares[what] >= OF_PEAK_MIN, f"{shares[what]:.3f}")
+    both = [shares[f"both at once, switch {n + 1}"] for n in range(len(there.swaps))]
+    run.check(f"both at once, the first time: at least {OF_PEAK_MIN} of the peak", both[0] >= OF_PEAK_MIN, f"{both[0]:.3f}")
+    usual = harness.percentile(both, 0.5)
+    run.check(f"both at once, usually: at least {OF_PEAK_MIN} of the peak", usual >= OF_PEAK_MIN, f"{usual:.3f}, least {min(both):.3f}")
+
+
+def small(run, given, turns, shape):
+    """Many small allocations."""
+    rows = []
+    for mib in SMALL_MIB:
+        label = f"small{mib}"
+        of_small = crowd.Shape(shape.gib, mib, shape.rounds, shape.step_s)
+        capacity = crowd.capacity_for(2, shape.gib)
+        options = {"capacity": capacity, "arena": given.arena, "turn": given.turn}
+        found = crowd.taking_turns(run, label, turns, of_small, 2, given.switches, **options)
+        seconds = [switch.seconds for switch in found]
+        moved = harness.percentile([max(switch.bytes_out, switch.bytes_in) for switch in found], 0.5) / GIB
+        rows.append([f"{mib} MiB", len(found), moved, *(1e3 * f(seconds) for f in (min, lambda s: harness.percentile(s, 0.5), max))])
+        run.check(f"allocations of {mib} MiB: a switch takes at most {SMALL_MOST_S} s", max(seconds) <= SMALL_MOST_S, f"{max(seconds):.3f} s")
+    print(harness.table(rows, ["allocations of", "switches", "GiB each way", "ms least", "p50", "most"]), flush=True)
+
+
+def free(run, given, turns, shape):
+    """Room that nobody needs just now."""
+    rows, usual = [], []
+    for extra in (0.0, FREE_GIB):
+        label = f"free{extra:g}"
+        options = {"capacity": crowd.capacity_for(3, shape.gib + extra), "arena": given.arena, "turn": given.turn}
+        # The first round is left out: it finds memory where the programs' beginnings left it.
+        found = crowd.taking_turns(run, label, turns, shape, 3, given.switches + 3, **options)[3:]
+        seconds = [switch.seconds for switch in found]
+        usual.append(sum(seconds) / len(seconds))
+        moved = [sum(f(switch) for switch in found) / len(found) / GIB for f in (lambda s: s.bytes_out, lambda s: s.bytes_in)]
+        rows.append([f"{extra:g} GiB", len(found), *moved, 1e3 * min(seconds), 1e3 * usual[-1], 1e3 * max(seconds)])
+    print(harness.table(rows, ["free beside the one that runs", "switches", "GiB out", "GiB in", "ms least", "mean", "most"]), flush=True)
+    cut = 1 - usual[1] / usual[0]
+    run.check(f"{FREE_GIB:g} GiB of free space cut a switch by at least {FREE_CUTS_MIN:.0%}", cut >= FREE_CUTS_MIN, f"{cut:.1%}")
+
+
+def body(run, given):
+    parts = given.parts.split(",")
+    turns = run.build("turns.cu", "-arch=native")
+    shape = crowd.calibrated(run, turns, given.gib, 1024, given.step_s)
+    copies = run.build("peak.cu", "-arch=native") if "ways" in parts else None
+    if copies:
+        before = peak(run, copies, "peak before")
+    for part, show in (("small", small), ("free", free)):
+        if part in parts:
+            try:
+                show(run, given, turns, shape)
+            except Failed as reason:
+                run.check(f"{part}: measured", False, str(reason)[-700:])
+                run.end_daemons()
+    if copies:
+        after = peak(run, copies, "peak after")
+        ways(run, given, turns, shape, {way: max(before[way], after[way]) for way in before})
+
+
+if __name__ == "__main__":
+    chosen = parser.parse_args()
+    harness.main("switches", 560, lambda run: body(run, chosen))
