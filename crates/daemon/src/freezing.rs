@@ -1,5 +1,6 @@
 //! How programs are stopped on each GPU: the self-test says whether freezing works, and what a context takes meanwhile.
 
+use crate::log;
 use anyhow::{anyhow, bail};
 use mover::{CudaDevice, Device as _};
 use nvml::Nvml;
@@ -31,14 +32,17 @@ pub(crate) fn choose(
     nvml: Option<&Nvml>,
 ) -> anyhow::Result<(Freezes, Option<Tested>)> {
     if config.freeze == Freeze::Launches {
-        eprintln!("rotad: {} is shared by holding launches back, as `freeze` says: {PRICE}", device.uuid());
+        log::say(format_args!(
+            "{} is shared by holding launches back, as `freeze` says: {PRICE}",
+            device.uuid()
+        ));
         return Ok((Freezes::Launches, None));
     }
     match attempt(device, &config.socket, nvml)? {
         Ok(tested) => Ok((Freezes::Channels, Some(tested))),
         Err(cause) if config.freeze == Freeze::Auto && cause.is_the_drivers() => {
             let what = unreliable(device, &cause);
-            eprintln!("rotad: warning: {what}; it is shared by holding launches back instead: {PRICE}");
+            log::say(format_args!("warning: {what}; it is shared by holding launches back instead: {PRICE}"));
             Ok((Freezes::Launches, None))
         }
         Err(cause) => bail!("{}{HINT}", unreliable(device, &cause)),
@@ -75,12 +79,12 @@ fn attempt(
     let report = self_test::run(&shim, &uuid, &socket, measure);
     let _ = std::fs::remove_file(&socket);
     Ok(report.map(|report| {
-        eprintln!(
-            "rotad: self-test on {uuid}: a running kernel was frozen and thawed {} times, freeze at most {:.2} ms, thaw at most {:.2} ms",
+        log::say(format_args!(
+            "self-test on {uuid}: a running kernel was frozen and thawed {} times, freeze at most {:.2} ms, thaw at most {:.2} ms",
             report.rounds,
             report.freeze_max.as_secs_f64() * 1e3,
             report.thaw_max.as_secs_f64() * 1e3
-        );
+        ));
         let found = SelfTest {
             rounds: report.rounds,
             freeze_max_ns: nanos(report.freeze_max),

@@ -4,6 +4,7 @@ mod arguments;
 mod background;
 mod freezing;
 mod gpus;
+mod log;
 mod look;
 mod notify;
 mod rights;
@@ -24,13 +25,11 @@ use rota_daemon::virtual_machine::{Life, VirtualMachine};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use socket_folder::make_folder_of;
-use std::io::IsTerminal as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
-use tracing_subscriber::EnvFilter;
 use wire::quantity::{Bytes, Span};
 use wire::{SelfTest, Setting};
 
@@ -41,16 +40,7 @@ fn main() -> ExitCode {
     let matches = Arguments::command().get_matches();
     let mut arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     arguments.settings.from_environment = arguments::from_environment(&matches);
-    let filter = EnvFilter::try_from_env("ROTAD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    // Colours are for people at a terminal who want them.
-    let colours =
-        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .with_ansi(colours)
-        .init();
+    log::start();
     if arguments.on_demand {
         arguments.settings.idle_exit_usual = Some(ON_DEMAND_IDLE_EXIT);
     }
@@ -71,7 +61,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(cause) => {
-            eprintln!("rotad: {cause:#}");
+            log::say(format_args!("{cause:#}"));
             ExitCode::FAILURE
         }
     }
@@ -190,15 +180,15 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
         format!("{} ({}) as {capacity}", gpu.name, gpu.uuid)
     });
     let described = described.collect::<Vec<_>>().join(", ");
-    eprintln!(
-        "rotad: ready at {}: {}{described}, arena {}, {}",
+    log::say(format_args!(
+        "ready at {}: {}{described}, arena {}, {}",
         config.socket.display(),
         machine.as_ref().map_or(String::new(), |machine| format!("virtual, in {}: ", machine.folder())),
         Bytes(arena_bytes),
         turns
-    );
+    ));
     if let Some(lost) = rights::without_root(config.everybody) {
-        eprintln!("rotad: {lost}");
+        log::say(format_args!("{lost}"));
     }
     let life = machine.as_ref().map(VirtualMachine::life).transpose()?;
     if detached {

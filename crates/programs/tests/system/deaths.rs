@@ -60,6 +60,28 @@ fn the_daemon_dies_and_programs_that_are_there_end_right() {
 }
 
 #[test]
+fn nobody_need_read_what_the_daemon_says() {
+    let setup = Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "30ms"] };
+    let mut stage = Stage::new(&setup);
+    stage.kill_daemon();
+    // A pipe that is full from the start, so that every line would have to wait.
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    let small = rustix::pipe::fcntl_setpipe_size(&writer, 4096).unwrap();
+    rustix::io::write(&writer, &vec![b'x'; small - 1]).unwrap();
+    stage.start_daemon_logging_to(&setup, writer.into());
+    let mut programs = ["1", "2"].map(|seed| program(&stage, seed, seed));
+    programs.iter_mut().for_each(|program| program.goes_on(2));
+    let [first, mut second] = programs;
+    drop(first);
+    until("its end is seen", || stage.listing().tenants.len() == 1);
+    drop(reader);
+    drop(program(&stage, "3", "3"));
+    second.goes_on(2);
+    drop(second);
+    stage.finish();
+}
+
+#[test]
 fn programs_that_are_there_join_the_next_daemon() {
     let setup = Setup { gpus: 1, gpu_mib: 128, arena_mib: 160, rotad: &["--turn", "50ms"] };
     let mut stage = Stage::new(&setup);

@@ -71,6 +71,12 @@ impl Stage {
 
     /// Starts a daemon, where there is none any more.
     pub(crate) fn start_daemon(&mut self, setup: &Setup<'_>) {
+        let log = File::create(self.folder.path().join("rotad.log")).unwrap();
+        self.start_daemon_logging_to(setup, log.into());
+    }
+
+    /// The same, with another place for what it says.
+    pub(crate) fn start_daemon_logging_to(&mut self, setup: &Setup<'_>, log: Stdio) {
         let mut command = Command::new(newest("rotad"));
         with_parts(&mut command);
         command
@@ -84,7 +90,7 @@ impl Stage {
             .args(setup.rotad)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(File::create(self.folder.path().join("rotad.log")).unwrap());
+            .stderr(log);
         self.daemon = Some(command.spawn().unwrap());
         until("a daemon is there", || {
             let ended = self.daemon.as_mut().unwrap().try_wait().unwrap();
