@@ -161,6 +161,11 @@ fn wake_all() {
     }
 }
 
+/// A new page says that there is work, which need not be so.
+pub(crate) fn begin_again() {
+    settle();
+}
+
 /// Some work is done. If nothing is left, the page says so.
 fn settle() {
     if session::all().all(|session| session.page.idle_since_ns().is_some()) {

@@ -405,6 +405,7 @@ impl Session {
         drop((pins, table));
         // Before anything is sent: nothing can move that the daemon has not heard of.
         groups::begin_again(self);
+        demand::begin_again();
         Ok(())
     }
 

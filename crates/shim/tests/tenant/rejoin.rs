@@ -50,6 +50,7 @@ fn it_joins_the_next_daemon_with_its_memory() {
 
     let daemon = next_daemon(&bench);
     let known = granted(&daemon, 2);
+    assert!(daemon.page.idle_since_ns().is_some(), "it has nothing to do");
     assert_eq!(known.iter().map(|(_, file)| word(file)).collect::<Vec<_>>(), [0x11, 0x22]);
     assert_eq!(known[0].0, before, "under its old name");
 
