@@ -26,6 +26,7 @@ mod standstill;
 #[cfg(test)]
 mod tests;
 mod wake;
+mod way;
 
 use crate::gpu::Gpu;
 use crate::job::Job;

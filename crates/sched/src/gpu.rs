@@ -2,6 +2,7 @@
 
 use crate::guarantee::Guarantee;
 use crate::policies::Rank;
+use crate::way::Places;
 use crate::{Bytes, GpuSpec, JobId, OpId, Owned, Span, TenantId, Time, UserId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -101,8 +102,8 @@ pub(crate) struct Gpu {
     pub(crate) asking: BTreeSet<TenantId>,
     /// The line for turns.
     pub(crate) line: BTreeSet<(Rank, TenantId)>,
-    /// Those who have something on the device, who makes room first at the end.
-    pub(crate) way: BTreeSet<((u8, Rank), TenantId)>,
+    /// Those who have something on the device that could go.
+    pub(crate) way: Places,
     /// Those who may be running something.
     pub(crate) running: BTreeSet<TenantId>,
     /// Of them, those who are thawed and have something to do with it.
@@ -190,7 +191,7 @@ impl Gpu {
             arriving: BTreeSet::new(),
             asking: BTreeSet::new(),
             line: BTreeSet::new(),
-            way: BTreeSet::new(),
+            way: Places::default(),
             running: BTreeSet::new(),
             awake: BTreeSet::new(),
             dozing: BTreeSet::new(),

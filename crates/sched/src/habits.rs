@@ -1,5 +1,5 @@
 //! What a tenant usually does: for how long it has work once it has some, and for how long it then has none. Only
-//! forecasts go by it, no decision does.
+//! forecasts go by it, no decision does: whose memory goes is decided by `pauses.rs`, which knows less and forgets sooner.
 
 use crate::{Span, Time};
 

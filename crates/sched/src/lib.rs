@@ -15,6 +15,7 @@ mod habits;
 mod hints;
 mod ids;
 mod job;
+mod pauses;
 mod placement;
 mod policies;
 mod pressure;
@@ -22,6 +23,7 @@ mod settings;
 mod tenant;
 mod units;
 mod view;
+mod way;
 
 pub use action::{Action, Missed, Scope, Short, Slice};
 pub use core::{Core, NUMBER_MAX};

@@ -1,7 +1,8 @@
 //! Who is next: one file for each policy, data in, data out.
 //!
 //! A policy turns how a tenant stands into a [`Rank`]; the lowest is next, and whoever has the highest has its next turn
-//! furthest away, so the same order says whose memory goes. It also says whether one who comes may cut a turn short.
+//! furthest away, so the same order says whose memory goes, of those in line; `way.rs` has the others. It also says whether
+//! one who comes may cut a turn short.
 
 mod deadline;
 mod fair;

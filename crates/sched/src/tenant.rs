@@ -3,7 +3,9 @@
 
 use crate::habits::Habits;
 use crate::hints::Hints;
+use crate::pauses::Pauses;
 use crate::policies::Rank;
+use crate::way::Place;
 use crate::{
     Bytes, GpuId, HandleId, JobId, OpId, Priority, Ratio, RequestId, Scope, Slice, Span, Terms, Time,
 };
@@ -137,12 +139,16 @@ pub(crate) struct Tenant {
     pub(crate) owes: Span,
     /// What it usually does, for forecasts.
     pub(crate) habits: Habits,
+    /// What is known of its pauses.
+    pub(crate) pauses: Pauses,
     /// It gets no turn before then.
     pub(crate) not_before: Time,
+    /// Until then, that is further away than a turn of everybody in line.
+    pub(crate) near_from: Time,
     /// Its place in the line for turns, while it is in line.
     pub(crate) in_line: Option<Rank>,
     /// Its place in the line of those who make room, while it has something there.
-    pub(crate) in_way: Option<(u8, Rank)>,
+    pub(crate) in_way: Option<Place>,
     pub(crate) hints: Hints,
 }
 
@@ -190,7 +196,9 @@ impl Tenant {
             stays_since: None,
             owes: Span::ZERO,
             habits: Habits::default(),
+            pauses: Pauses::default(),
             not_before: Time::ZERO,
+            near_from: Time::ZERO,
             in_line: None,
             in_way: None,
             hints: Hints::default(),

@@ -95,9 +95,7 @@ impl Core {
         if let Some(rank) = tenant.in_line {
             books.line.remove(&(rank, id));
         }
-        if let Some(key) = tenant.in_way {
-            books.way.remove(&(key, id));
-        }
+        books.way.replace(id, tenant.in_way, None);
         self.due.remove(&(tenant.not_before, Due::Tenant(id)));
         self.concerned.insert(gpu);
         Some(tenant)
@@ -170,7 +168,7 @@ impl Core {
         let standing = self.standing(tenant);
         let rank = policies::rank(&self.settings, &standing);
         let line = self.belongs_in_line(id, tenant).then_some(rank);
-        let way = (tenant.could_go() > Bytes::ZERO).then(|| (make_way(tenant), rank));
+        let way = self.place_in_way(tenant, rank);
         let (was_line, was_way) = (tenant.in_line, tenant.in_way);
         if (line, way) == (was_line, was_way) {
             return;
@@ -182,7 +180,7 @@ impl Core {
             replace(&mut books.line, was_line.map(|rank| (rank, id)), line.map(|rank| (rank, id)));
         }
         if way != was_way {
-            replace(&mut books.way, was_way.map(|key| (key, id)), way.map(|key| (key, id)));
+            books.way.replace(id, was_way, way);
         }
         self.concerned.insert(gpu);
     }
@@ -228,7 +226,11 @@ impl Core {
 
     /// Keeps a tenant out of line until then.
     pub(super) fn postpone(&mut self, id: TenantId, until: Time) {
+        let Some(near_from) = self.tenants.get(id).map(|tenant| self.near_from(tenant, until)) else {
+            return;
+        };
         let Some(tenant) = self.tenants.get_mut(id) else { return };
+        tenant.near_from = near_from;
         let before = std::mem::replace(&mut tenant.not_before, until);
         self.due.remove(&(before, Due::Tenant(id)));
         if until > self.now {
@@ -262,16 +264,6 @@ impl crate::gpu::Gpu {
         if *sum == 0 {
             self.users.remove(&user);
         }
-    }
-}
-
-/// Who makes room first: the highest.
-fn make_way(tenant: &Tenant) -> u8 {
-    match () {
-        () if tenant.critical => 0,
-        () if tenant.paused => 3,
-        () if !tenant.is_active() => 2,
-        () => 1,
     }
 }
 

@@ -145,13 +145,16 @@ impl Core {
             return;
         }
         let (was_active, critical) = (tenant.is_active(), tenant.critical);
+        let moving = self.there_and_back(tenant);
         self.update(id, |tenant| {
             tenant.wants = wants;
             tenant.habits.wants(now, wants);
             if wants {
                 tenant.since = now;
+                tenant.pauses.end(now);
             } else {
                 tenant.idle_since = now;
+                tenant.pauses.begin(now, moving);
             }
         });
         if critical {

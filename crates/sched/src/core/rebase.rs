@@ -6,6 +6,7 @@ use super::{Core, Due};
 use crate::gpu::Gpu;
 use crate::guarantee::HALF;
 use crate::tenant::{Grip, Phase, Tenant};
+use crate::way::Places;
 use crate::{GpuId, OpId, PolicyKind, Span, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,11 +69,13 @@ impl Core {
     }
 
     /// Whoever takes no turns now will begin at the present if it is before that: of such virtual times only the order
-    /// matters. Returns the least of those who take turns.
+    /// matters, unless a place is kept for it among the others. Returns the least of those who take turns.
     fn begin_at_the_present(&mut self, gpu: GpuId) -> u64 {
         let present = self.gpu_of(gpu).present;
         let here = self.tenants.iter().filter(|(_, tenant)| tenant.gpu == gpu);
-        let takes_turns = |tenant: &Tenant| self.gang_is_active(tenant) && !tenant.critical;
+        let keeps_place = |tenant: &Tenant| tenant.pauses.keep_until(self.now).is_some();
+        let takes_turns =
+            |tenant: &Tenant| (self.gang_is_active(tenant) || keeps_place(tenant)) && !tenant.critical;
         let (active, others): (Vec<_>, Vec<_>) = here.partition(|(_, tenant)| takes_turns(tenant));
         let least = active.iter().map(|(_, tenant)| tenant.virtual_time).min().unwrap_or(present);
         let behind: Vec<_> = others
@@ -135,7 +138,7 @@ impl Core {
     fn stand_in_line(&mut self) {
         for books in self.gpus.values_mut() {
             books.line.clear();
-            books.way.clear();
+            books.way = Places::default();
             books.door.clear();
         }
         let everybody: Vec<_> = self.tenants.iter().map(|(id, _)| id).collect();
@@ -198,6 +201,8 @@ impl Shift {
         }
         self.over(&mut tenant.grip_retry);
         self.over(&mut tenant.not_before);
+        self.over(&mut tenant.near_from);
+        tenant.pauses.moved(Time(self.from), |time| self.over(time));
         for held in tenant.handles.values_mut() {
             self.over(&mut held.stuck_until);
         }

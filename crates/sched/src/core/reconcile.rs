@@ -192,6 +192,7 @@ impl Core {
     /// Makes room for whoever is to run, and brings in what it has away.
     fn mind_memory(&mut self, gpu: GpuId) {
         self.gpu_mut(gpu).leaving.clear();
+        self.settle_way(gpu);
         let books = self.gpu_of(gpu);
         if books.moving.is_some() || books.looking.is_some() || books.move_retry > self.now {
             return;
@@ -303,15 +304,15 @@ impl Core {
         away.map(|(&handle, held)| (super::owned(id, handle), held.bytes)).collect()
     }
 
-    /// Handles to move out so that `bytes` become free: of those whose next turn is furthest away, just enough, and those
-    /// first that need no copying.
+    /// Handles to move out so that `bytes` become free: of those whose next turn is furthest away, just enough, and of each
+    /// those first that need no copying.
     fn make_room(&self, gpu: GpuId, main: Option<TenantId>, bytes: Bytes) -> Room {
         let books = self.gpu_of(gpu);
         let mut room = Room { out: Vec::new(), unfrozen: BTreeSet::new(), freed: Bytes::ZERO };
         let kept = main.map(|main| self.fellows(gpu, main)).unwrap_or_default();
         let for_critical =
             main.is_none_or(|main| self.tenants.get(main).is_some_and(|tenant| tenant.critical));
-        for &(_, id) in books.way.iter().rev() {
+        for id in books.way.first_to_last() {
             if room.freed >= bytes {
                 break;
             }

@@ -16,6 +16,7 @@ mod shares;
 mod standstill;
 mod turns;
 mod waiting;
+mod way;
 
 use crate::*;
 use std::collections::{BTreeMap, BTreeSet};

@@ -71,9 +71,7 @@ fn only_those_who_have_something_that_could_go_are_asked_for_room() {
     let mut rig = Rig::new(settings());
     let (a, b) = (rig.tenant(1, 1, 0, 1), rig.tenant(2, 2, 0, 1));
     rig.tenant(3, 3, 0, 0);
-    let way = |rig: &Rig| -> BTreeSet<TenantId> {
-        rig.core.gpu_of(GpuId(0)).way.iter().map(|&(_, id)| id).collect()
-    };
+    let way = |rig: &Rig| -> BTreeSet<TenantId> { rig.core.gpu_of(GpuId(0)).way.first_to_last().collect() };
     assert_eq!(way(&rig), BTreeSet::from([a, b]));
     let owned = *rig.sizes.keys().find(|owned| owned.tenant == a).unwrap();
     rig.tell(Event::Pinned { owned, pinned: true });
@@ -92,7 +90,7 @@ fn idle_ones_make_room_before_active_ones_and_paused_ones_before_those() {
     rig.tenant(4, 100, 0, 3);
     rig.tell(Event::Pause(JobId(3)));
     rig.until(1.0);
-    let order: Vec<u64> = rig.core.gpu_of(GpuId(0)).way.iter().rev().map(|(_, id)| id.0).collect();
+    let order: Vec<u64> = rig.core.gpu_of(GpuId(0)).way.first_to_last().map(|id| id.0).collect();
     assert_eq!(order, [3, 2, 1, 4], "whoever is latency-critical comes last");
 }
 

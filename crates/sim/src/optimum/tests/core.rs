@@ -76,6 +76,56 @@ fn unequal_sizes_move_no_more_than_they_must() {
     assert!(!judged.least.exact && judged.ratio().unwrap() <= 1.1, "{judged:?}");
 }
 
+#[test]
+fn capped_ones_move_no_more_than_they_must() {
+    for percent in [10, 20, 40] {
+        for capped in [1, 3, 6] {
+            is_near(&format!("{capped} of six at {percent}%"), |six| {
+                for job in six.jobs.iter_mut().take(capped) {
+                    job.terms.compute_max = Some(Ratio::from_percent(percent));
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn short_pauses_move_no_more_than_they_must() {
+    let steps = |busy, pause, count| {
+        let (busy, pause) = (Span::from_millis(busy), Span::from_millis(pause));
+        Work::Steps { busy, pause, count }
+    };
+    is_near("host work between steps", |six| {
+        six.jobs.iter_mut().for_each(|job| job.work = steps(100, 60, 400));
+    });
+    is_near("mostly host work", |six| {
+        six.jobs.iter_mut().for_each(|job| job.work = steps(30, 60, 1_000));
+    });
+    is_near("three of six with pauses", |six| {
+        six.jobs.iter_mut().take(3).for_each(|job| job.work = steps(300, 300, 130));
+    });
+    is_near("short pauses of random length, three levels", |six| {
+        six.settings.policy = PolicyKind::Priority;
+        let levels = [Priority::High, Priority::Normal, Priority::Low];
+        for (job, priority) in six.jobs.iter_mut().zip(levels.into_iter().cycle()) {
+            job.terms.priority = priority;
+            let (on, off) = (Span::from_millis(100), Span::from_millis(60));
+            job.work = Work::Bursts { on, off, count: 400 };
+        }
+    });
+}
+
+/// Who rests for seconds makes room at once, whatever it did before it was known.
+#[test]
+fn long_pauses_are_found_out() {
+    for (busy, pause, count) in [(200, 5_000, 60), (1_000, 2_000, 40)] {
+        is_near("long pauses", |six| {
+            let (busy, pause) = (Span::from_millis(busy), Span::from_millis(pause));
+            six.jobs.iter_mut().for_each(|job| job.work = Work::Steps { busy, pause, count });
+        });
+    }
+}
+
 /// Nobody can know when such a burst comes. What is known then is that the bound holds.
 #[test]
 fn nobody_is_below_the_bound() {
