@@ -16,9 +16,6 @@
 mod listing;
 #[cfg(test)]
 mod tests;
-mod written;
-
-pub use written::{Contradiction, Written};
 
 use crate::BLOCK_BYTES;
 use crate::message::{
@@ -163,7 +160,7 @@ impl Index {
         }
     }
 
-    /// A copy out is complete.
+    /// A copy out is complete. Its facts must follow from those of the clean copy whose place it has, if it has one.
     pub fn record_out(&mut self, out: Out) -> Outcome {
         let Out { key, facts } = out;
         let Some(entry) = self.entries.get_mut(&key) else { return Outcome::NotReserved };
@@ -171,7 +168,7 @@ impl Index {
             State::Away => Outcome::AlreadySo,
             State::Clean(_) => Outcome::NotReserved,
             State::Reserved => {
-                if !facts.is_empty() && facts.len() as u64 != entry.bytes / BLOCK_BYTES {
+                if !follow(&entry.facts, &facts, entry.bytes / BLOCK_BYTES) {
                     return Outcome::WrongFacts;
                 }
                 entry.facts = facts.into_boxed_slice();
@@ -331,6 +328,20 @@ impl Index {
             tracing::error!("space was given back twice; what was free stays so");
         }
     }
+}
+
+/// Can these be the facts of a handle of so many blocks whose place had those before, if any?
+///
+/// The place of a zero block was never written: it has bytes of whoever was there before, perhaps another tenant's. They
+/// must not come to count. They would if the facts were left out, as then every place counts; and if the block were called
+/// not zero while its hash is the same, as then the worker took an unwritten place for a copy.
+fn follow(before: &[BlockFact], now: &[BlockFact], blocks: u64) -> bool {
+    if now.is_empty() {
+        return before.is_empty();
+    }
+    let unwritten_counts =
+        |(before, now): (&BlockFact, &BlockFact)| before.zero && !now.zero && before.hash == now.hash;
+    now.len() as u64 == blocks && !before.iter().zip(now).any(unwritten_counts)
 }
 
 fn add(sum: &mut u64, bytes: u64) {
