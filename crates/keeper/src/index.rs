@@ -13,6 +13,7 @@
 //! driver ends a dead process's copies when it gets to it, and that may be after the socket closed. The keeper cannot see
 //! that. So this space is not free until the next worker says that nothing is under way any more ([`Index::reclaim`]).
 
+mod facts;
 mod listing;
 #[cfg(test)]
 mod tests;
@@ -168,7 +169,7 @@ impl Index {
             State::Away => Outcome::AlreadySo,
             State::Clean(_) => Outcome::NotReserved,
             State::Reserved => {
-                if !follow(&entry.facts, &facts, entry.bytes / BLOCK_BYTES) {
+                if !facts::follow(&entry.facts, &facts, entry.bytes / BLOCK_BYTES) {
                     return Outcome::WrongFacts;
                 }
                 entry.facts = facts.into_boxed_slice();
@@ -328,20 +329,6 @@ impl Index {
             tracing::error!("space was given back twice; what was free stays so");
         }
     }
-}
-
-/// Can these be the facts of a handle of so many blocks whose place had those before, if any?
-///
-/// The place of a zero block was never written: it has bytes of whoever was there before, perhaps another tenant's. They
-/// must not come to count. They would if the facts were left out, as then every place counts; and if the block were called
-/// not zero while its hash is the same, as then the worker took an unwritten place for a copy.
-fn follow(before: &[BlockFact], now: &[BlockFact], blocks: u64) -> bool {
-    if now.is_empty() {
-        return before.is_empty();
-    }
-    let unwritten_counts =
-        |(before, now): (&BlockFact, &BlockFact)| before.zero && !now.zero && before.hash == now.hash;
-    now.len() as u64 == blocks && !before.iter().zip(now).any(unwritten_counts)
 }
 
 fn add(sum: &mut u64, bytes: u64) {

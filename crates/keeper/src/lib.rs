@@ -57,7 +57,7 @@ pub use message::{
     Reservation, Wanted, Welcome,
 };
 pub use names::{HandleKey, HashSeed, Node, Process, TenantNumber};
-pub use server::{Server, ServerError};
+pub use server::Server;
 
 /// The unit of arena space: sizes of handles are multiples of it.
 pub const BLOCK_BYTES: u64 = wire::BLOCK_BYTES;

@@ -21,14 +21,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Wishes to end that are read at a time.
 const WISHES_MAX: usize = 16;
 
-/// Why the socket cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    /// It cannot be made.
-    #[error(transparent)]
-    Socket(#[from] WireError),
-}
-
 /// A keeper at its socket.
 #[derive(Debug)]
 pub struct Server {
