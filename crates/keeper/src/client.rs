@@ -9,15 +9,17 @@
 //! device any more.
 
 mod batches;
+mod error;
 mod view;
 
+pub use error::ClientError;
 pub use view::{View, ViewError};
 
 use crate::message::{
     Answer, End, In, Out, Outcome, Progress, Recorded, Refusal, Request, Reservation, SegmentView, VERSION,
     Wanted, Welcome,
 };
-use crate::names::{HandleKey, Node, Process, TenantNumber};
+use crate::names::{HandleKey, HashSeed, Node, Process, TenantNumber};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use std::os::fd::OwnedFd;
@@ -28,45 +30,11 @@ use wire::{Connection, WireError};
 /// How long to wait before a keeper that is not there, or has a worker still, is tried again.
 const AGAIN_AFTER: Duration = Duration::from_millis(5);
 
-/// Why a call came to nothing.
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    /// Nobody is there.
-    #[error("no keeper: {0}")]
-    Unreachable(WireError),
-    /// The keeper does not want us, or this request.
-    #[error(transparent)]
-    Refused(Refusal),
-    /// No answer in time.
-    #[error("the keeper did not answer within {} ms", within.as_millis())]
-    Late {
-        /// How long it was waited for.
-        within: Duration,
-    },
-    /// The keeper has ended, and with it all that was away; or it hung up.
-    #[error("the keeper is gone, or has hung up; if it has ended, all that was away is lost")]
-    Gone,
-    /// Another keeper answers than before: that one has ended.
-    #[error("the keeper of before is gone, and with it all that was away: this one is process {pid}")]
-    OtherKeeper {
-        /// The new one.
-        pid: u32,
-    },
-    /// An earlier call failed.
-    #[error("the connection to the keeper has ended; reconnect first")]
-    Disconnected,
-    /// The socket failed, or the request is too long.
-    #[error("the connection to the keeper failed: {0}")]
-    Wire(WireError),
-    /// Something else was answered than what was asked.
-    #[error("the keeper's answer does not belong to the request")]
-    Strange,
-}
-
 /// How long a worker waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// For a keeper that is not there yet, or has another worker still.
+    /// For a keeper that is not there yet, or has another worker still: a dead process's connections end only when its
+    /// memory is gone, and unpinning hundreds of GiB takes its time.
     pub connect: Duration,
     /// For an answer.
     pub answer: Duration,
@@ -74,7 +42,7 @@ pub struct Patience {
 
 impl Default for Patience {
     fn default() -> Self {
-        Patience { connect: Duration::from_secs(5), answer: Duration::from_secs(5) }
+        Patience { connect: Duration::from_secs(60), answer: Duration::from_secs(5) }
     }
 }
 
@@ -183,20 +151,34 @@ impl Client {
         }
     }
 
-    /// The segments that are ready, but for the first so many, each with its memory.
-    pub fn segments(&mut self, known: u32) -> Result<Vec<(SegmentView, OwnedFd)>, ClientError> {
-        let mut all = Vec::new();
+    /// The segments that are ready, but for the first so many, each with its memory, one after the other. To be mapped and
+    /// let go of: an arena has more of them than a process may have open files. The first error is the last word.
+    pub fn segments<E: From<ClientError>>(
+        &mut self,
+        known: u32,
+        mut each: impl FnMut(SegmentView, OwnedFd) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut known = known;
         loop {
             let (answer, files) = self.ask_for_files(&Request::Segments { known })?;
             match answer {
-                Answer::Segments(views) if views.is_empty() => return Ok(all),
+                Answer::Segments(views) if views.is_empty() => return Ok(()),
                 Answer::Segments(views) if views.len() == files.len() => {
                     known = known.saturating_add(u32::try_from(views.len()).unwrap_or(u32::MAX));
-                    all.extend(views.into_iter().zip(files));
+                    for (view, file) in views.into_iter().zip(files) {
+                        each(view, file)?;
+                    }
                 }
-                other => return self.strange(&other),
+                other => return Ok(self.strange(&other)?),
             }
+        }
+    }
+
+    /// Has the seed of all hashes kept for the workers to come, if none is: see [`Welcome::seed`].
+    pub fn keep_seed(&mut self, seed: HashSeed) -> Result<Outcome, ClientError> {
+        match self.ask(&Request::KeepSeed { seed })? {
+            Answer::Outcome(outcome) => Ok(outcome),
+            other => self.strange(&other),
         }
     }
 
@@ -289,7 +271,12 @@ fn enter(path: &Path, patience: Patience) -> Result<(Connection, Welcome), Clien
             other => return other,
         };
         if start.elapsed() >= patience.connect {
-            return Err(refused);
+            return Err(match refused {
+                ClientError::Refused(Refusal::Busy { pid }) => {
+                    ClientError::Busy { pid, within: patience.connect }
+                }
+                other => other,
+            });
         }
         std::thread::sleep(AGAIN_AFTER);
     }

@@ -13,12 +13,10 @@
 //! driver ends a dead process's copies when it gets to it, and that may be after the socket closed. The keeper cannot see
 //! that. So this space is not free until the next worker says that nothing is under way any more ([`Index::reclaim`]).
 
+mod facts;
 mod listing;
 #[cfg(test)]
 mod tests;
-mod written;
-
-pub use written::{Contradiction, Written};
 
 use crate::BLOCK_BYTES;
 use crate::message::{
@@ -163,7 +161,7 @@ impl Index {
         }
     }
 
-    /// A copy out is complete.
+    /// A copy out is complete. Its facts must follow from those of the clean copy whose place it has, if it has one.
     pub fn record_out(&mut self, out: Out) -> Outcome {
         let Out { key, facts } = out;
         let Some(entry) = self.entries.get_mut(&key) else { return Outcome::NotReserved };
@@ -171,7 +169,7 @@ impl Index {
             State::Away => Outcome::AlreadySo,
             State::Clean(_) => Outcome::NotReserved,
             State::Reserved => {
-                if !facts.is_empty() && facts.len() as u64 != entry.bytes / BLOCK_BYTES {
+                if !facts::follow(&entry.facts, &facts, entry.bytes / BLOCK_BYTES) {
                     return Outcome::WrongFacts;
                 }
                 entry.facts = facts.into_boxed_slice();

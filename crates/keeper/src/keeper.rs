@@ -1,15 +1,12 @@
 //! Requests become changes of the index, and answers. No sockets here: [`crate::server`] has those.
 
-mod succession;
-
-pub use succession::{Inheritance, SuccessionError};
-
+use crate::host_memory::{self, HostMemoryError};
 use crate::index::Index;
 use crate::message::{
     Answer, BATCH_MAX, End, Extent, FACTS_MAX, Outcome, Progress, RESERVED_BLOCKS_MAX, Refusal, Request,
     Reservation, SEGMENTS_PER_ANSWER_MAX, VERSION, Wanted, Welcome,
 };
-use crate::names::{Node, Process};
+use crate::names::{HashSeed, Node, Process};
 use crate::preparation::{News, Next, Preparation};
 use crate::segment::Segment;
 use crate::{BLOCK_BYTES, SEGMENTS_MAX};
@@ -47,6 +44,9 @@ pub enum KeeperError {
         /// The limit of open files.
         limit: u64,
     },
+    /// The host has too little memory.
+    #[error(transparent)]
+    HostMemory(#[from] HostMemoryError),
     /// The system gives no threads.
     #[error("cannot start to make memory ready: {0}")]
     Threads(#[from] std::io::Error),
@@ -100,10 +100,13 @@ pub struct Keeper {
     segments: Vec<Segment>,
     preparation: Preparation,
     process: Process,
-    plan: Plan,
+    /// How many segments there will be.
+    planned: u32,
+    wanted_bytes: u64,
     segment_bytes: u64,
     growing: bool,
     stopped: Option<String>,
+    seed: Option<HashSeed>,
 }
 
 impl Keeper {
@@ -123,16 +126,20 @@ impl Keeper {
         if segments > limit.saturating_sub(FILES_SPARE) {
             return Err(KeeperError::TooManyFiles { segments, limit });
         }
+        let wanted_bytes = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.bytes));
+        host_memory::check_fits(wanted_bytes)?;
         let plan = plan(parts, segment_bytes);
         Ok(Keeper {
             index: Index::new(segment_bytes),
             segments: Vec::new(),
-            preparation: Preparation::start(plan.clone())?,
+            planned: u32::try_from(plan.len()).unwrap_or(u32::MAX),
+            preparation: Preparation::start(plan)?,
             process: Process::this(),
-            plan,
+            wanted_bytes,
             segment_bytes,
             growing: true,
             stopped: None,
+            seed: None,
         })
     }
 
@@ -197,6 +204,7 @@ impl Keeper {
             Request::Tenants { after } => Answer::Tenants(index.tenants(after)),
             Request::Recorded { tenant, after } => Answer::Recorded(index.recorded(tenant, after)),
             Request::Leave { end } => return self.leave(end),
+            Request::KeepSeed { seed } => Answer::Outcome(self.keep_seed(seed)),
         };
         Reply::of(answer)
     }
@@ -214,7 +222,7 @@ impl Keeper {
     /// How far the arena is.
     pub fn progress(&self) -> Progress {
         Progress {
-            wanted_bytes: self.plan.iter().fold(0, |sum, (place, _)| sum.saturating_add(place.bytes)),
+            wanted_bytes: self.wanted_bytes,
             segments: u32::try_from(self.segments.len()).unwrap_or(u32::MAX),
             growing: self.growing,
             stopped: self.stopped.clone(),
@@ -230,9 +238,21 @@ impl Keeper {
         Welcome {
             version: VERSION,
             keeper: self.process,
-            segments: u32::try_from(self.plan.len()).unwrap_or(u32::MAX),
+            segments: self.planned,
             segment_bytes: self.segment_bytes,
             highest_tenant: self.index.highest_tenant(),
+            seed: self.seed.clone(),
+        }
+    }
+
+    fn keep_seed(&mut self, seed: HashSeed) -> Outcome {
+        match &self.seed {
+            None => {
+                self.seed = Some(seed);
+                Outcome::Done
+            }
+            Some(kept) if *kept == seed => Outcome::AlreadySo,
+            Some(_) => Outcome::OtherSeed,
         }
     }
 
@@ -289,6 +309,7 @@ fn is_within_bounds(request: &Request) -> bool {
         }
         Request::RecordIn { handles } => handles.len() <= BATCH_MAX,
         Request::Cancel { keys } | Request::Free { keys } => keys.len() <= BATCH_MAX,
+        Request::KeepSeed { seed } => seed.has_a_right_size(),
         _ => true,
     }
 }

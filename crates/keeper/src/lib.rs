@@ -6,20 +6,24 @@
 //!
 //! - [`message`]: what worker and keeper say to each other; [`names`]: what things are called in it.
 //! - [`index`]: what is where. Pure: no file, no clock, no thread. [`space`]: which parts of the arena are free.
-//! - [`segment`]: the memory, piece by piece; `preparation` makes it ready in the background.
+//! - [`segment`]: the memory, piece by piece; `preparation` makes it ready in the background, if `host_memory` has room.
 //! - [`keeper`]: requests become changes of the index; [`server`] reads them off the socket.
 //! - [`client`]: the worker's side.
 //!
 //! ## The order that keeps every byte
-//! 1. *Out*: reserve, copy, **record out**, and only then ask the tenant to unmap. Until it is recorded, the device's
-//!    bytes are the valid ones, and a reservation whose worker is gone is dropped.
-//! 2. *In*: have the tenant create memory, copy, **record in**, and only then let the tenant run. Until it is recorded
-//!    the arena's bytes are the valid ones, whatever lies on the device; once the tenant runs, they are old.
+//! 1. *Out*: revoke the tenant's page and freeze it, reserve, copy, **record out**, and only then ask the tenant to unmap.
+//!    Until it is recorded, the device's bytes are the valid ones, and a reservation whose worker is gone is dropped. What
+//!    the tenant wrote after its copy would be lost by recording it: so it is frozen before, and its page, which no
+//!    worker's death changes, tells it that it may not go on.
+//! 2. *In*: have the tenant create memory, copy, **record in**, and only then commit the tenant's page and thaw it. Until it
+//!    is recorded the arena's bytes are the valid ones, whatever lies on the device; once the tenant runs, they are old.
+//!    A worker that dies in between leaves a frozen tenant whose bytes are on the device: the next one commits.
 //!
 //! So the keeper's word decides: what is away is in the arena, everything else is on the device.
 //!
 //! ## It must not end by accident
-//! With it every byte that is away is lost. So there is no CUDA in it, one thread that changes anything, no `unwrap`, no
+//! With it every byte that is away is lost. So no signal ends it while something is away, nobody has to read its log, the
+//! arena is no larger than the host's memory, and there is no CUDA in it, one thread that changes anything, no `unwrap`, no
 //! index and no plain arithmetic on what comes from outside (denied below), and a bound on everything it stores: an
 //! entry of the index has at least a block of the arena, so there are no more of them than blocks.
 
@@ -35,6 +39,7 @@
 )]
 
 pub mod client;
+mod host_memory;
 pub mod index;
 pub mod keeper;
 pub mod message;
@@ -44,14 +49,15 @@ pub mod segment;
 pub mod server;
 pub mod space;
 
-pub use client::{Client, ClientError, Patience, View};
-pub use keeper::{Inheritance, Keeper, KeeperError, Part, SuccessionError};
+pub use client::{Client, ClientError, Patience, View, ViewError};
+pub use host_memory::HostMemoryError;
+pub use keeper::{Keeper, KeeperError, Part};
 pub use message::{
     Answer, BlockFact, End, Extent, In, Lack, Out, Outcome, Place, Progress, Recorded, Refusal, Request,
     Reservation, Wanted, Welcome,
 };
-pub use names::{HandleKey, Node, Process, TenantNumber};
-pub use server::{Server, ServerError};
+pub use names::{HandleKey, HashSeed, Node, Process, TenantNumber};
+pub use server::Server;
 
 /// The unit of arena space: sizes of handles are multiples of it.
 pub const BLOCK_BYTES: u64 = wire::BLOCK_BYTES;

@@ -18,7 +18,7 @@ pub use request::{End, In, Out, Request, Wanted};
 use serde::{Deserialize, Serialize};
 
 /// Version of the messages. Both sides must agree.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The most handles in one request.
 pub const BATCH_MAX: usize = 64;
@@ -53,8 +53,10 @@ pub struct Extent {
 /// What the worker knows of a block, and wants back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockFact {
-    /// A hash of its bytes. The keeper does not look at it.
+    /// A hash of its bytes. To the keeper it says only whether they are the same as before.
     pub hash: [u8; 16],
-    /// All of it is zero, so that its place in the arena need not have been written.
+    /// All of it is zero, so that its place in the arena need not have been written, and counts for nothing: it may have
+    /// another tenant's bytes. So it is never copied in; the device's block is set to zero instead. And when the block
+    /// goes out again and is not zero any more, it has to be copied, whatever lies in its place.
     pub zero: bool,
 }

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A tenant. The number stays the same when the worker is replaced, and is never used twice while the keeper lives.
+/// A tenant. The number stays the same when the worker is replaced. Workers use none twice while the keeper lives: a new one
+/// is higher than all before it ([`crate::Welcome::highest_tenant`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TenantNumber(pub u32);
@@ -43,6 +44,39 @@ pub struct Process {
     pub start_ticks: u64,
 }
 
+/// What the hash of blocks is keyed with. As secret as the bytes of tenants, so it is not shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct HashSeed(Vec<u8>);
+
+impl HashSeed {
+    /// The fewest bytes.
+    pub const BYTES_MIN: usize = 16;
+    /// The most bytes.
+    pub const BYTES_MAX: usize = 64;
+
+    /// These bytes. None if they are too few or too many.
+    pub fn new(bytes: &[u8]) -> Option<HashSeed> {
+        Some(HashSeed(bytes.to_vec())).filter(HashSeed::has_a_right_size)
+    }
+
+    /// What was kept.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// What came in a message need not have been made by [`HashSeed::new`].
+    pub(crate) fn has_a_right_size(&self) -> bool {
+        (HashSeed::BYTES_MIN..=HashSeed::BYTES_MAX).contains(&self.0.len())
+    }
+}
+
+impl fmt::Debug for HashSeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HashSeed(..)")
+    }
+}
+
 impl Process {
     /// The process that has this number now. None if there is none, or it cannot be seen from here.
     pub fn find(pid: u32) -> Option<Process> {
@@ -80,6 +114,13 @@ mod tests {
         assert_eq!(start_ticks(stat), Some(4321));
         assert_eq!(start_ticks("7 (a"), None);
         assert_eq!(start_ticks("7 (a) S 1"), None);
+    }
+
+    #[test]
+    fn a_seed_has_a_size_and_is_not_shown() {
+        let seed = HashSeed::new(&[7; 32]).expect("32 bytes will do");
+        assert_eq!((seed.bytes(), format!("{seed:?}").as_str()), (&[7; 32][..], "HashSeed(..)"));
+        assert!(HashSeed::new(&[7; 15]).is_none() && HashSeed::new(&[7; 65]).is_none());
     }
 
     #[test]

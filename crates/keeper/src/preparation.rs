@@ -181,12 +181,13 @@ mod tests {
 
     #[test]
     fn it_stops_at_the_first_that_cannot_be_had() {
-        let mut sizes = [BLOCK_BYTES; 200];
-        sizes[5] = 1 << 62;
+        let mut sizes = [1 << 62; 200];
+        sizes[..5].fill(BLOCK_BYTES);
         let news = all_news(&Preparation::start(plan(&sizes)).expect("threads"));
         let stopped: Vec<&News> = news.iter().filter(|news| matches!(news, News::Stopped(_))).collect();
-        assert_eq!(stopped.len(), 1, "{stopped:?}");
-        assert!(news.len() < 200, "the rest is not tried");
+        // However threads are held up: none tries another one behind its own failure.
+        assert!((1..=THREADS_MAX).contains(&stopped.len()), "{stopped:?}");
+        assert!(news.len() <= 5 + THREADS_MAX, "the rest is not tried");
     }
 
     #[test]

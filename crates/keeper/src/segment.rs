@@ -30,12 +30,6 @@ pub enum SegmentError {
         /// What the system said.
         cause: Errno,
     },
-    /// A file that is not the segment it should be.
-    #[error("the file of the segment at {offset} is not what it should be")]
-    Other {
-        /// Where it should be.
-        offset: u64,
-    },
     /// The system has no memory.
     #[error("the system gives no more memory: {cause} at the next {bytes} bytes")]
     NoMemory {
@@ -90,15 +84,7 @@ impl Segment {
             mapping.want_huge_pages();
         }
         mapping.populate(&file).map_err(no_memory)?;
-        Ok(Segment { file, view: SegmentView { offset: place.offset, bytes, node, huge } })
-    }
-
-    /// One that another keeper made. Its pages are there.
-    pub fn inherited(file: OwnedFd, view: SegmentView) -> Result<Segment, SegmentError> {
-        match is_sealed(&file, view.bytes) {
-            true => Ok(Segment { file, view }),
-            false => Err(SegmentError::Other { offset: view.offset }),
-        }
+        Ok(Segment { file, view: SegmentView { offset: place.offset, bytes, node } })
     }
 
     /// Where it is, and how it was made.

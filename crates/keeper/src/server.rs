@@ -21,14 +21,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Wishes to end that are read at a time.
 const WISHES_MAX: usize = 16;
 
-/// Why the socket cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    /// It cannot be made.
-    #[error(transparent)]
-    Socket(#[from] WireError),
-}
-
 /// A keeper at its socket.
 #[derive(Debug)]
 pub struct Server {
@@ -36,23 +28,16 @@ pub struct Server {
     listener: Listener,
     worker: Option<Worker>,
     door: Door,
-    /// Each byte that comes here is a wish that the keeper ends.
+    /// Any byte that comes here is a wish that the keeper ends.
     wishes: Option<OwnedFd>,
-    wish: Wish,
+    /// It ends once nothing is away and no worker is there.
+    is_to_end: bool,
 }
 
 #[derive(Debug)]
 struct Worker {
     connection: Connection,
     pid: u32,
-}
-
-/// What somebody outside wants. A second wish is meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
-    Stay,
-    EndWhenNothingIsAway,
-    End,
 }
 
 /// What can be waited for.
@@ -69,17 +54,17 @@ impl Server {
     /// Serves this keeper here.
     pub fn new(keeper: Keeper, listener: Listener) -> Server {
         let door = Door::default();
-        Server { keeper, listener, worker: None, door, wishes: None, wish: Wish::Stay }
+        Server { keeper, listener, worker: None, door, wishes: None, is_to_end: false }
     }
 
-    /// Has it end by a byte that comes through this file: as soon as nothing is away and no worker is there. A second byte
-    /// ends it at once.
+    /// Has it end by a byte that comes through this file: as soon as nothing is away and no worker is there, and never
+    /// before, however many come. Only a worker can have it end with something away.
     pub fn end_by(&mut self, wishes: OwnedFd) {
         self.wishes = Some(wishes);
     }
 
-    /// Serves until it is told to end. Says how many bytes were away then.
-    pub fn run(mut self) -> u64 {
+    /// Serves until it is told to end. Says how many bytes were away then. Until this is dropped, those who connect wait.
+    pub fn run(&mut self) -> u64 {
         while !self.is_over() {
             let ready = self.wait();
             // In this order: a worker that is gone must be gone before the next one's first word is heard.
@@ -107,11 +92,7 @@ impl Server {
     }
 
     fn is_over(&self) -> bool {
-        match self.wish {
-            Wish::Stay => false,
-            Wish::EndWhenNothingIsAway => self.worker.is_none() && self.keeper.away_bytes() == 0,
-            Wish::End => true,
-        }
+        self.is_to_end && self.worker.is_none() && self.keeper.away_bytes() == 0
     }
 
     /// Waits until there is something to do, and says what.
@@ -215,23 +196,16 @@ impl Server {
 
     fn hear_wishes(&mut self) {
         let mut bytes = [0; WISHES_MAX];
-        let count = match self.wishes.as_ref().map(|file| rustix::io::read(file, &mut bytes)) {
-            Some(Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN)) => return,
+        match self.wishes.as_ref().map(|file| rustix::io::read(file, &mut bytes)) {
+            Some(Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN)) => {}
             // Nobody can wish for anything any more.
-            Some(Ok(0) | Err(_)) | None => {
-                self.wishes = None;
-                return;
+            Some(Ok(0) | Err(_)) | None => self.wishes = None,
+            Some(Ok(_)) => {
+                self.is_to_end = true;
+                let away_bytes = self.keeper.away_bytes();
+                tracing::info!(away_bytes, "told to end, once nothing is away and no worker is there");
             }
-            Some(Ok(count)) => count,
-        };
-        for _ in 0..count {
-            self.wish = match self.wish {
-                Wish::Stay => Wish::EndWhenNothingIsAway,
-                Wish::EndWhenNothingIsAway | Wish::End => Wish::End,
-            };
         }
-        let away_bytes = self.keeper.away_bytes();
-        tracing::info!(wish = ?self.wish, away_bytes, "told to end");
     }
 }
 
@@ -244,7 +218,11 @@ fn receive(connection: &Connection) -> Result<Request, WireError> {
 }
 
 fn refuse(connection: &Connection, refusal: Refusal) {
-    tracing::warn!(%refusal, "a connection ends");
+    match refusal {
+        // The next worker comes again and again until the last one is gone.
+        Refusal::Busy { .. } => tracing::debug!(%refusal, "a connection ends"),
+        _ => tracing::warn!(%refusal, "a connection ends"),
+    }
     let _ = connection.send(&Answer::Refused(refusal), &[]);
     connection.shut_down();
 }

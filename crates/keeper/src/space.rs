@@ -96,22 +96,6 @@ impl Space {
         Some(Extents(runs))
     }
 
-    /// Takes these very runs. None, and nothing changes, if some of it is not free or not within one segment.
-    pub fn take_exactly(&mut self, runs: &[Extent]) -> Option<Extents> {
-        let mut taken = Extents::default();
-        for &run in runs {
-            let node = self.segment_around(run);
-            let carved =
-                node.is_some_and(|node| self.pools.get_mut(&node).is_some_and(|pool| pool.carve(run)));
-            if !carved {
-                self.give_back(taken);
-                return None;
-            }
-            taken.0.push(run);
-        }
-        Some(taken)
-    }
-
     /// Makes space free again. False if some of it was free already, or never there: that part is left out.
     pub fn give_back(&mut self, extents: Extents) -> bool {
         let mut all = true;
@@ -151,24 +135,6 @@ impl Pool {
             runs.push(Extent { offset, bytes: taken });
         }
         wanted
-    }
-
-    /// Takes this very run. False, and nothing changes, if some of it is not free.
-    fn carve(&mut self, run: Extent) -> bool {
-        let around = self.by_offset.range(..=run.offset).next_back().map(|(&o, &b)| (o, b));
-        let Some((offset, bytes)) = around else { return false };
-        let (end, free_end) = (run.offset.saturating_add(run.bytes), offset.saturating_add(bytes));
-        if end > free_end {
-            return false;
-        }
-        self.remove(offset, bytes);
-        if offset < run.offset {
-            self.insert(offset, run.offset.saturating_sub(offset));
-        }
-        if end < free_end {
-            self.insert(end, free_end.saturating_sub(end));
-        }
-        true
     }
 
     /// False, and nothing changes, if some of it is free already.

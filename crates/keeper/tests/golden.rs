@@ -32,10 +32,14 @@ fn fact() -> BlockFact {
     BlockFact { hash: *b"0123456789abcdef", zero: true }
 }
 
+fn seed() -> HashSeed {
+    HashSeed::new(b"0123456789abcdef").expect("16 bytes will do")
+}
+
 fn requests() -> Vec<(&'static str, Request)> {
     let wanted = Wanted { key: key(5), bytes: 2 << 20 };
     vec![
-        ("00 01", Request::Hello { version: 1 }),
+        ("00 02", Request::Hello { version: 2 }),
         ("01 ac02 07 e807", Request::Introduce { tenant: TENANT, process: PROCESS }),
         ("02 0101 01 ac02 05 80808001", Request::Reserve { near: Some(Node(1)), wanted: vec![wanted] }),
         ("02 00 00", Request::Reserve { near: None, wanted: Vec::new() }),
@@ -57,6 +61,7 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("0e 00", Request::Leave { end: End::Stay }),
         ("0e 01", Request::Leave { end: End::IfNothingAway }),
         ("0e 02", Request::Leave { end: End::Forced }),
+        ("0f 10 30313233343536373839616263646566", Request::KeepSeed { seed: seed() }),
     ]
 }
 
@@ -78,13 +83,14 @@ fn answers() -> Vec<(&'static str, Answer)> {
         stopped: Some("full".into()),
     };
     let welcome = Welcome {
-        version: 1,
+        version: 2,
         keeper: PROCESS,
         segments: 9,
         segment_bytes: 64 << 20,
         highest_tenant: Some(TENANT),
+        seed: Some(seed()),
     };
-    let view = SegmentView { offset: 64 << 20, bytes: 2 << 20, node: Some(Node(1)), huge: true };
+    let view = SegmentView { offset: 64 << 20, bytes: 2 << 20, node: Some(Node(1)) };
     let outcomes = vec![
         Outcome::Done,
         Outcome::AlreadySo,
@@ -96,15 +102,19 @@ fn answers() -> Vec<(&'static str, Answer)> {
         Outcome::IsAway,
         Outcome::WrongSize,
         Outcome::WrongFacts,
+        Outcome::OtherSeed,
     ];
     vec![
-        ("00 01 07 e807 09 80808020 01 ac02", Answer::Welcome(welcome)),
+        (
+            "00 02 07 e807 09 80808020 01 ac02 01 10 30313233343536373839616263646566",
+            Answer::Welcome(welcome),
+        ),
         ("01 00 01", Answer::Refused(Refusal::Version { keeper: 1 })),
         ("01 01 07", Answer::Refused(Refusal::Busy { pid: 7 })),
         ("01 02", Answer::Refused(Refusal::Stranger)),
         ("01 03", Answer::Refused(Refusal::OutOfOrder)),
         ("02 01", Answer::Outcome(Outcome::AlreadySo)),
-        ("03 0a 00 01 02 03 04 05 06 07 08 09", Answer::Outcomes(outcomes)),
+        ("03 0b 00 01 02 03 04 05 06 07 08 09 0a", Answer::Outcomes(outcomes)),
         (
             "04 03 00 01 80808020 80808001 01 01 01 02 03 02 07",
             Answer::Reserved(vec![
@@ -115,7 +125,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
         ),
         ("05 80808001", Answer::Freed { bytes: 2 << 20 }),
         ("06 01 02 03 04 05 06 07 08 01 01 04 66756c6c", Answer::Progress(progress)),
-        ("07 01 80808020 80808001 01 01 01", Answer::Segments(vec![view])),
+        ("07 01 80808020 80808001 01 01", Answer::Segments(vec![view])),
         ("08 01 ac02 07 e807", Answer::Tenants(vec![(TENANT, PROCESS)])),
         (
             "09 02 05 80808001 00 01 80808020 80808001 01 30313233343536373839616263646566 01 \
@@ -128,7 +138,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
 
 #[test]
 fn the_bytes_are_fixed() {
-    assert_eq!(VERSION, 1);
+    assert_eq!(VERSION, 2);
     check(&requests());
     check(&answers());
 }
@@ -145,7 +155,7 @@ fn every_kind_of_message_is_among_them() {
     let answers = kinds(answers().iter().map(|(golden, _)| *golden).collect());
     assert!(postcard::from_bytes::<Request>(&[requests as u8, 0, 0, 0, 0, 0, 0, 0]).is_err());
     assert!(postcard::from_bytes::<Answer>(&[answers as u8, 0, 0, 0, 0, 0, 0, 0]).is_err());
-    assert_eq!((requests, answers), (15, 11));
+    assert_eq!((requests, answers), (16, 11));
 }
 
 proptest! {

@@ -5,7 +5,7 @@ use crate::segment::is_sealed;
 use crate::{BLOCK_BYTES, SEGMENTS_MAX};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::os::fd::OwnedFd;
 
@@ -47,6 +47,9 @@ pub struct View {
     segments_bytes: u64,
     segment_bytes: u64,
     mapped: BTreeMap<u64, u64>,
+    /// Places where mapping failed. The kernel may have taken the reservation away first, and somebody else's memory may be
+    /// there by now: they are not ours any more.
+    given_up: BTreeSet<u64>,
 }
 
 // SAFETY: the mapping belongs to nobody else, and its address means the same in every thread.
@@ -72,18 +75,18 @@ impl View {
         let aligned_by = reserved.cast::<u8>().align_offset(BLOCK_BYTES as usize);
         // SAFETY: a block more than the arena was reserved, and this is less than a block.
         let start = unsafe { reserved.cast::<u8>().add(aligned_by) };
-        let mapped = BTreeMap::new();
-        Ok(View { reserved, reserved_bytes: length, start, segments_bytes, segment_bytes, mapped })
+        let (mapped, given_up) = (BTreeMap::new(), BTreeSet::new());
+        Ok(View { reserved, reserved_bytes: length, start, segments_bytes, segment_bytes, mapped, given_up })
     }
 
-    /// Maps a segment at its place. Says where it is.
+    /// Maps a segment at its place. Says where it is. A place where that fails once is given up.
     pub fn map(&mut self, segment: SegmentView, file: &OwnedFd) -> Result<*mut u8, ViewError> {
         let SegmentView { offset, bytes, .. } = segment;
         let fits = offset.is_multiple_of(self.segment_bytes)
             && bytes > 0
             && bytes <= self.segment_bytes
             && offset.checked_add(self.segment_bytes).is_some_and(|end| end <= self.segments_bytes);
-        if !fits || self.mapped.contains_key(&offset) {
+        if !fits || self.mapped.contains_key(&offset) || self.given_up.contains(&offset) {
             return Err(ViewError::NoPlace { offset, bytes });
         }
         if !is_sealed(file, bytes) {
@@ -92,9 +95,11 @@ impl View {
         let at = self.at(offset);
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: the range is in what `new` reserved, and no segment is mapped there yet.
-        unsafe { mmap(at.cast(), bytes as usize, protection, flags, file, 0) }
-            .map_err(|cause| ViewError::NotMapped { bytes, cause })?;
+        // SAFETY: the range is in what `new` reserved and was not given up, and no segment is mapped there yet.
+        if let Err(cause) = unsafe { mmap(at.cast(), bytes as usize, protection, flags, file, 0) } {
+            self.given_up.insert(offset);
+            return Err(ViewError::NotMapped { bytes, cause });
+        }
         self.mapped.insert(offset, bytes);
         Ok(at)
     }
@@ -121,10 +126,26 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        // SAFETY: all of it is ours, segments too, and nothing uses it any more.
-        if let Err(error) = unsafe { munmap(self.reserved, self.reserved_bytes) } {
-            tracing::warn!(%error, "cannot unmap the arena");
+        let end = self.reserved.addr().saturating_add(self.reserved_bytes);
+        let mut from = self.reserved;
+        // Up to each place that is not ours, and from its end on.
+        for &offset in &self.given_up {
+            let at = self.at(offset);
+            unmap(from, at.addr().saturating_sub(from.addr()));
+            from = at.wrapping_add(self.segment_bytes as usize).cast();
         }
+        unmap(from, end.saturating_sub(from.addr()));
+    }
+}
+
+/// Unmaps so many bytes of a reservation that is not used any more, and is still ours there.
+fn unmap(from: *mut c_void, bytes: usize) {
+    if bytes == 0 {
+        return;
+    }
+    // SAFETY: all of it is ours, segments too, and nothing uses it any more.
+    if let Err(error) = unsafe { munmap(from, bytes) } {
+        tracing::warn!(%error, "cannot unmap the arena");
     }
 }
 
@@ -133,14 +154,14 @@ mod tests {
     use super::*;
     use crate::names::Process;
     use crate::segment::Segment;
-    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
     use std::os::fd::AsFd;
 
     const SEGMENT: u64 = 2 * BLOCK_BYTES;
 
     fn view(segments: u32, segment_bytes: u64) -> Result<View, ViewError> {
         let keeper = Process { pid: 1, start_ticks: 1 };
-        View::new(&Welcome { version: 1, keeper, segments, segment_bytes, highest_tenant: None })
+        View::new(&Welcome { version: 1, keeper, segments, segment_bytes, highest_tenant: None, seed: None })
     }
 
     fn segment(number: u64, bytes: u64) -> (SegmentView, OwnedFd) {
@@ -194,6 +215,30 @@ mod tests {
         let unsealed = memfd_create("x", MemfdFlags::CLOEXEC).expect("a file");
         ftruncate(&unsealed, SEGMENT).expect("4 MiB");
         assert_eq!(view.map(at(SEGMENT, SEGMENT), &unsealed), Err(ViewError::WrongFile { offset: SEGMENT }));
+    }
+
+    #[test]
+    fn a_place_where_mapping_failed_is_somebody_elses() {
+        let mut view = view(3, SEGMENT).expect("addresses");
+        let (second, file) = segment(1, SEGMENT);
+        // It cannot be written to, which the kernel may find out only after it has taken the reservation away.
+        let closed = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
+        ftruncate(&closed, SEGMENT).expect("4 MiB");
+        fcntl_add_seals(&closed, SealFlags::SHRINK | SealFlags::FUTURE_WRITE).expect("it can be sealed");
+        assert!(matches!(view.map(second, &closed), Err(ViewError::NotMapped { .. })));
+        assert!(matches!(view.map(second, &file), Err(ViewError::NoPlace { .. })), "not even a right one");
+        let at = view.at(SEGMENT);
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED);
+        // SAFETY: the place is the view's, or nobody's, and nothing uses it: this is who took it meanwhile.
+        unsafe { mmap_anonymous(at.cast(), SEGMENT as usize, protection, flags) }.expect("4 MiB");
+        // SAFETY: just mapped.
+        unsafe { at.write_bytes(7, SEGMENT as usize) };
+        let (first, file) = segment(0, SEGMENT);
+        view.map(first, &file).expect("the others have their places");
+        drop(view);
+        // SAFETY: mapped above, and only the view could have unmapped it.
+        let bytes = unsafe { std::slice::from_raw_parts(at, SEGMENT as usize) };
+        assert!(bytes.iter().all(|&byte| byte == 7));
     }
 
     #[test]

@@ -42,7 +42,8 @@ fn view(key: &HandleKey, entry: &Entry) -> Option<Recorded> {
         State::Away => Place::Away,
         State::Clean(_) => Place::Clean,
     };
-    Some(entry.write(key, place))
+    let (extents, facts) = (entry.extents.runs().to_vec(), entry.facts.to_vec());
+    Some(Recorded { handle: key.handle, bytes: entry.bytes, place, extents, facts })
 }
 
 fn message_bytes_max(recorded: &Recorded) -> usize {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::message::{BlockFact, In, Lack, Out};
-use crate::names::{HandleKey, TenantNumber};
+use crate::names::{HandleKey, HashSeed, TenantNumber};
 use rustix::event::{PollFd, PollFlags};
 
 const SEGMENT: u64 = 4 * BLOCK_BYTES;
@@ -81,6 +81,9 @@ fn an_arena_that_cannot_be_is_refused() {
         let wrong = start(&[part(limit - FILES_SPARE + 1)], BLOCK_BYTES);
         assert!(matches!(wrong, Err(KeeperError::TooManyFiles { .. })), "some files are for sockets");
     }
+    // More than any host has, and in one piece: no file is so long, so that none is filled if it is not refused.
+    let wrong = start(&[Part { bytes: 1 << 62, node: None }], 1 << 62);
+    assert!(matches!(wrong, Err(KeeperError::HostMemory(_))), "{wrong:?}");
 }
 
 #[test]
@@ -140,6 +143,25 @@ fn a_worker_of_another_version_is_told_which() {
 }
 
 #[test]
+fn a_seed_is_kept_once_for_all_workers() {
+    let mut keeper = keeper(&[part(4)]);
+    assert_eq!(keeper.welcome().seed, None);
+    let seed = |byte, count| -> HashSeed {
+        let bytes = postcard::to_stdvec(&vec![byte; count]).expect("it can be written");
+        postcard::from_bytes(&bytes).expect("as it comes in a message")
+    };
+    let mut keep = |seed| keeper.answer(Request::KeepSeed { seed }).answer;
+    for wrong in [0, 15, 65] {
+        assert_eq!(keep(seed(1u8, wrong)), Answer::Refused(Refusal::OutOfOrder), "{wrong}");
+    }
+    assert_eq!(keep(seed(1, 16)), Answer::Outcome(Outcome::Done));
+    assert_eq!(keep(seed(1, 16)), Answer::Outcome(Outcome::AlreadySo));
+    assert_eq!(keep(seed(2, 64)), Answer::Outcome(Outcome::OtherSeed));
+    keeper.lose_worker();
+    assert_eq!(keeper.welcome().seed, HashSeed::new(&[1; 16]));
+}
+
+#[test]
 fn it_ends_with_something_away_only_if_forced() {
     let mut keeper = keeper(&[part(4)]);
     keeper.answer(reserve(1, 1));
@@ -157,57 +179,4 @@ fn it_ends_with_something_away_only_if_forced() {
     keeper.answer(Request::Died { tenant: TenantNumber(1) });
     let reply = keeper.answer(Request::Leave { end: End::IfNothingAway });
     assert_eq!(reply.then, Then::End);
-}
-
-#[test]
-fn a_successor_has_the_same_memory_and_the_same_index() {
-    let mut first = keeper(&[part(6), part(4)]);
-    let Answer::Reserved(reserved) = first.answer(reserve(1, 3)).answer else { panic!() };
-    let Reservation::Space { extents, .. } = &reserved[0] else { panic!("{reserved:?}") };
-    let segment = first.segments.iter().find(|segment| segment.view().offset == extents[0].offset);
-    let segment = segment.expect("it has a segment");
-    rustix::io::pwrite(segment.file(), b"kept", 0).expect("it can be written");
-    first.answer(Request::RecordOut { handles: vec![Out { key: key(1), facts: Vec::new() }] });
-    let recorded = first.answer(Request::Recorded { tenant: TenantNumber(1), after: None }).answer;
-    let welcome = first.welcome();
-    let Inheritance { written, files } = first.bequeath().expect("it can be written");
-    let copies = || files.iter().map(|file| file.try_clone_to_owned().expect("a file")).collect::<Vec<_>>();
-
-    let wrong = Keeper::inherit(&written, copies().split_off(1)).expect_err("a file is missing");
-    assert!(matches!(wrong, SuccessionError::Files { files: 2, segments: 3 }), "{wrong}");
-    let mut later = written.clone();
-    later[0] += 1;
-    let wrong = Keeper::inherit(&later, copies()).expect_err("another version");
-    assert!(matches!(wrong, SuccessionError::Version { written: 2 }), "{wrong}");
-    let wrong = Keeper::inherit(&written[..written.len() - 1], copies()).expect_err("cut off");
-    assert!(matches!(wrong, SuccessionError::Unreadable(_)), "{wrong}");
-    let null = || std::fs::File::open("/dev/null").expect("it is everywhere").into();
-    let wrong = Keeper::inherit(&written, vec![null(), null(), null()]).expect_err("no memory");
-    assert!(matches!(wrong, SuccessionError::Segment(_)), "{wrong}");
-
-    let mut next = Keeper::inherit(&written, copies()).expect("it takes over");
-    drop(first);
-    assert_eq!(next.answer(Request::Recorded { tenant: TenantNumber(1), after: None }).answer, recorded);
-    assert_eq!(next.welcome(), welcome, "workers take it for the same");
-    let Answer::Segments(views) = next.answer(Request::Segments { known: 0 }).answer else { panic!() };
-    let at = views.iter().position(|view| view.offset == extents[0].offset).expect("it has a segment");
-    let mut bytes = [0; 4];
-    rustix::io::pread(next.segments[at].file(), &mut bytes, 0).expect("it can be read");
-    assert_eq!(&bytes, b"kept");
-}
-
-#[test]
-fn a_successor_makes_the_rest_ready() {
-    let mut first = keeper(&[part(6), part(4)]);
-    // As if it had not become ready yet.
-    let missing = first.segments.pop().expect("there are three");
-    let written = first.index.write();
-    let views: Vec<_> = first.segments.iter().map(Segment::view).collect();
-    first.index = Index::read(written, SEGMENT, views.into_iter()).expect("nothing is in it");
-    let Inheritance { written, files } = first.bequeath().expect("it can be written");
-    let files = files.iter().map(|file| file.try_clone_to_owned().expect("a file")).collect();
-    let mut next = Keeper::inherit(&written, files).expect("it takes over");
-    make_ready(&mut next);
-    assert_eq!(next.progress().ready_bytes, 10 * BLOCK_BYTES);
-    assert_eq!(next.segments[2].view(), missing.view());
 }

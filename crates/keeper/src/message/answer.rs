@@ -1,7 +1,7 @@
 //! What the keeper answers.
 
 use super::{BlockFact, Extent};
-use crate::names::{Node, Process, TenantNumber};
+use crate::names::{HashSeed, Node, Process, TenantNumber};
 use serde::{Deserialize, Serialize};
 
 /// What became of one handle, or one tenant, in a request.
@@ -34,9 +34,15 @@ pub enum Outcome {
     /// Not whole blocks, none, too many, or another number than before.
     #[error("its size is wrong: whole blocks of 2 MiB, at most 128, always the same")]
     WrongSize,
-    /// Not one fact for each block.
-    #[error("there must be one fact for each block, or none")]
+    /// Not one fact for each block; or the unwritten place of a zero block would come to count.
+    #[error(
+        "there must be one fact for each block, or none in a place that had none, and a block that was zero and is not has \
+         another hash: cancel, reserve and copy all"
+    )]
     WrongFacts,
+    /// The hashes that are recorded were made with another seed.
+    #[error("another seed is kept already")]
+    OtherSeed,
 }
 
 /// Why there is no space.
@@ -57,8 +63,8 @@ pub enum Reservation {
     Space {
         /// In the order in which bytes are laid into them.
         extents: Vec<Extent>,
-        /// It is the place of its clean copy: blocks that have not changed since are there already. From now on that copy
-        /// counts for nothing until it is recorded again.
+        /// It is the place of its clean copy: blocks that have not changed since are there already, but for those that were
+        /// zero ([`BlockFact::zero`]). From now on that copy counts for nothing until it is recorded again.
         reused: bool,
     },
     /// There is too little.
@@ -101,8 +107,6 @@ pub struct SegmentView {
     pub bytes: u64,
     /// The node it was put near to.
     pub node: Option<Node>,
-    /// It has huge pages of its own (hugetlb), which has to be known to map it.
-    pub huge: bool,
 }
 
 /// How far the arena is.
@@ -143,6 +147,8 @@ pub struct Welcome {
     pub segment_bytes: u64,
     /// The highest number that a tenant ever had: new ones get higher ones.
     pub highest_tenant: Option<TenantNumber>,
+    /// What the first worker had it keep: the seed of all hashes that are recorded. None if nobody has yet.
+    pub seed: Option<HashSeed>,
 }
 
 /// Why a connection ends.

@@ -1,7 +1,7 @@
 //! What a worker asks for.
 
 use super::BlockFact;
-use crate::names::{HandleKey, Node, Process, TenantNumber};
+use crate::names::{HandleKey, HashSeed, Node, Process, TenantNumber};
 use serde::{Deserialize, Serialize};
 
 /// A handle that is to go out.
@@ -18,7 +18,8 @@ pub struct Wanted {
 pub struct Out {
     /// Which one.
     pub key: HandleKey,
-    /// One for each of its blocks, or none at all.
+    /// One for each of its blocks, or none at all: then all of its place was written. In a clean copy's place that had facts
+    /// there must be some: what was not written there is told by them.
     pub facts: Vec<BlockFact>,
 }
 
@@ -121,5 +122,10 @@ pub enum Request {
     Leave {
         /// What follows.
         end: End,
+    },
+    /// The seed of the hashes in facts, for workers to come. Set once. Answered by `Outcome`.
+    KeepSeed {
+        /// What it is.
+        seed: HashSeed,
     },
 }

@@ -86,25 +86,6 @@ fn segments_that_cannot_be_are_not_added() {
     assert_eq!(space.ready_bytes(), SEGMENT);
 }
 
-#[test]
-fn exactly_what_is_wanted_is_taken_or_nothing() {
-    let mut space = space(8, &[None, Some(Node(1))]);
-    let run = |block: u64, blocks: u64| Extent { offset: block * BLOCK_BYTES, bytes: blocks * BLOCK_BYTES };
-    let taken = space.take_exactly(&[run(5, 2), run(1, 1)]).expect("all of it is free");
-    assert_eq!(taken.runs(), [run(5, 2), run(1, 1)]);
-    assert_eq!(space.free_bytes(), 5 * BLOCK_BYTES);
-    let wrong = [run(1, 1), run(0, 2), run(4, 2), run(6, 2), run(3, 2), run(8, 1), run(2, 0)];
-    for wrong in
-        wrong.into_iter().chain([Extent { offset: 0, bytes: 1 }, Extent { offset: 1, bytes: BLOCK_BYTES }])
-    {
-        assert_eq!(space.take_exactly(&[run(2, 1), wrong]), None, "{wrong:?}");
-        assert_eq!(space.free_bytes(), 5 * BLOCK_BYTES, "{wrong:?}");
-    }
-    assert!(space.give_back(taken));
-    let runs: usize = space.pools.values().map(|pool| pool.by_offset.len()).sum();
-    assert_eq!((space.free_bytes(), runs), (8 * BLOCK_BYTES, 2));
-}
-
 proptest! {
     #[test]
     fn blocks_are_taken_once_and_all_come_back(

@@ -1,7 +1,7 @@
 //! What a new worker finds is what was recorded.
 
 use crate::world::*;
-use rota_keeper::message::SEGMENTS_PER_ANSWER_MAX;
+use rota_keeper::message::{BATCH_MAX, SEGMENTS_PER_ANSWER_MAX};
 use rota_keeper::*;
 
 #[test]
@@ -41,12 +41,12 @@ fn all_memory_is_handed_over_in_several_messages() {
     let segments = 2 * SEGMENTS_PER_ANSWER_MAX as u64 + 5;
     let world = World::in_many_segments(segments);
     let mut worker = world.worker_with_tenant();
-    let mut view = View::new(worker.welcome()).expect("addresses");
-    for (segment, file) in worker.segments(0).expect("an answer") {
-        view.map(segment, &file).expect("it has a place");
-    }
+    let view = map_all(&mut worker);
     assert_eq!(u64::from(view.segments()), segments);
-    assert!(worker.segments(view.segments()).expect("an answer").is_empty());
+    let more: Result<(), ClientError> = worker.segments(view.segments(), |more, _| panic!("{more:?}"));
+    more.expect("an answer");
+    let unwanted: Result<(), ClientError> = worker.segments(0, |_, _| Err(ClientError::Strange));
+    assert!(matches!(unwanted, Err(ClientError::Strange)), "the first error is the last word");
     let extents = reserve(&mut worker, 1, 100);
     for (number, run) in extents.iter().enumerate() {
         let address = view.address(*run).expect("all of it is mapped");
@@ -57,10 +57,7 @@ fn all_memory_is_handed_over_in_several_messages() {
     drop((worker, view));
 
     let mut worker = world.worker();
-    let mut view = View::new(worker.welcome()).expect("addresses");
-    for (segment, file) in worker.segments(0).expect("an answer") {
-        view.map(segment, &file).expect("it has a place");
-    }
+    let view = map_all(&mut worker);
     let recorded = worker.recorded(TENANT).expect("an answer").remove(0);
     assert_eq!(recorded.extents, extents);
     for (number, run) in recorded.extents.iter().enumerate() {
@@ -75,27 +72,41 @@ fn all_memory_is_handed_over_in_several_messages() {
 
 #[test]
 fn long_lists_are_sent_in_pieces_and_answered_as_one() {
-    let world = World::new(600);
+    const HANDLES: usize = 2 * BATCH_MAX + 2;
+    let world = World::new(HANDLES as u64);
     let mut worker = world.worker_with_tenant();
-    let handles = 0..200u64;
-    let all: Vec<Wanted> = handles.clone().map(|handle| wanted(handle, 1 + handle % 5)).collect();
+    let handles = 0..HANDLES as u64;
+    let all: Vec<Wanted> = handles.clone().map(|handle| wanted(handle, 1)).collect();
     let reserved = worker.reserve(None, &all).expect("an answer");
-    assert_eq!(reserved.len(), 200);
+    assert_eq!(reserved.len(), HANDLES);
     assert!(reserved.iter().all(|reservation| matches!(reservation, Reservation::Space { .. })));
     let fact = BlockFact { hash: [1; 16], zero: false };
-    let outs: Vec<Out> = all
-        .iter()
-        .map(|wanted| Out { key: wanted.key, facts: vec![fact; (wanted.bytes / BLOCK_BYTES) as usize] })
-        .collect();
-    assert_eq!(worker.record_out(&outs).expect("an answer"), [Outcome::Done; 200]);
+    let outs: Vec<Out> = all.iter().map(|wanted| Out { key: wanted.key, facts: vec![fact] }).collect();
+    assert_eq!(worker.record_out(&outs).expect("an answer"), [Outcome::Done; HANDLES]);
     let listed: Vec<u64> =
         worker.recorded(TENANT).expect("an answer").iter().map(|recorded| recorded.handle).collect();
     assert_eq!(listed, handles.clone().collect::<Vec<_>>());
     let keys: Vec<HandleKey> = handles.map(key).collect();
-    assert_eq!(worker.free(&keys).expect("an answer"), [Outcome::Done; 200]);
-    assert_eq!(worker.cancel(&keys).expect("an answer"), [Outcome::AlreadySo; 200]);
+    assert_eq!(worker.free(&keys).expect("an answer"), [Outcome::Done; HANDLES]);
+    assert_eq!(worker.cancel(&keys).expect("an answer"), [Outcome::AlreadySo; HANDLES]);
     drop(worker);
     assert_eq!(world.stop(), 0);
+}
+
+#[test]
+fn the_seed_of_the_first_worker_is_that_of_all() {
+    let world = World::new(4);
+    let mut worker = world.worker();
+    assert_eq!(worker.welcome().seed, None);
+    let seed = HashSeed::new(&[7; 32]).expect("32 bytes will do");
+    assert_eq!(worker.keep_seed(seed.clone()).expect("an answer"), Outcome::Done);
+    drop(worker);
+    let mut worker = world.worker();
+    assert_eq!(worker.welcome().seed, Some(seed));
+    let other = HashSeed::new(&[8; 16]).expect("16 bytes will do");
+    assert_eq!(worker.keep_seed(other).expect("an answer"), Outcome::OtherSeed);
+    drop(worker);
+    world.stop();
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! How the keeper ends, and what its worker hears then.
 
+use crate::process::Process;
 use crate::world::*;
 use rota_keeper::*;
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 #[test]
@@ -39,16 +39,30 @@ fn a_wish_is_granted_when_nothing_is_away_and_nobody_there() {
 }
 
 #[test]
-fn a_second_wish_is_granted_at_once() {
+fn many_wishes_are_no_more_than_one() {
     let (mut wish, wishes) = UnixStream::pair().expect("a socket");
     let mut world = World::with_wishes(8, wishes.into());
     let mut worker = world.worker_with_tenant();
     reserve(&mut worker, 1, 2);
     worker.record_out(&[out(1)]).expect("an answer");
-    wish.write_all(&[0, 0]).expect("it is heard");
+    drop(worker);
+    for wishes in [1, 2, 40] {
+        wish.write_all(&vec![0; wishes]).expect("it is heard");
+        let mut worker = world.worker();
+        assert_eq!(worker.recorded(TENANT).expect("it stays, because something is away").len(), 1);
+    }
+    world.worker().died(TENANT).expect("an answer");
+    assert_eq!(world.end(), 0);
+}
+
+#[test]
+fn the_end_by_force_is_heard_as_such() {
+    let mut world = World::new(8);
+    let mut worker = world.worker_with_tenant();
+    reserve(&mut worker, 1, 2);
+    worker.record_out(&[out(1)]).expect("an answer");
+    assert_eq!(worker.leave(End::Forced).expect("an answer"), (true, 2 * BLOCK_BYTES));
     assert_eq!(world.end(), 2 * BLOCK_BYTES);
-    let gone = worker.progress().expect_err("the keeper is gone");
-    assert!(matches!(gone, ClientError::Gone), "{gone}");
 }
 
 #[test]
@@ -60,67 +74,37 @@ fn whoever_could_wish_may_go_before_the_keeper() {
     world.stop();
 }
 
-/// A keeper in a process of its own. Dropped, it is killed.
-struct Process {
-    child: Child,
-}
-
-impl Process {
-    fn start(socket: &std::path::Path) -> Process {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rota-keeper"));
-        command
-            .arg("--socket")
-            .arg(socket)
-            .args(["--part", "8MiB", "--part", "4MiB@0"])
-            .stderr(Stdio::null());
-        Process { child: command.spawn().expect("the keeper can be started") }
-    }
-
-    fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).expect("it is there");
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[test]
 fn a_killed_keeper_is_a_clear_error_and_the_next_one_is_another() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let socket = folder.path().join("keeper");
-    let first = Process::start(&socket);
-    let mut worker = connect(&socket);
-    worker.introduce(TENANT, rota_keeper::Process::this()).expect("an answer");
-    drop(first);
+    let mut keeper = Process::start();
+    let mut worker = keeper.worker();
+    keeper.child.kill();
     let gone = worker.progress().expect_err("it was killed");
     assert!(matches!(gone, ClientError::Gone), "{gone}");
     assert!(gone.to_string().contains("all that was away is lost"), "{gone}");
     let closed = worker.progress().expect_err("it was killed");
     assert!(matches!(closed, ClientError::Disconnected), "{closed}");
-    let second = Process::start(&socket);
+    keeper.replace();
     let other = worker.reconnect().expect_err("it knows nothing");
-    let pid = second.child.id();
+    let pid = keeper.child.0.id();
     assert!(matches!(other, ClientError::OtherKeeper { pid: other } if other == pid), "{other}");
-    drop(second);
+    keeper.child.kill();
     let hasty = Patience { connect: Duration::ZERO, ..PATIENCE };
-    let nobody = Client::connect(&socket, hasty).expect_err("nobody is there");
+    let nobody = Client::connect(&keeper.socket(), hasty).expect_err("nobody is there");
     assert!(matches!(nobody, ClientError::Unreachable(_)), "{nobody}");
 }
 
 #[test]
 fn a_keeper_that_does_not_answer_is_late() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let socket = folder.path().join("keeper");
-    let keeper = Process::start(&socket);
+    let keeper = Process::start();
     let brief = Patience { answer: Duration::from_secs(1), ..PATIENCE };
-    // It may be slow to start, which is not what is asked here.
-    drop(connect(&socket));
-    let mut worker = Client::connect(&socket, brief).expect("the keeper is there");
+    // It may be slow on a busy machine, which is not what is asked here.
+    let mut worker = None;
+    await_that("it is there", || {
+        worker = Client::connect(&keeper.socket(), brief).ok();
+        worker.is_some()
+    });
+    let mut worker = worker.expect("awaited above");
     keeper.signal(rustix::process::Signal::STOP);
     let late = worker.progress().expect_err("it is stopped");
     assert!(matches!(late, ClientError::Late { .. }), "{late}");
@@ -132,22 +116,19 @@ fn a_keeper_that_does_not_answer_is_late() {
 
 #[test]
 fn a_signal_ends_it_when_nothing_is_away_and_its_socket_goes() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let socket = folder.path().join("keeper");
-    let mut keeper = Process::start(&socket);
-    let mut worker = connect(&socket);
+    let mut keeper = Process::start();
+    let mut worker = keeper.worker();
     await_that("the arena is ready", || !worker.progress().expect("an answer").growing);
     let progress = worker.progress().expect("an answer");
     assert_eq!((progress.ready_bytes, progress.stopped), (12 << 20, None));
-    worker.introduce(TENANT, rota_keeper::Process::this()).expect("an answer");
     reserve(&mut worker, 1, 2);
     worker.record_out(&[out(1)]).expect("an answer");
     keeper.signal(rustix::process::Signal::TERM);
     drop(worker);
-    let mut worker = connect(&socket);
+    let mut worker = keeper.worker();
     assert_eq!(worker.recorded(TENANT).expect("it is there still").len(), 1);
     worker.died(TENANT).expect("an answer");
     drop(worker);
-    assert!(keeper.child.wait().expect("it ends").success());
-    assert!(!socket.exists());
+    assert!(keeper.child.0.wait().expect("it ends").success());
+    assert!(!keeper.socket().exists());
 }

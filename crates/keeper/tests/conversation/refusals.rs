@@ -14,7 +14,7 @@ fn a_second_worker_is_told_who_is_there() {
     let hasty = Patience { connect: Duration::ZERO, ..PATIENCE };
     let refused = Client::connect(&world.socket(), hasty).expect_err("there is a worker");
     let this = std::process::id();
-    assert!(matches!(refused, ClientError::Refused(Refusal::Busy { pid }) if pid == this), "{refused}");
+    assert!(matches!(refused, ClientError::Busy { pid, .. } if pid == this), "{refused}");
     assert!(refused.to_string().contains(&this.to_string()));
     first.progress().expect("the first one does not notice");
     drop(first);

@@ -10,7 +10,7 @@ pub(crate) const TENANT: TenantNumber = TenantNumber(1);
 
 /// Tests wait for what happens, so this is only how long a broken one takes.
 pub(crate) const PATIENCE: Patience =
-    Patience { connect: Duration::from_secs(20), answer: Duration::from_secs(20) };
+    Patience { connect: Duration::from_secs(60), answer: Duration::from_secs(60) };
 
 /// See the module.
 pub(crate) struct World {
@@ -43,7 +43,7 @@ impl World {
         if let Some(wishes) = wishes {
             server.end_by(wishes);
         }
-        world.thread = Some(std::thread::spawn(|| server.run()));
+        world.thread = Some(std::thread::spawn(move || server.run()));
         let mut worker = world.worker();
         await_that("the arena is ready", || !worker.progress().expect("an answer").growing);
         assert_eq!(worker.leave(End::Stay).expect("it may leave"), (false, 0));
@@ -100,6 +100,17 @@ pub(crate) fn out(handle: u64) -> Out {
     Out { key: key(handle), facts: Vec::new() }
 }
 
+/// All of the arena.
+pub(crate) fn map_all(worker: &mut Client) -> View {
+    let mut view = View::new(worker.welcome()).expect("addresses");
+    let mapped: Result<(), ClientError> = worker.segments(0, |segment, file| {
+        view.map(segment, &file)?;
+        Ok(())
+    });
+    mapped.expect("all of it has a place");
+    view
+}
+
 /// Space for one handle.
 pub(crate) fn reserve(worker: &mut Client, handle: u64, blocks: u64) -> Vec<Extent> {
     match worker.reserve(None, &[wanted(handle, blocks)]).expect("an answer").remove(0) {
@@ -111,7 +122,7 @@ pub(crate) fn reserve(worker: &mut Client, handle: u64, blocks: u64) -> Vec<Exte
 pub(crate) fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(30), "it is not so that {what}");
+        assert!(start.elapsed() < Duration::from_secs(120), "it is not so that {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -46,13 +46,17 @@ struct Layout {
     out: AtomicU64,
     back: AtomicU64,
     reused: AtomicU64,
+    refused: AtomicU64,
 }
 
 /// How often something happened.
 pub(crate) struct Counts {
     pub(crate) out: u64,
     pub(crate) back: u64,
+    /// Blocks that were there already.
     pub(crate) reused: u64,
+    /// Copies that left out facts that had to be there.
+    pub(crate) refused: u64,
 }
 
 /// See the module. Stays mapped to the end.
@@ -108,12 +112,17 @@ impl Ground {
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        let Layout { out, back, reused, .. } = self.0;
-        Counts { out: out.load(SeqCst), back: back.load(SeqCst), reused: reused.load(SeqCst) }
+        let Layout { out, back, reused, refused, .. } = self.0;
+        let [out, back, reused, refused] = [out, back, reused, refused].map(|count| count.load(SeqCst));
+        Counts { out, back, reused, refused }
     }
 
     pub(crate) fn count_reused(&self) {
         self.0.reused.fetch_add(1, SeqCst);
+    }
+
+    pub(crate) fn count_refused(&self) {
+        self.0.refused.fetch_add(1, SeqCst);
     }
 
     /// What has to be somewhere.

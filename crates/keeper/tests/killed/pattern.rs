@@ -24,9 +24,21 @@ fn mix(number: u64) -> u64 {
     number ^ number >> 31
 }
 
-/// A page of a block of this version of a handle. All pages of the block are the same.
-fn page(key: HandleKey, version: u64, block: u64) -> [u8; PAGE_BYTES] {
-    let word = mix(mix(mix(u64::from(key.tenant.0) << 32 | key.handle) ^ version) ^ block);
+/// What the worker has the keeper remember of each block of a version. The hash is the word that the block is full of: some
+/// are zero, and most are the same as in the version before.
+pub(crate) fn facts(key: HandleKey, version: u64, blocks: u64) -> Vec<BlockFact> {
+    let fact = |block: u64| {
+        let owner = mix(u64::from(key.tenant.0) << 32 | key.handle);
+        let word = mix(mix(owner ^ block) ^ ((version + block) / 3));
+        let word = if word.is_multiple_of(3) { 0 } else { word };
+        BlockFact { hash: u128::from(word).to_ne_bytes(), zero: word == 0 }
+    };
+    (0..blocks).map(fact).collect()
+}
+
+/// A page of a block. All pages of the block are the same.
+fn page(fact: &BlockFact) -> [u8; PAGE_BYTES] {
+    let word = u128::from_ne_bytes(fact.hash) as u64;
     let mut page = [0; PAGE_BYTES];
     for chunk in page.chunks_exact_mut(8) {
         chunk.copy_from_slice(&word.to_ne_bytes());
@@ -38,8 +50,8 @@ fn page(key: HandleKey, version: u64, block: u64) -> [u8; PAGE_BYTES] {
 ///
 /// # Safety
 /// A block must be writable there, and nobody else's.
-pub(crate) unsafe fn write(at: *mut u8, key: HandleKey, version: u64, block: u64) {
-    let page = page(key, version, block);
+pub(crate) unsafe fn write(at: *mut u8, fact: &BlockFact) {
+    let page = page(fact);
     for offset in (0..BLOCK_BYTES as usize).step_by(PAGE_BYTES) {
         // SAFETY: within the block, as the caller says.
         unsafe { at.add(offset).copy_from_nonoverlapping(page.as_ptr(), PAGE_BYTES) };
@@ -50,21 +62,10 @@ pub(crate) unsafe fn write(at: *mut u8, key: HandleKey, version: u64, block: u64
 ///
 /// # Safety
 /// A block must be readable there, and nobody may write to it.
-pub(crate) unsafe fn is_there(at: *const u8, key: HandleKey, version: u64, block: u64) -> bool {
-    let page = page(key, version, block);
+pub(crate) unsafe fn is_there(at: *const u8, fact: &BlockFact) -> bool {
+    let page = page(fact);
     (0..BLOCK_BYTES as usize).step_by(PAGE_BYTES).all(|offset| {
         // SAFETY: within the block, as the caller says.
         unsafe { std::slice::from_raw_parts(at.add(offset), PAGE_BYTES) == page }
     })
-}
-
-/// What the worker has the keeper remember of each block: the version.
-pub(crate) fn facts(version: u64, blocks: u64) -> Vec<BlockFact> {
-    let hash = u128::from(version).to_ne_bytes();
-    vec![BlockFact { hash, zero: false }; blocks as usize]
-}
-
-/// The version in those facts.
-pub(crate) fn version(facts: &[BlockFact]) -> u64 {
-    u128::from_ne_bytes(facts.first().expect("a handle has blocks").hash) as u64
 }

@@ -1,16 +1,25 @@
-//! `rota-keeper`: its start, and its end.
+//! `rota-keeper`: its start, and its end. [`log`]: lines that nobody has to read; [`signals`]: what may be asked of it from
+//! outside; [`place`]: where it is found.
+
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr, clippy::print_stdout)
+)]
+
+mod log;
+mod place;
+mod signals;
 
 use anyhow::Context as _;
 use clap::Parser;
+use log::Log;
+use place::Place;
 use rota_keeper::{Keeper, Node, Part, SEGMENT_BYTES, Server};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixStream;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
-use wire::Listener;
 use wire::quantity::Bytes;
 
 /// The least likely to be ended by the system for want of memory; only root may say so.
@@ -18,7 +27,8 @@ const NEVER_FOR_WANT_OF_MEMORY: &str = "-1000";
 
 /// Holds the memory of programs that is not on their GPU, for a worker that may end at any time.
 ///
-/// A first SIGTERM, SIGINT or SIGHUP ends it as soon as nothing is away and no worker is there, a second one at once.
+/// SIGTERM and SIGINT end it as soon as nothing is away and no worker is there, and never before, however many come. Only its
+/// worker can have it end with something away; SIGKILL loses that.
 #[derive(Debug, Parser)]
 #[command(name = "rota-keeper", version)]
 struct Arguments {
@@ -33,47 +43,56 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let mut log = match Log::start() {
+        Ok(log) => log,
+        Err(cause) => {
+            let _ = writeln!(std::io::stderr(), "rota-keeper: cannot start a log: {cause}");
+            return ExitCode::FAILURE;
+        }
+    };
     let filter = EnvFilter::try_from_env("ROTAD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let lines = log.clone();
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(move || lines.clone())
+        // It would tell of them by a macro that panics when stderr cannot be written.
+        .log_internal_errors(false)
         .with_target(false)
         .with_ansi(false)
         .init();
-    match run(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(cause) => {
-            eprintln!("rota-keeper: {cause:#}");
-            ExitCode::FAILURE
-        }
+    let result = run(&arguments);
+    if let Err(cause) = &result {
+        let _ = log.write_all(format!("rota-keeper: {cause:#}\n").as_bytes());
     }
+    log.close();
+    if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let (wishes, signals) = UnixStream::pair().context("cannot make a pair of sockets")?;
-    for signal in [SIGTERM, SIGINT, SIGHUP] {
-        let signals = signals.try_clone().context("cannot copy a socket")?;
-        signal_hook::low_level::pipe::register(signal, signals).context("cannot wait for signals")?;
-    }
+    let wishes = signals::hear().context("cannot wait for signals")?;
     raise_file_limit();
     if let Err(error) = std::fs::write("/proc/self/oom_score_adj", NEVER_FOR_WANT_OF_MEMORY) {
-        tracing::debug!(%error, "the system may end the keeper when memory is short");
+        tracing::warn!(%error, "the system may end the keeper when memory is short, and all that is away with it");
     }
-    // First, so that a worker that finds the socket finds a keeper. And nobody else: the arena has everybody's bytes.
-    let before = rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o177));
-    let listener = Listener::bind(&arguments.socket);
-    rustix::process::umask(before);
-    let listener = listener.context("is another keeper there?")?;
-    std::fs::set_permissions(&arguments.socket, std::fs::Permissions::from_mode(0o600))
-        .with_context(|| format!("cannot close {} to others", arguments.socket.display()))?;
-    let keeper = Keeper::start(&arguments.parts, SEGMENT_BYTES)?;
+    // First, so that a worker that finds the socket finds a keeper.
+    let (place, listener) = Place::take(&arguments.socket)?;
+    let keeper = match Keeper::start(&arguments.parts, SEGMENT_BYTES) {
+        Ok(keeper) => keeper,
+        Err(error) => {
+            place.hide();
+            return Err(error.into());
+        }
+    };
     let mut server = Server::new(keeper, listener);
-    server.end_by(wishes.into());
+    server.end_by(wishes);
     let away_bytes = server.run();
-    let _ = std::fs::remove_file(&arguments.socket);
+    place.hide();
     if away_bytes > 0 {
-        eprintln!("rota-keeper: ended as it was told, and {} that were away with it", Bytes(away_bytes));
+        tracing::warn!("ended as its worker told it, and {} that were away with it", Bytes(away_bytes));
     }
+    // Its memory is given back before its place.
+    drop(server);
+    drop(place);
     Ok(())
 }
 
