@@ -135,6 +135,12 @@ impl Timeline {
         Duration::from_nanos(self.rows.iter().filter_map(gaps).max().unwrap_or_default())
     }
 
+    /// How long all turns were, together.
+    pub(super) fn ran(&self) -> Duration {
+        let turns = self.rows.iter().flat_map(Row::turns);
+        Duration::from_nanos(turns.map(|(begin, end)| end.saturating_sub(begin)).sum())
+    }
+
     /// How long all of it took.
     pub(super) fn length(&self) -> Duration {
         let (first, last) = self.bounds().unwrap_or_default();
@@ -222,6 +228,7 @@ not json
         let turns = [turn(1, 0, 10), turn(2, 10, 20), turn(1, 25, 30), turn(2, 90, 95), turn(1, 95, 99)];
         let timeline = Timeline::of(&(joined(1, "a") + &joined(2, "b") + &turns.concat()));
         assert_eq!(timeline.gap_max(), Duration::from_nanos(70), "of b, from 20 to 90");
+        assert_eq!(timeline.ran(), Duration::from_nanos(34));
         assert_eq!(["a", "b", "c"].map(|job| timeline.turns_of(job)), [3, 2, 0]);
     }
 
