@@ -93,10 +93,13 @@ pub(crate) fn demo(args: &DemoArgs) -> anyhow::Result<()> {
 
 /// What is shown, and what of it is scaled.
 fn introduction(plan: &Plan, width: usize) -> String {
-    let count = plan.names.len();
+    let programs = match plan.names.len() {
+        1 => "1 program".to_owned(),
+        count => format!("{count} programs"),
+    };
     let paragraphs = [
         format!(
-            "{count} programs of {PROGRAM_MIB} MiB on a virtual GPU of {GPU_MIB} MiB: each fits, no two do. Each has {} steps \
+            "{programs} of {PROGRAM_MIB} MiB on a virtual GPU of {GPU_MIB} MiB: each fits, no two do. Each has {} steps \
              to do, and in every one it checks all its bytes, rewrites them, and checks them again.",
             plan.steps
         ),
