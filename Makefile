@@ -40,8 +40,8 @@ bench: gpu-bundle
 	@echo "  gpu/run-all.sh"
 	@echo "See gpu/README.md."
 
-# Without a GPU: first real programs that take turns on a virtual one, then what turns are worth on a large one, simulated:
-# four programs of 12 GiB on 16 GiB under rota and under what it is compared with.
+# Without a GPU: first four real programs on a virtual one that is a hundredth of 16 GiB, one after the other and by turns, then
+# the same four of 12 GiB simulated, under rota and under what it is compared with.
 demo:
 	@$(CARGO) build --release --locked --quiet -p rota-cli -p rota-daemon -p rota-shim -p rota-nvml-shim -p rota-vgpu -p rota-vgpu-nvml -p rota-vgpu-device -p rota-programs
 	@$(TARGET)/release/rota demo

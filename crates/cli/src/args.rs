@@ -77,7 +77,7 @@ pub(crate) enum Verb {
     /// Print the manual, or write one page for each command.
     #[command(before_long_help = MAN_EXAMPLES)]
     Man(ManArgs),
-    /// Watch real programs take turns on a virtual GPU; needs no real one.
+    /// Watch programs that do not fit together take turns on a virtual GPU; needs no real one.
     #[command(before_long_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
     /// Simulate: run scenarios without a GPU, under rota and under what it is compared with.
@@ -249,12 +249,15 @@ pub(crate) struct ManArgs {
 #[derive(Debug, ArgsOf)]
 pub(crate) struct DemoArgs {
     /// How many programs.
-    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=6))]
+    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=6))]
     pub(crate) programs: u32,
 
-    /// How long each works, in seconds of the clock.
-    #[arg(long, value_name = "SECONDS", default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=600))]
+    /// How much work each has, in seconds of a GPU of its own.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub(crate) seconds: u64,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 /// How to print data.

@@ -1,68 +1,61 @@
-//! `rota demo`: real programs take turns on a virtual GPU, for machines without a real one.
+//! `rota demo`: programs that do not fit together, first one after the other, then by turns under rota.
 //!
-//! Everything is real but the GPU: the daemon, the shim, and workers that rewrite and check every byte they have. All of
-//! it lives in a temporary folder and ends with the demo.
+//! Everything is real but the GPU, which is a virtual one, small enough for any machine: the daemon, the shim, the moves, and
+//! workers that rewrite and check every byte they have. All of it lives in a temporary folder and ends with the demo. What
+//! is said of it at the end was measured in it.
 
+mod bars;
 mod parts;
+mod program;
+mod report;
+mod screen;
+mod stage;
 mod timeline;
 
-use crate::args::DemoArgs;
-use crate::columns::{Side, fitting, terminal_width};
+use crate::args::{DemoArgs, Output};
+use crate::columns::hanging;
 use crate::{daemon, print};
 use anyhow::{Context as _, bail, ensure};
+use bars::{Doing, Standing};
 use parts::Parts;
+use program::Program;
+use report::{Act, Ended, Report, timelines};
+use screen::{Picture, Screen};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, IsTerminal as _, Write as _};
-use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use stage::{GPU_MIB, PROGRAM_MIB, Stage, steps_in, work};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use timeline::Timeline;
+use wire::Listing;
 
-/// The virtual GPU, small and slow enough for one CPU core.
-const GPU_MIB: u64 = 512;
-/// Each worker has so much memory: together they never fit.
-const WORKER_MIB: u64 = 256;
-/// How long the daemon may take to be there.
-const START_MAX: Duration = Duration::from_secs(20);
-/// How long workers may take longer than they were told to work: they wait for their turns.
-const END_MAX: Duration = Duration::from_secs(60);
-/// Between two looks.
-const LOOK: Duration = Duration::from_millis(200);
+/// Who comes on stage, in this order.
+const NAMES: [&str; 6] = ["ada", "bea", "cyd", "dan", "eve", "fay"];
+/// Under rota they come shortly one after the other, as people start programs.
+const APART: Duration = Duration::from_millis(400);
+/// Between two looks at whether somebody ended: what one waits for another natively is no more than this.
+const TICK: Duration = Duration::from_millis(5);
+/// Between two pictures.
+const PICTURE: Duration = Duration::from_millis(100);
+/// An act may take so many times as long as its work, on a slow or busy machine, and a minute more.
+const SLOWNESS_MAX: u32 = 10;
+const SLACK: Duration = Duration::from_secs(60);
 
-/// One worker, and what it said last.
-struct Worker {
-    name: String,
-    child: Child,
-    said: Arc<Mutex<Said>>,
+/// How the programs of an act run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Past rota, each when the one before has ended.
+    Serial,
+    /// Under rota, all at once.
+    Rota,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Said {
+/// What is to be done in each act.
+struct Plan {
+    names: &'static [&'static str],
     steps: u64,
-    wrong: u64,
-    ended: bool,
-}
-
-/// Ends what it started.
-struct Stage {
-    folder: PathBuf,
-    rotad: Option<Child>,
-    workers: Vec<Worker>,
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        let workers = self.workers.iter_mut().map(|worker| &mut worker.child);
-        for child in workers.chain(&mut self.rotad) {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
+    /// How long an act may take.
+    limit: Duration,
 }
 
 /// Runs it, and prints what happened.
@@ -72,185 +65,177 @@ pub(crate) fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, stopped.clone()).context("cannot wait for signals")?;
     }
-    let mut stage = Stage { folder: folder()?, rotad: None, workers: Vec::new() };
-    let live = std::io::stdout().is_terminal();
-    let what = format!(
-        "{} programs of {WORKER_MIB} MiB on a virtual GPU of {GPU_MIB} MiB, {} s of work each.\n",
-        args.programs, args.seconds
-    );
-    print(&(what + "Each rewrites all its memory in every step and checks every byte.\n\n"))?;
-    start(&mut stage, &parts, args, &stopped)?;
-    let socket = stage.folder.join("rota.sock");
-    let end = Instant::now() + Duration::from_secs(args.seconds) * args.programs + END_MAX;
-    let mut lines = 0;
-    while !stage.workers.iter_mut().all(|worker| matches!(worker.child.try_wait(), Ok(Some(_)))) {
-        ensure!(!stopped.load(Relaxed), "stopped");
-        if Instant::now() > end {
-            bail!("the programs do not come to an end\n{}", log_of(&stage.folder));
-        }
-        if live && let Ok(listing) = daemon::listing(&socket) {
-            let table = now(&stage.workers, &listing);
-            // Over the last one.
-            let up = if lines > 0 { format!("\x1b[{lines}A\x1b[J") } else { String::new() };
-            lines = table.lines().count();
-            print(&(up + &table))?;
-        }
-        std::thread::sleep(LOOK);
+    let is_json = args.output.form() == Output::Json;
+    let mut screen = if is_json { Screen::nobody() } else { Screen::stdout() };
+    let time = Duration::from_secs(args.seconds);
+    let plan = Plan {
+        names: &NAMES[..(args.programs as usize).min(NAMES.len())],
+        steps: steps_in(time),
+        limit: time * args.programs * SLOWNESS_MAX + SLACK,
+    };
+    screen.say(&introduction(&plan, Screen::width()))?;
+    let mut stage = Stage::set(&parts, &stopped)?;
+    let serial = act(&mut stage, &mut screen, &plan, Way::Serial)?;
+    stage.start_daemon(args.programs)?;
+    let gpus = daemon::listing(&stage.socket())?.gpus;
+    let gpu = gpus.into_iter().next().context("the daemon shares no GPU")?.name;
+    let rota = act(&mut stage, &mut screen, &plan, Way::Rota)?;
+    let report = Report::of(gpu, &serial, &rota, plan.steps);
+    if is_json {
+        print(&(serde_json::to_string_pretty(&report).context("cannot write the report as JSON")? + "\n"))?;
+    } else {
+        let width = Screen::width();
+        screen.say(&(timelines(&serial, &rota, width) + &report.table(width)))?;
     }
-    ensure!(!stopped.load(Relaxed), "stopped");
-    let events =
-        std::fs::read_to_string(stage.folder.join("events.jsonl")).context("the daemon left no events")?;
-    let timeline = Timeline::of(&events);
-    let width = terminal_width().unwrap_or(100);
-    let up = if lines > 0 { format!("\x1b[{lines}A\x1b[J") } else { String::new() };
-    print(&(up + &timeline.draw(width) + "\n" + &summary(&stage.workers, &timeline)))?;
-    for worker in &mut stage.workers {
-        let status = worker.child.wait().context("cannot wait for a program")?;
-        ensure!(status.success(), "{} ended with {status}\n{}", worker.name, log_of(&stage.folder));
-    }
+    ensure!(report.is_verified(), "the demo could not be verified: what programs found is above");
     Ok(())
 }
 
-fn folder() -> anyhow::Result<PathBuf> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    let folder = std::env::temp_dir().join(format!("rota-demo-{}", std::process::id()));
-    std::fs::DirBuilder::new()
-        .mode(0o700)
-        .create(&folder)
-        .with_context(|| format!("cannot make {}", folder.display()))?;
-    Ok(folder)
-}
-
-fn start(stage: &mut Stage, parts: &Parts, args: &DemoArgs, stopped: &AtomicBool) -> anyhow::Result<()> {
-    let folder = stage.folder.clone();
-    std::fs::write(folder.join("vgpu.toml"), format!("memory = \"{GPU_MIB}MiB\"\n"))
-        .context("cannot describe the virtual GPU")?;
-    let log = || File::options().create(true).append(true).open(folder.join("log"));
-    let socket = folder.join("rota.sock");
-    let alone = |command: &mut Command| {
-        // Ctrl-C is for the demo, which ends them.
-        command.env_remove("CUDA_VISIBLE_DEVICES").process_group(0);
+/// What is shown, and what of it is scaled.
+fn introduction(plan: &Plan, width: usize) -> String {
+    let programs = match plan.names.len() {
+        1 => "1 program".to_owned(),
+        count => format!("{count} programs"),
     };
-    let mut rotad = Command::new(&parts.rotad);
-    alone(&mut rotad);
-    rotad
-        .arg("--vgpu")
-        .arg(&folder)
-        .arg("--socket")
-        .arg(&socket)
-        .args(["--turn", "1s", "--arena", &format!("{}MiB", WORKER_MIB * u64::from(args.programs))])
-        .arg("--events")
-        .arg(folder.join("events.jsonl"))
-        .stdin(Stdio::null())
-        .stdout(log()?)
-        .stderr(log()?);
-    let started = rotad.spawn().with_context(|| format!("cannot start {}", parts.rotad.display()))?;
-    let started = stage.rotad.insert(started);
-    let limit = Instant::now() + START_MAX;
-    while daemon::listing(&socket).is_err() {
-        ensure!(!stopped.load(Relaxed), "stopped");
-        let ended = started.try_wait().context("cannot wait for the daemon")?;
-        if ended.is_some() || Instant::now() > limit {
-            bail!("the daemon did not start\n{}", log_of(&stage.folder));
-        }
-        std::thread::sleep(LOOK / 4);
-    }
-    let rota = std::env::current_exe().context("cannot tell where this executable is")?;
-    for (number, name) in NAMES.iter().cycle().take(args.programs as usize).enumerate() {
-        let name = if number < NAMES.len() { (*name).to_owned() } else { format!("{name}-{number}") };
-        let mut command = Command::new(&rota);
-        alone(&mut command);
-        command
-            .arg("--socket")
-            .arg(&socket)
-            .args(["run", "--vgpu", "-q", "--name", &name, "--"])
-            .arg(&parts.worker)
-            .args(["--mib", &WORKER_MIB.to_string(), "--piece-mib", "32"])
-            .args(["--seconds", &args.seconds.to_string(), "--seed", &(number + 1).to_string()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log()?);
-        let mut child = command.spawn().with_context(|| format!("cannot start {}", rota.display()))?;
-        let said = Arc::<Mutex<Said>>::default();
-        if let Some(out) = child.stdout.take() {
-            let said = said.clone();
-            std::thread::spawn(move || {
-                BufReader::new(out).lines().map_while(Result::ok).for_each(|line| hear(&line, &said));
-            });
-        }
-        stage.workers.push(Worker { name, child, said });
-    }
-    Ok(())
+    let paragraphs = [
+        format!(
+            "{programs} of {PROGRAM_MIB} MiB on a virtual GPU of {GPU_MIB} MiB: each fits, no two do. Each has {} steps \
+             to do, and in every one it checks all its bytes, rewrites them, and checks them again.",
+            plan.steps
+        ),
+        "Scaled: sizes are a hundredth of 12 GiB on 16 GiB, and the bus is a 33rd of an H200's, so a move takes a third of \
+         its time there. Turns are as long as moves make worthwhile, so they are shorter as well. Freezing takes as long as \
+         there, and kernels are far slower."
+            .to_owned(),
+    ];
+    paragraphs.map(|text| hanging(&text, 0, Some(width)) + "\n\n").concat()
 }
 
-/// Who comes on stage, in this order.
-const NAMES: [&str; 6] = ["ada", "bea", "cyd", "dan", "eve", "fay"];
-
-fn hear(line: &str, said: &Mutex<Said>) {
-    let Ok(line) = serde_json::from_str::<serde_json::Value>(line) else { return };
-    let number = |key: &str| line.get(key).and_then(serde_json::Value::as_u64).unwrap_or_default();
-    *said.lock().unwrap_or_else(PoisonError::into_inner) =
-        Said { steps: number("steps"), wrong: number("wrong"), ended: line.get("ended").is_some() };
-}
-
-impl Worker {
-    fn said(&self) -> Said {
-        *self.said.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// How everybody stands.
-fn now(workers: &[Worker], listing: &wire::Listing) -> String {
-    let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
-    let mut rows =
-        vec![["PROGRAM", "STATE", "ON THE GPU", "AWAY", "TURNS", "STEPS", "WRONG"].map(str::to_owned)];
-    for worker in workers {
-        let said = worker.said();
-        let tenant = listing.tenants.iter().find(|tenant| tenant.job == worker.name);
-        let state = match tenant {
-            Some(tenant) => tenant.state.to_string(),
-            None if said.ended => "done".into(),
-            None => "starting".into(),
-        };
-        let of = |what: fn(&wire::Tenant) -> u64| {
-            tenant.map_or_else(|| "-".to_owned(), |tenant| mib(what(tenant)))
-        };
-        rows.push([
-            worker.name.clone(),
-            state,
-            of(|tenant| tenant.resident_bytes),
-            of(|tenant| tenant.away_bytes),
-            tenant.map_or_else(|| "-".to_owned(), |tenant| tenant.turns.to_string()),
-            said.steps.to_string(),
-            said.wrong.to_string(),
-        ]);
-    }
-    let sides = [Side::Left, Side::Left, Side::Right, Side::Right, Side::Right, Side::Right, Side::Right];
-    fitting(&sides, &rows, terminal_width())
-}
-
-fn summary(workers: &[Worker], timeline: &Timeline) -> String {
-    let said: Vec<Said> = workers.iter().map(Worker::said).collect();
-    format!(
-        "{} steps, {} wrong bytes found, {} turns, {} MiB moved in {} moves.\n",
-        said.iter().map(|said| said.steps).sum::<u64>(),
-        match said.iter().map(|said| said.wrong).sum::<u64>() {
-            0 => "no".to_owned(),
-            wrong => wrong.to_string(),
-        },
-        timeline.turns,
-        timeline.moved_bytes >> 20,
-        timeline.moves,
-    )
-}
-
-/// The end of what the daemon and the programs said.
-fn log_of(folder: &Path) -> String {
-    let tail = |path: &Path| {
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(12)..].join("\n")
+/// Runs all programs to their end.
+fn act(stage: &mut Stage<'_>, screen: &mut Screen, plan: &Plan, way: Way) -> anyhow::Result<Act> {
+    let title = match way {
+        Way::Serial => "1. One after the other, without rota",
+        Way::Rota => "2. All together, by turns, under rota",
     };
-    let _ = std::io::stderr().flush();
-    ["log", "vgpud.log"].map(|name| tail(&folder.join(name))).join("\n")
+    stage.programs.clear();
+    let begun = Instant::now();
+    let mut drawn: Option<Instant> = None;
+    let took = loop {
+        stage.go_on()?;
+        if begun.elapsed() > plan.limit {
+            bail!("the programs do not come to an end\n{}", stage.log());
+        }
+        let last = all_over(stage)?;
+        let count = stage.programs.len();
+        let next_may_begin = match way {
+            Way::Serial => last.is_some() || count == 0,
+            Way::Rota => begun.elapsed() >= APART * count as u32,
+        };
+        if let Some(name) = plan.names.get(count)
+            && next_may_begin
+        {
+            let mut words = work(plan.steps);
+            words.extend(["--seed".to_owned(), (count + 1).to_string()]);
+            match way {
+                Way::Serial => stage.start_natively(name, &words)?,
+                Way::Rota => stage.start_under_rota(name, &words)?,
+            }
+            continue;
+        }
+        let over = last.filter(|_| count == plan.names.len());
+        if over.is_some() || drawn.is_none_or(|drawn| drawn.elapsed() >= PICTURE) {
+            let listing = match way {
+                Way::Serial => None,
+                Way::Rota => Some(
+                    daemon::listing(&stage.socket())
+                        .map_err(|error| error.context(format!("the daemon was lost\n{}", stage.log())))?,
+                ),
+            };
+            let standings = standings(stage, plan, listing.as_ref())?;
+            screen.show(&Picture { title, at: begun.elapsed(), standings: &standings })?;
+            drawn = Some(Instant::now());
+        }
+        match over {
+            Some(last) => break last.saturating_duration_since(begun),
+            None => std::thread::sleep(TICK),
+        }
+    };
+    screen.keep()?;
+    let timeline = match way {
+        Way::Serial => Timeline::of_runs(runs(stage, begun)?),
+        Way::Rota => {
+            let events = std::fs::read_to_string(stage.events()).context("the daemon left no events")?;
+            Timeline::of(&events)
+        }
+    };
+    let ended = |program: &Program| {
+        let said = program.said();
+        Ended { name: program.name.clone(), steps: said.steps, wrong: said.wrong }
+    };
+    Ok(Act { timeline, took, programs: stage.programs.iter().map(ended).collect() })
+}
+
+/// When the last one ended, if all have that were started. One that failed is an error, unless all that it has to complain of
+/// is wrong bytes: those are the report's.
+fn all_over(stage: &mut Stage<'_>) -> anyhow::Result<Option<Instant>> {
+    let mut last = None;
+    for number in 0..stage.programs.len() {
+        let program = &mut stage.programs[number];
+        let Some((at, status)) = program.over()? else { return Ok(None) };
+        let said = program.said();
+        let came_to_its_end = said.ended && (status.success() || said.wrong > 0);
+        ensure!(came_to_its_end, "{} ended with {status}\n{}", stage.programs[number].name, stage.log());
+        last = last.max(Some(at));
+    }
+    Ok(last)
+}
+
+/// From when to when each ran.
+fn runs(stage: &mut Stage<'_>, begun: Instant) -> anyhow::Result<Vec<(String, Duration, Duration)>> {
+    let mut runs = Vec::new();
+    for program in &mut stage.programs {
+        let (end, _) = program.over()?.context("a program has not ended")?;
+        let since = |at: Instant| at.saturating_duration_since(begun);
+        runs.push((program.name.clone(), since(program.begun), since(end)));
+    }
+    Ok(runs)
+}
+
+/// How everybody stands, whether started or not.
+fn standings(stage: &mut Stage<'_>, plan: &Plan, listing: Option<&Listing>) -> anyhow::Result<Vec<Standing>> {
+    let mut standings = Vec::new();
+    for (number, name) in plan.names.iter().enumerate() {
+        let mut standing = Standing {
+            name: String::from(*name),
+            doing: Doing::Later,
+            steps: 0,
+            steps_all: plan.steps,
+            wrong: 0,
+            memory: None,
+            turns: None,
+        };
+        if let Some(program) = stage.programs.get_mut(number) {
+            let is_over = program.over()?.is_some();
+            let said = program.said();
+            (standing.steps, standing.wrong) = (said.steps, said.wrong);
+            let tenant =
+                listing.and_then(|listing| listing.tenants.iter().find(|tenant| tenant.job == *name));
+            program.turns = tenant.map(|tenant| tenant.turns).or(program.turns);
+            standing.turns = program.turns;
+            standing.memory = tenant.map(|tenant| (tenant.resident_bytes, tenant.away_bytes));
+            standing.doing = match (tenant, listing) {
+                _ if is_over => Doing::Done,
+                (Some(tenant), _) => Doing::of(tenant.state),
+                (None, Some(_)) => Doing::Starting,
+                // Natively all of it is there from its first step on.
+                (None, None) if said.steps == 0 => Doing::Starting,
+                (None, None) => {
+                    standing.memory = Some((PROGRAM_MIB << 20, 0));
+                    Doing::Running
+                }
+            };
+        }
+        standings.push(standing);
+    }
+    Ok(standings)
 }

@@ -51,7 +51,8 @@ Environment, set for the program:
 pub(super) const DEMO_EXAMPLES: &str = "\
 Examples:
   rota demo
-  rota demo --programs 4 --seconds 20";
+  rota demo --programs 6 --seconds 10
+  rota demo --json | jq .ratio";
 
 pub(super) const PS_EXAMPLES: &str = "\
 Examples:

@@ -2,11 +2,16 @@
 
 use anyhow::Context as _;
 use std::path::{Path, PathBuf};
+use vgpu_messages::enter::Library;
+use vgpu_messages::place::EXECUTABLE_VARIABLE;
 
 /// Where they are.
 pub(super) struct Parts {
     pub(super) rotad: PathBuf,
+    pub(super) vgpud: PathBuf,
     pub(super) worker: PathBuf,
+    /// The virtual GPU's driver.
+    pub(super) library: Library,
 }
 
 impl Parts {
@@ -22,9 +27,13 @@ impl Parts {
                 )
             })
         };
-        // The others find these for themselves, and would say so in a log.
+        // The daemon and `rota run` find these for themselves, and would say so in a log.
         wire::find_shim()?;
-        vgpu_messages::enter::Library::find()?;
-        Ok(Self { rotad: find("rotad")?, worker: find("worker")? })
+        let library = Library::find()?;
+        let vgpud = match std::env::var_os(EXECUTABLE_VARIABLE).filter(|path| !path.is_empty()) {
+            Some(chosen) => chosen.into(),
+            None => find("vgpud")?,
+        };
+        Ok(Self { rotad: find("rotad")?, vgpud, worker: find("worker")?, library })
     }
 }

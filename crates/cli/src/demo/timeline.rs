@@ -1,7 +1,15 @@
-//! Who ran, moved and waited, drawn in letters from the daemon's events.
+//! Who ran, moved and waited, from the daemon's events: drawn in letters, and how long somebody waited between two turns.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
+
+/// What the letters mean.
+pub(super) const LEGEND: &str = "█ runs   ▒ moves   · waits";
+
+/// The fewest and the most letters of a program's line.
+const CELLS_MIN: usize = 10;
+const CELLS_MAX: usize = 160;
 
 /// What one program did between two instants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +47,23 @@ struct Row {
     spans: Vec<(u64, u64, Doing)>,
 }
 
+impl Row {
+    /// Its turns: from when to when.
+    fn turns(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.spans.iter().filter(|span| span.2 == Doing::Running).map(|span| (span.0, span.1))
+    }
+}
+
 impl Timeline {
+    /// Of programs that ran from one time to another, without turns.
+    pub(super) fn of_runs(runs: impl IntoIterator<Item = (String, Duration, Duration)>) -> Self {
+        let row = |(job, from, to): (String, Duration, Duration)| {
+            let [from, to] = [from, to].map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+            Row { job, spans: vec![(from, to, Doing::Running)] }
+        };
+        Self { rows: runs.into_iter().map(row).collect(), ..Self::default() }
+    }
+
     /// From the daemon's file of events, one JSON object a line. What is not understood is passed over.
     pub(super) fn of(events: &str) -> Self {
         let mut timeline = Self::default();
@@ -92,20 +116,48 @@ impl Timeline {
             }
         }
         timeline.rows = rows.into_values().collect();
+        timeline.rows.iter_mut().for_each(|row| row.spans.sort_unstable());
         timeline.rows.sort_by(|a, b| a.job.cmp(&b.job));
         timeline
     }
 
-    /// In lines no wider than this.
-    pub(super) fn draw(&self, width: usize) -> String {
-        let spans = || self.rows.iter().flat_map(|row| &row.spans);
-        let (Some(first), Some(last)) = (spans().map(|span| span.0).min(), spans().map(|span| span.1).max())
-        else {
-            return "Nothing happened.\n".into();
+    /// How many turns a program had.
+    pub(super) fn turns_of(&self, job: &str) -> usize {
+        self.rows.iter().filter(|row| row.job == job).map(|row| row.turns().count()).sum()
+    }
+
+    /// The longest time that a program waited between two turns of its own.
+    pub(super) fn gap_max(&self) -> Duration {
+        let gaps = |row: &Row| {
+            let (ends, begins) = (row.turns().map(|turn| turn.1), row.turns().map(|turn| turn.0).skip(1));
+            ends.zip(begins).map(|(end, begin)| begin.saturating_sub(end)).max()
         };
+        Duration::from_nanos(self.rows.iter().filter_map(gaps).max().unwrap_or_default())
+    }
+
+    /// How long all turns were, together.
+    pub(super) fn ran(&self) -> Duration {
+        let turns = self.rows.iter().flat_map(Row::turns);
+        Duration::from_nanos(turns.map(|(begin, end)| end.saturating_sub(begin)).sum())
+    }
+
+    /// How long all of it took.
+    pub(super) fn length(&self) -> Duration {
+        let (first, last) = self.bounds().unwrap_or_default();
+        Duration::from_nanos(last - first)
+    }
+
+    fn bounds(&self) -> Option<(u64, u64)> {
+        let spans = || self.rows.iter().flat_map(|row| &row.spans);
+        Some((spans().map(|span| span.0).min()?, spans().map(|span| span.1).max()?))
+    }
+
+    /// In lines no wider than `width`, which would be full after a time of `whole`.
+    pub(super) fn draw(&self, width: usize, whole: Duration) -> String {
+        let Some((first, _)) = self.bounds() else { return "Nothing happened.\n".into() };
         let name_width = self.rows.iter().map(|row| row.job.chars().count()).max().unwrap_or_default();
-        let cells = width.saturating_sub(name_width + 2).clamp(10, 160);
-        let cell_ns = ((last - first) / cells as u64).max(1);
+        let cells = width.saturating_sub(name_width + 2).clamp(CELLS_MIN, CELLS_MAX);
+        let cell_ns = u64::try_from(whole.as_nanos() / cells as u128).unwrap_or(u64::MAX).max(1);
         let mut text = String::new();
         for row in &self.rows {
             let _ = write!(text, "{:<name_width$}  ", row.job);
@@ -124,8 +176,6 @@ impl Timeline {
             let line: String = (0..cells).map(cell).collect();
             let _ = writeln!(text, "{}", line.trim_end());
         }
-        let seconds = (last - first) as f64 / 1e9;
-        let _ = writeln!(text, "\n█ runs   ▒ moves   · waits   ({seconds:.1} s)");
         text
     }
 }
@@ -152,7 +202,7 @@ not json
     fn everybody_has_a_line_of_what_it_did() {
         let timeline = Timeline::of(EVENTS);
         assert_eq!((timeline.turns, timeline.moves, timeline.moved_bytes), (2, 1, 3));
-        let drawn = timeline.draw(14);
+        let drawn = timeline.draw(14, timeline.length());
         let lines: Vec<&str> = drawn.lines().collect();
         assert_eq!(lines[0], "a   ████▒···");
         assert_eq!(lines[1], "bb   ···▒█████");
@@ -160,6 +210,35 @@ not json
 
     #[test]
     fn without_events_there_is_nothing_to_draw() {
-        assert_eq!(Timeline::of("").draw(80), "Nothing happened.\n");
+        assert_eq!(Timeline::of("").draw(80, Duration::ZERO), "Nothing happened.\n");
+        assert_eq!((Timeline::of("").gap_max(), Timeline::of("").length()), (Duration::ZERO, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_gap_is_between_two_turns_of_the_same_program() {
+        let turn = |tenant: u64, from: u64, to: u64| {
+            format!(
+                "{{\"event\":\"turn_begin\",\"t_ns\":{from},\"tenant\":{tenant}}}\n\
+                 {{\"event\":\"turn_end\",\"t_ns\":{to},\"tenant\":{tenant}}}\n"
+            )
+        };
+        let joined = |tenant: u64, job: &str| {
+            format!("{{\"event\":\"joined\",\"t_ns\":0,\"tenant\":{tenant},\"job\":\"{job}\"}}\n")
+        };
+        let turns = [turn(1, 0, 10), turn(2, 10, 20), turn(1, 25, 30), turn(2, 90, 95), turn(1, 95, 99)];
+        let timeline = Timeline::of(&(joined(1, "a") + &joined(2, "b") + &turns.concat()));
+        assert_eq!(timeline.gap_max(), Duration::from_nanos(70), "of b, from 20 to 90");
+        assert_eq!(timeline.ran(), Duration::from_nanos(34));
+        assert_eq!(["a", "b", "c"].map(|job| timeline.turns_of(job)), [3, 2, 0]);
+    }
+
+    #[test]
+    fn one_after_the_other_is_drawn_to_the_same_scale() {
+        let seconds = Duration::from_secs;
+        let runs = [("a", 0, 2), ("b", 2, 4)].map(|(job, from, to)| (job.into(), seconds(from), seconds(to)));
+        let timeline = Timeline::of_runs(runs);
+        assert_eq!(timeline.length(), seconds(4));
+        assert_eq!(timeline.draw(13, seconds(5)), "a  ████\nb      ████\n");
+        assert_eq!(timeline.gap_max(), Duration::ZERO);
     }
 }

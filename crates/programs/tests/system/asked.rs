@@ -53,16 +53,6 @@ fn a_listing_says_that_a_gpu_is_virtual() {
 }
 
 #[test]
-fn the_demo_runs_here() {
-    let mut demo = Command::new(newest("rota"));
-    with_parts(&mut demo);
-    let output = demo.args(["demo", "--programs", "2", "--seconds", "1"]).output().unwrap();
-    let (said, complaint) = texts(&output);
-    assert!(output.status.success(), "{said}\n{complaint}");
-    assert!(said.contains(", no wrong bytes found, "), "{said}");
-}
-
-#[test]
 fn a_description_that_cannot_be_used_is_refused_by_all_at_once() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("vgpu.toml"), "memory = '64MiB'\ngpus = 17\n").unwrap();

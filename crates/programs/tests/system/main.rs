@@ -30,6 +30,7 @@ mod containers;
 mod created;
 mod crowd;
 mod deaths;
+mod demo;
 mod doctor;
 mod drivers;
 mod gang;
