@@ -14,13 +14,28 @@ pub struct BlockHash {
     pub zero: bool,
 }
 
+/// Sums that are not those of one block, hashed once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SumsError {
+    /// No launch reached the block, or not all of it; or it was hashed twice, or its sums were not zero before.
+    #[error("{strips} strips of a block were hashed, {any} of them not zero, where it has {STRIPS}: copy it")]
+    Strips {
+        /// Strips that were added.
+        strips: u32,
+        /// Those that are not zero.
+        any: u32,
+    },
+}
+
 /// What the kernel stores for a block, or for strips of it. Sums of strips add up to the block's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     /// The second level, still without the key's offsets.
     pub mixed: [u64; OUTPUTS],
-    /// 1 if any byte is not zero, else 0.
-    pub any: u64,
+    /// How many strips were added: so a block that no launch reached is not taken for a zero block.
+    pub strips: u32,
+    /// How many of them have a byte that is not zero.
+    pub any: u32,
 }
 
 impl Sums {
@@ -31,7 +46,8 @@ impl Sums {
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Sums {
         let mut words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
         let mixed = std::array::from_fn(|_| words.next().expect("five words"));
-        Sums { mixed, any: words.next().expect("five words") }
+        let counts = words.next().expect("five words");
+        Sums { mixed, strips: counts as u32, any: (counts >> 32) as u32 }
     }
 
     /// Takes other strips of the same block in.
@@ -39,16 +55,30 @@ impl Sums {
         for (sum, more) in self.mixed.iter_mut().zip(more.mixed) {
             *sum = sum.wrapping_add(more);
         }
-        self.any |= more.any;
+        self.strips = self.strips.wrapping_add(more.strips);
+        self.any = self.any.wrapping_add(more.any);
     }
 
     /// As on the device.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
-        for (place, word) in bytes.as_chunks_mut().0.iter_mut().zip(self.mixed.iter().chain([&self.any])) {
+        for (place, word) in bytes.as_chunks_mut().0.iter_mut().zip(self.words()) {
             *place = word.to_le_bytes();
         }
         bytes
+    }
+
+    /// As on the device, word by word: both counts are one.
+    pub fn words(&self) -> [u64; OUTPUTS + 1] {
+        let [a, b, c, d] = self.mixed;
+        [a, b, c, d, u64::from(self.any) << 32 | u64::from(self.strips)]
+    }
+
+    /// Whether these are the sums of a whole block, hashed once.
+    fn check(&self) -> Result<(), SumsError> {
+        let (strips, any) = (self.strips, self.any);
+        let is_whole = strips as usize == STRIPS && any <= strips;
+        if is_whole { Ok(()) } else { Err(SumsError::Strips { strips, any }) }
     }
 }
 
@@ -59,11 +89,11 @@ impl DeviceKey {
     /// If a block has no such strip.
     pub fn strip(&self, strip: usize, bytes: &Strip) -> Sums {
         assert!(strip < STRIPS, "a block has {STRIPS} strips, {strip} is none of them");
-        let mut sums = Sums::default();
+        let mut sums = Sums { strips: 1, ..Sums::default() };
         let mixers = self.mixers.as_chunks::<PART_MIXERS>().0;
         for part in 0..STRIP_PARTS {
             let (passes, any) = self.part(part, bytes);
-            sums.any |= u64::from(any);
+            sums.any |= u32::from(any);
             let halves = passes.iter().flat_map(|sum| [*sum & u64::from(u32::MAX), *sum >> 32]);
             let keys = mixers[strip * STRIP_PARTS + part].as_chunks::<OUTPUTS>().0;
             for (half, keys) in halves.zip(keys) {
@@ -114,13 +144,14 @@ fn product(pair: u64, key: u64) -> u64 {
 impl Key {
     /// The hash of a block, on the host: some 6 GB/s on one core.
     pub fn hash(&self, block: &Block) -> BlockHash {
-        self.finish(&self.device().sums(block))
+        self.finish(&self.device().sums(block)).expect("every strip was added once")
     }
 
-    /// The hash, of what the kernel stored.
-    pub fn finish(&self, sums: &Sums) -> BlockHash {
+    /// The hash, of what the kernel stored: if it did so for all of the block, once.
+    pub fn finish(&self, sums: &Sums) -> Result<BlockHash, SumsError> {
+        sums.check()?;
         let outputs = sums.mixed.iter().zip(self.offsets).map(|(sum, offset)| sum.wrapping_add(offset) >> 32);
         let bits = outputs.rev().fold(0, |bits, output| bits << 32 | u128::from(output));
-        BlockHash { bits, zero: sums.any == 0 }
+        Ok(BlockHash { bits, zero: sums.any == 0 })
     }
 }

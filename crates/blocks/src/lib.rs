@@ -73,7 +73,7 @@ pub mod launch;
 pub mod seed;
 
 pub use changed::{Changed, ChangedError};
-pub use hash::{BlockHash, Sums};
+pub use hash::{BlockHash, Sums, SumsError};
 pub use key::{DeviceKey, Key, KeyError};
 pub use launch::{DeviceAddresses, Launch};
 pub use seed::{Seed, SeedError};

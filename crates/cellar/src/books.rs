@@ -2,8 +2,9 @@
 
 use crate::Ticket;
 use crate::seal::Version;
+use crate::settings::ZERO_BLOCKS_MAX;
 use crate::space::{Extent, Space};
-use crate::ticket::TicketError;
+use crate::takeover::{Claims, SetAside};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,6 +18,8 @@ struct State {
     held: HashMap<Version, Held>,
     plain_bytes: u64,
     disk_bytes: u64,
+    /// Blocks that take nothing of the file, so that only their number bounds them.
+    zeros: usize,
 }
 
 #[derive(Debug)]
@@ -40,37 +43,32 @@ pub(crate) struct Sums {
 }
 
 impl Books {
-    /// Nothing is held, and the file is empty.
-    pub(crate) fn new(limit_bytes: u64, segment_bytes: u64) -> Books {
-        Books(Mutex::new(State {
-            space: Space::new(limit_bytes, segment_bytes),
-            held: HashMap::new(),
-            plain_bytes: 0,
-            disk_bytes: 0,
-        }))
-    }
-
-    /// The books of a file that holds these.
+    /// The books of a file that holds what these say, and those that cannot be true. Where some contradict each other,
+    /// `is_there` tells whether the file has a ticket's block.
     pub(crate) fn with(
         limit_bytes: u64,
         segment_bytes: u64,
-        tickets: impl IntoIterator<Item = Ticket>,
-    ) -> Result<Books, TicketError> {
-        let books = Books::new(limit_bytes, segment_bytes);
-        let mut state = books.state();
-        for ticket in tickets {
-            ticket.check()?;
-            let impossible = |why| TicketError::Impossible { block: ticket.block, why };
-            if state.held.contains_key(&ticket.version) {
-                return Err(impossible("there is another with the same version"));
-            }
-            if !ticket.extents().iter().all(|run| state.space.take_exactly(*run)) {
-                return Err(impossible("its place is another's, or beyond the limit"));
-            }
-            state.insert(ticket);
+        claims: Claims,
+        mut is_there: impl FnMut(&Ticket) -> bool,
+    ) -> (Books, Vec<SetAside>) {
+        let mut state = State {
+            space: Space::new(limit_bytes, segment_bytes, claims.reach_bytes()),
+            held: HashMap::new(),
+            plain_bytes: 0,
+            disk_bytes: 0,
+            zeros: 0,
+        };
+        let Claims { agreed, contested, mut set_aside } = claims;
+        set_aside.extend(agreed.into_iter().filter_map(|ticket| state.admit(ticket)));
+        for ticket in contested {
+            let refused = if is_there(&ticket) {
+                state.admit(ticket)
+            } else {
+                Some(SetAside::new(ticket, "its place or version is another's, and its block is not there"))
+            };
+            set_aside.extend(refused);
         }
-        drop(state);
-        Ok(books)
+        (Books(Mutex::new(state)), set_aside)
     }
 
     /// Takes space, if the file has it.
@@ -90,9 +88,14 @@ impl Books {
         Some(Reading { books: self, version: ticket.version })
     }
 
-    /// Adds a block that has no bytes on the disk.
-    pub(crate) fn add_zero(&self, ticket: Ticket) {
-        self.state().insert(ticket);
+    /// Adds a block that has no bytes on the disk. False if there are too many of them.
+    pub(crate) fn add_zero(&self, ticket: Ticket) -> bool {
+        let mut state = self.state();
+        let has_room = state.zeros < ZERO_BLOCKS_MAX;
+        if has_room {
+            state.insert(ticket);
+        }
+        has_room
     }
 
     /// Forgets a block. False if it is not held. Its space is free at once, or when the last reader is done.
@@ -136,9 +139,13 @@ impl Books {
         self.state().space.next_absent()
     }
 
-    /// All parts that the file does not have.
-    pub(crate) fn all_absent(&self) -> Vec<Extent> {
-        self.state().space.all_absent()
+    /// All parts that the file does not have, though it is so long; the last of them is whatever is beyond its end.
+    pub(crate) fn all_absent(&self, length_bytes: u64) -> Vec<Extent> {
+        let state = self.state();
+        let end_bytes = state.space.end_bytes();
+        let beyond = Extent { offset: end_bytes, bytes: length_bytes.saturating_sub(end_bytes) };
+        let parts = state.space.all_absent().into_iter().chain([beyond]);
+        parts.filter(|part| part.offset < length_bytes).collect()
     }
 
     /// The file has grown.
@@ -162,9 +169,22 @@ impl Books {
 }
 
 impl State {
+    /// Takes a block over, or sets its ticket aside if another one has its place.
+    fn admit(&mut self, ticket: Ticket) -> Option<SetAside> {
+        if self.held.contains_key(&ticket.version) {
+            return Some(SetAside::new(ticket, "there is another with the same version"));
+        }
+        if !self.space.take_exactly(ticket.extents()) {
+            return Some(SetAside::new(ticket, "its place is another's, or none that is given out"));
+        }
+        self.insert(ticket);
+        None
+    }
+
     fn insert(&mut self, ticket: Ticket) {
         self.plain_bytes += u64::from(ticket.plain_bytes);
         self.disk_bytes += ticket.disk_bytes();
+        self.zeros += usize::from(ticket.sealed.is_none());
         let version = ticket.version;
         let before = self.held.insert(version, Held { ticket, readers: 0, discarded: false });
         assert!(before.is_none(), "a version is given out once");
@@ -178,6 +198,7 @@ impl State {
         {
             self.plain_bytes -= u64::from(ticket.plain_bytes);
             self.disk_bytes -= ticket.disk_bytes();
+            self.zeros -= usize::from(ticket.sealed.is_none());
             self.space.give_back(ticket.extents());
         }
     }
@@ -223,5 +244,29 @@ impl Drop for Reading<'_> {
             held.readers -= 1;
         }
         state.settle(self.version);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seal::{Key, Sealer};
+    use crate::{BlockId, GRANULE_BYTES};
+
+    #[test]
+    fn even_zeros_have_an_end() {
+        let (books, _) = Books::with(GRANULE_BYTES, GRANULE_BYTES, Claims::default(), |_| true);
+        let sealer = Sealer::new(Key::random().expect("random")).expect("locked");
+        let zero = || Ticket {
+            block: BlockId { tenant: 0, handle: 0, index: 0 },
+            version: sealer.next().expect("a session").version(),
+            plain_bytes: 1,
+            sealed: None,
+        };
+        let last = zero();
+        assert!((1..ZERO_BLOCKS_MAX).all(|_| books.add_zero(zero())) && books.add_zero(last.clone()));
+        assert!(!books.add_zero(zero()));
+        assert!(books.discard(&last));
+        assert!(books.add_zero(zero()) && !books.add_zero(zero()));
     }
 }

@@ -12,11 +12,13 @@ pub use error::{GetError, OpenError, PutError};
 pub use jobs::{Busy, Destination, Done, JobId, Refused, Source};
 
 use crate::books::Books;
+use crate::buffer::Buffer;
 use crate::disk::{Disk, LocalFile};
 use crate::seal::{Key, Sealer};
 use crate::settings::Settings;
 use crate::statistics::Statistics;
-use crate::{BlockId, Ticket};
+use crate::takeover::{Claims, Orphan, SetAside};
+use crate::{BLOCK_BYTES_MAX, BlockId, Ticket};
 use figures::Figures;
 use jobs::{Jobs, Work};
 use keep::{Bench, Keep};
@@ -46,14 +48,22 @@ pub struct Cellar {
 /// A cellar taken apart: what another process needs to go on with it.
 #[derive(Debug)]
 pub struct Parts {
-    /// The file.
-    pub file: OwnedFd,
+    /// The file, to which nobody writes any more.
+    pub file: Orphan,
     /// Its key.
     pub key: Key,
     /// All blocks, in no order.
     pub tickets: Vec<Ticket>,
     /// Jobs whose end nobody had asked for. Blocks that they put are among the tickets.
     pub done: Vec<Done>,
+}
+
+/// A cellar that goes on with what another one left.
+pub struct TakenOver {
+    /// With all blocks but those of the tickets that were set aside.
+    pub cellar: Cellar,
+    /// Tickets that cannot be true. Their blocks are lost to this cellar, and their places free.
+    pub set_aside: Vec<SetAside>,
 }
 
 /// A cellar that could not be taken apart, as it was.
@@ -78,43 +88,65 @@ impl Cellar {
     pub fn open(settings: &Settings) -> Result<Cellar, OpenError> {
         settings.check()?;
         let file = LocalFile::create(&settings.folder, settings.accept)?;
-        Cellar::on_disk(settings, Box::new(file), Key::random()?, [])
+        Cellar::on_disk(settings, Box::new(file), Key::random()?)
     }
 
-    /// Goes on with the file and the key of another one, which is no more. What has no ticket is free space.
+    /// Goes on with the file and the key of another one, which is no more: see [`crate::takeover`] for its rules. What has
+    /// no ticket is free space. A limit that is smaller than the file only keeps it from growing.
     ///
-    /// Nothing is read: a ticket that does not belong to this file and key shows when its block is asked for.
+    /// Nothing is read, unless tickets contradict each other: one that does not belong to this file and key shows when
+    /// its block is asked for.
     pub fn from_parts(
         settings: &Settings,
-        file: OwnedFd,
+        file: Orphan,
         key: Key,
         tickets: impl IntoIterator<Item = Ticket>,
-    ) -> Result<Cellar, OpenError> {
+    ) -> Result<TakenOver, OpenError> {
         settings.check()?;
-        let file = LocalFile::of_file(file, &settings.folder, settings.accept)?;
-        Cellar::on_disk(settings, Box::new(file), key, tickets)
+        let file = LocalFile::of_file(file.into_file(), &settings.folder, settings.accept)?;
+        Cellar::take_over(settings, Box::new(file), key, tickets)
     }
 
-    /// The same on a disk of another kind. The settings' folder does not matter then.
-    pub fn on_disk(
+    /// An empty one on a disk of another kind. The settings' folder does not matter then.
+    pub fn on_disk(settings: &Settings, disk: Box<dyn Disk>, key: Key) -> Result<Cellar, OpenError> {
+        Ok(Cellar::take_over(settings, disk, key, [])?.cellar)
+    }
+
+    /// As [`Cellar::from_parts`], on a disk of another kind: nobody else may write to it any more.
+    pub fn take_over(
         settings: &Settings,
         disk: Box<dyn Disk>,
         key: Key,
         tickets: impl IntoIterator<Item = Ticket>,
-    ) -> Result<Cellar, OpenError> {
+    ) -> Result<TakenOver, OpenError> {
         settings.check()?;
-        let segment_bytes = SEGMENT_BYTES.min(settings.limit_bytes);
-        let books = Books::with(settings.limit_bytes, segment_bytes, tickets)?;
-        let figures = Figures::new(settings);
-        Cellar::start(settings, Keep::new(settings, disk, Sealer::new(key)?, books, figures))
+        Cellar::start(settings, SEGMENT_BYTES, Figures::new(settings), disk, Sealer::new(key)?, tickets)
     }
 
-    fn start(settings: &Settings, keep: Keep) -> Result<Cellar, OpenError> {
-        keep.release_absent();
+    fn start(
+        settings: &Settings,
+        segment_bytes: u64,
+        figures: Figures,
+        disk: Box<dyn Disk>,
+        sealer: Sealer,
+        tickets: impl IntoIterator<Item = Ticket>,
+    ) -> Result<TakenOver, OpenError> {
+        let length_bytes = disk.length_bytes().map_err(OpenError::Length)?;
+        let mut buffer = None;
+        let claims = Claims::of(tickets, length_bytes);
+        let (books, set_aside) = Books::with(settings.limit_bytes, segment_bytes, claims, |ticket| {
+            let buffer = buffer.get_or_insert_with(|| Buffer::new(BLOCK_BYTES_MAX));
+            keep::is_there(&*disk, &sealer, buffer, ticket)
+        });
+        if let Some(first) = set_aside.first() {
+            tracing::warn!(tickets = set_aside.len(), first = %first.why, "tickets of the cellar are set aside");
+        }
+        let keep = Keep::new(settings, disk, sealer, books, figures);
+        keep.release_absent(length_bytes);
         let keep = Arc::new(keep);
         let jobs = Arc::new(Jobs::new(settings.jobs));
         let workers = Workers::start(settings.workers, &keep, &jobs)?;
-        Ok(Cellar { keep, jobs, workers, spare: Mutex::new(None) })
+        Ok(TakenOver { cellar: Cellar { keep, jobs, workers, spare: Mutex::new(None) }, set_aside })
     }
 
     /// Puts a block there, of 1 byte to 2 MiB. On an error everything is as it was.
@@ -135,6 +167,8 @@ impl Cellar {
 
     /// Forgets a block; its space is free for others, once nobody reads it any more. False if it is not here: then it was
     /// discarded before, or belongs to another cellar. Never waits.
+    ///
+    /// Whoever keeps tickets for a successor forgets this one first: once it is discarded, its place is another's.
     pub fn discard(&self, ticket: &Ticket) -> bool {
         self.keep.books().discard(ticket)
     }
@@ -202,7 +236,7 @@ impl Cellar {
         let tickets = keep.books().tickets();
         let done = std::iter::from_fn(|| jobs.poll()).collect();
         let keep = Arc::into_inner(keep).expect("the threads are gone, and had the only other ones");
-        Ok(Parts { file, key: keep.into_key(), tickets, done })
+        Ok(Parts { file: Orphan::vouched_for(file), key: keep.into_key(), tickets, done })
     }
 
     fn bench(&self) -> std::io::Result<Bench> {

@@ -16,7 +16,8 @@ use std::os::fd::OwnedFd;
 
 /// One file, used by several threads at once. Offsets, lengths and addresses are multiples of 4 KiB.
 pub trait Disk: Send + Sync {
-    /// Writes some of these bytes, and says how many.
+    /// Writes some of these bytes, and says how many. They are not on their way any more: an error that shows later is
+    /// nobody's.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
     /// Reads some bytes, and says how many.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
@@ -26,6 +27,8 @@ pub trait Disk: Send + Sync {
     fn release(&self, part: Extent) -> io::Result<()>;
     /// What the file system could still give.
     fn available_bytes(&self) -> io::Result<u64>;
+    /// Where the file ends: nothing was ever written beyond.
+    fn length_bytes(&self) -> io::Result<u64>;
     /// Another descriptor of the same file.
     fn duplicate(&self) -> io::Result<OwnedFd>;
 }

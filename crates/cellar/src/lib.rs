@@ -3,14 +3,14 @@
 //!
 //! - [`Cellar`]: put, get and discard blocks, at once or by jobs that are polled.
 //! - [`Ticket`]: all that is needed besides file and key to get one block back. Whoever keeps file, key and tickets
-//!   can take a cellar over from a process that died: [`Cellar::from_parts`].
+//!   can take a cellar over from a process that died: [`Cellar::from_parts`], by the rules of [`takeover`].
 //! - [`seal`]: the key, and that no nonce is ever used twice.
-//! - [`pack`]: whether a block is packed, and how: [`pack::choice`] decides from measured figures alone.
+//! - [`pack`]: packs blocks where that pays: [`pack::choice`] decides from measured figures alone.
 //! - [`pace`]: how fast the disk and the processors are.
 //! - [`disk`]: what is needed of a disk; the real one is an unlinked file.
 //!
 //! The file has no name and no meaning without the key, so nothing of it outlives the processes that hold both. It
-//! is no storage: nothing is synced, and a machine that goes down takes the contents with it.
+//! is no storage: what is put has left for the disk, or failed, but a machine that goes down takes the contents with it.
 //!
 //! Nothing here decides which blocks are cold, and nothing here knows GPUs.
 
@@ -24,15 +24,20 @@ pub mod seal;
 mod settings;
 mod space;
 mod statistics;
+pub mod takeover;
 mod ticket;
 
 pub use cellar::{
     Busy, Cellar, Destination, Done, GetError, JobId, NotParted, OpenError, Parts, PutError, Refused, Source,
+    TakenOver,
 };
 pub use seal::Key;
-pub use settings::{Accept, JOBS_MAX, LIMIT_BYTES_MAX, Settings, SettingsError, WORKERS_MAX};
+pub use settings::{
+    Accept, JOBS_MAX, LIMIT_BYTES_MAX, Settings, SettingsError, WORKERS_MAX, ZERO_BLOCKS_MAX,
+};
 pub use space::Extent;
 pub use statistics::Statistics;
+pub use takeover::{Orphan, SetAside, StillAlive};
 pub use ticket::{TICKET_BYTES_MAX, Ticket, TicketError};
 
 use serde::{Deserialize, Serialize};

@@ -53,7 +53,8 @@ pub enum SealError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken;
 
-/// A cellar's key. It lies in locked memory that no core dump has, and is overwritten when it is dropped.
+/// A cellar's key. It lies in locked memory that no core dump and no forked child has, and is overwritten when it is
+/// dropped.
 pub struct Key(Locked<[u8; KEY_BYTES]>);
 
 impl Key {

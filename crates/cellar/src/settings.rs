@@ -10,12 +10,16 @@ pub const JOBS_MAX: usize = 4096;
 /// The largest file: what offsets can say, with some room.
 pub const LIMIT_BYTES_MAX: u64 = 1 << 48;
 
+/// Blocks of zeros that are held at most: they take nothing of the disk, but some 200 bytes of memory each.
+pub const ZERO_BLOCKS_MAX: usize = 1 << 18;
+
 /// Where, how large, and with how many threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The folder whose file system holds the file. The file itself never has a name there.
     pub folder: PathBuf,
-    /// The file never takes more than this. Rounded down to whole granules.
+    /// The file never takes more than this. Rounded down to whole granules. One that was taken over and takes more already
+    /// does not grow until it takes less.
     pub limit_bytes: u64,
     /// The file does not grow beyond what leaves so much of the file system to others.
     pub leave_bytes: u64,

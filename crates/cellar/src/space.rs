@@ -3,6 +3,9 @@
 //! The file is made of segments. One that is **absent** takes no room on the disk; the file grows by making one
 //! present, and shrinks by making absent one that is wholly free. Space is handed out in granules of present segments,
 //! and a run never crosses a segment's end.
+//!
+//! A file that was taken over may be larger than the limit is now. Then it reaches as far as what it holds, and does not
+//! grow before it has become smaller than the limit.
 
 use crate::GRANULE_BYTES;
 use serde::{Deserialize, Serialize};
@@ -28,6 +31,8 @@ impl Extent {
 #[derive(Debug)]
 pub(crate) struct Space {
     limit_bytes: u64,
+    /// Where the last segment ends: the limit, or beyond it.
+    end_bytes: u64,
     segment_bytes: u64,
     free_bytes: u64,
     absent_bytes: u64,
@@ -40,17 +45,22 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// All of it absent. The limit and the segments' size are rounded down to whole granules.
-    pub(crate) fn new(limit_bytes: u64, segment_bytes: u64) -> Space {
+    /// All of it absent. The limit and the segments' size are rounded down to whole granules. It reaches as far as the
+    /// limit, and as far as `reach_bytes`.
+    pub(crate) fn new(limit_bytes: u64, segment_bytes: u64, reach_bytes: u64) -> Space {
         let limit_bytes = limit_bytes / GRANULE_BYTES * GRANULE_BYTES;
         let segment_bytes = segment_bytes / GRANULE_BYTES * GRANULE_BYTES;
         assert!(limit_bytes > 0 && segment_bytes > 0, "nothing fits into less than a granule");
+        // Beyond the limit all segments are of one size: so whether one more fits does not depend on which one it is.
+        let is_beyond = reach_bytes > limit_bytes;
+        let end_bytes = if is_beyond { reach_bytes.next_multiple_of(segment_bytes) } else { limit_bytes };
         Space {
             limit_bytes,
+            end_bytes,
             segment_bytes,
             free_bytes: 0,
-            absent_bytes: limit_bytes,
-            absent: (0..limit_bytes.div_ceil(segment_bytes)).collect(),
+            absent_bytes: end_bytes,
+            absent: (0..end_bytes.div_ceil(segment_bytes)).collect(),
             by_offset: BTreeMap::new(),
             by_length: BTreeSet::new(),
         }
@@ -62,17 +72,32 @@ impl Space {
 
     /// What is free within the limit, whether the disk has room for it or not.
     pub(crate) fn free_bytes(&self) -> u64 {
-        self.free_bytes + self.absent_bytes
+        self.free_bytes + self.growth_bytes()
+    }
+
+    /// By how much the file may grow, in whole segments.
+    fn growth_bytes(&self) -> u64 {
+        if self.end_bytes == self.limit_bytes {
+            return self.absent_bytes;
+        }
+        let room = self.limit_bytes.saturating_sub(self.present_bytes());
+        self.absent_bytes.min(room / self.segment_bytes * self.segment_bytes)
+    }
+
+    /// Where the last segment ends.
+    pub(crate) fn end_bytes(&self) -> u64 {
+        self.end_bytes
     }
 
     /// What the file takes on the disk.
     pub(crate) fn present_bytes(&self) -> u64 {
-        self.limit_bytes - self.absent_bytes
+        self.end_bytes - self.absent_bytes
     }
 
     /// The segment that would make the file larger, if the limit allows for one.
     pub(crate) fn next_absent(&self) -> Option<Extent> {
-        self.absent.first().map(|&number| self.segment(number))
+        let segment = self.absent.first().map(|&number| self.segment(number));
+        segment.filter(|segment| segment.bytes <= self.growth_bytes())
     }
 
     /// All segments that are absent.
@@ -127,11 +152,11 @@ impl Space {
 
     /// Takes exactly this run, making its segment present. False, and nothing is changed, if it is not free, not whole
     /// granules, or leaves its segment.
-    pub(crate) fn take_exactly(&mut self, run: Extent) -> bool {
+    fn take_run(&mut self, run: Extent) -> bool {
         let whole = run.bytes > 0
             && run.bytes.is_multiple_of(GRANULE_BYTES)
             && run.offset.is_multiple_of(GRANULE_BYTES);
-        let Some(end) = run.end().filter(|&end| whole && end <= self.limit_bytes) else { return false };
+        let Some(end) = run.end().filter(|&end| whole && end <= self.end_bytes) else { return false };
         let number = run.offset / self.segment_bytes;
         if (end - 1) / self.segment_bytes != number {
             return false;
@@ -147,6 +172,15 @@ impl Space {
         true
     }
 
+    /// Takes exactly these runs, making their segments present. False, and nothing is taken, if that is not possible.
+    pub(crate) fn take_exactly(&mut self, runs: &[Extent]) -> bool {
+        let possible = runs.iter().take_while(|run| self.take_run(**run)).count();
+        if possible < runs.len() {
+            self.give_back(&runs[..possible]);
+        }
+        possible == runs.len()
+    }
+
     /// Makes space free again.
     pub(crate) fn give_back(&mut self, runs: &[Extent]) {
         for &run in runs {
@@ -156,7 +190,7 @@ impl Space {
 
     fn segment(&self, number: u64) -> Extent {
         let offset = number * self.segment_bytes;
-        Extent { offset, bytes: self.segment_bytes.min(self.limit_bytes - offset) }
+        Extent { offset, bytes: self.segment_bytes.min(self.end_bytes - offset) }
     }
 
     /// Takes a part of a free run.

@@ -43,10 +43,8 @@ pub struct Totals {
     pub zero_blocks: u64,
     /// Blocks that were stored as they are.
     pub plain_blocks: u64,
-    /// Blocks that were packed by LZ4.
-    pub lz4_blocks: u64,
-    /// Blocks that were packed by zstd.
-    pub zstd_blocks: u64,
+    /// Blocks that were packed.
+    pub packed_blocks: u64,
     /// Puts that failed.
     pub puts_failed: u64,
     /// Gets that failed.
@@ -67,8 +65,7 @@ impl Totals {
         let blocks = match method {
             None => &mut self.zero_blocks,
             Some(Method::Plain) => &mut self.plain_blocks,
-            Some(Method::Lz4) => &mut self.lz4_blocks,
-            Some(Method::Zstd) => &mut self.zstd_blocks,
+            Some(Method::Zstd) => &mut self.packed_blocks,
         };
         *blocks += 1;
     }

@@ -110,6 +110,12 @@ impl Ticket {
         if sealed.extents.len() > EXTENTS_MAX {
             return impossible("it has more runs than a block has granules");
         }
+        let is_whole = |run: &Extent| {
+            run.bytes > 0 && (run.offset | run.bytes).is_multiple_of(GRANULE_BYTES) && run.end().is_some()
+        };
+        if !sealed.extents.iter().all(is_whole) {
+            return impossible("its runs are not whole granules");
+        }
         let room = sealed.extents.iter().try_fold(0u64, |sum, run| sum.checked_add(run.bytes));
         if room != Some(u64::from(sealed.packed_bytes).next_multiple_of(GRANULE_BYTES)) {
             return impossible("its runs do not add up to its size");
@@ -157,7 +163,7 @@ mod tests {
     fn its_bytes_are_fixed() {
         let mut expected = vec![3, 0xAC, 2, 2];
         expected.extend([9; 17]);
-        expected.extend([0x80, 0x80, 0x80, 1, 1, 2, 0xF0, 0xA2, 4]);
+        expected.extend([0x80, 0x80, 0x80, 1, 1, 1, 0xF0, 0xA2, 4]);
         expected.extend([2, 0, 0x80, 0x80, 4, 0x80, 0x80, 20, 0x80, 0x80, 4]);
         expected.extend([0xEE; TAG_BYTES]);
         assert_eq!(ticket().to_bytes(), expected);
@@ -179,7 +185,7 @@ mod tests {
     #[test]
     fn what_no_cellar_gives_out_is_refused() {
         type Change = fn(&mut Ticket);
-        let changes: [Change; 7] = [
+        let changes: [Change; 9] = [
             |ticket| ticket.plain_bytes = 0,
             |ticket| ticket.plain_bytes = BLOCK_BYTES_MAX as u32 + 1,
             |ticket| ticket.sealed.as_mut().expect("sealed").packed_bytes = 0,
@@ -187,6 +193,8 @@ mod tests {
             |ticket| ticket.sealed.as_mut().expect("sealed").method = Method::Plain,
             |ticket| ticket.sealed.as_mut().expect("sealed").extents.truncate(1),
             |ticket| ticket.sealed.as_mut().expect("sealed").extents[0].bytes = u64::MAX,
+            |ticket| ticket.sealed.as_mut().expect("sealed").extents[0].offset = 4096,
+            |ticket| ticket.sealed.as_mut().expect("sealed").extents[0].offset = u64::MAX - GRANULE_BYTES + 1,
         ];
         for change in changes {
             let mut ticket = ticket();

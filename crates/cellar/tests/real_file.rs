@@ -1,12 +1,14 @@
 //! A cellar in a real file: what it leaves behind, what a process that was killed leaves to the next, and a file system
 //! that takes no more.
 
-use rota_cellar::{Accept, BLOCK_BYTES_MAX, BlockId, Cellar, Done, Key, PutError, Settings, Ticket};
+use rota_cellar::{
+    Accept, BLOCK_BYTES_MAX, BlockId, Cellar, Done, Key, Orphan, PutError, Settings, TakenOver, Ticket,
+};
 use std::fs::{File, read_dir};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 const LIMIT: u64 = 256 << 20;
@@ -98,7 +100,9 @@ fn a_cellar_taken_apart_goes_together_again() {
     }
     let parts = cellar.into_parts().expect("a descriptor");
     assert_eq!((parts.tickets.len(), parts.done.len()), (10, 10));
-    let cellar = Cellar::from_parts(&settings, parts.file, parts.key, parts.tickets.clone()).expect("open");
+    let taken = Cellar::from_parts(&settings, parts.file, parts.key, parts.tickets.clone()).expect("open");
+    let TakenOver { cellar, set_aside } = taken;
+    assert_eq!(set_aside, []);
     for ticket in &parts.tickets {
         assert_eq!(get(&cellar, ticket), noise(ticket.block().index, BLOCK_BYTES_MAX));
     }
@@ -116,6 +120,24 @@ fn child(test: &str, before: &str, folder: &Path) -> Command {
     command
 }
 
+/// A child that does not outlive its test, also when that fails.
+struct Guarded(Child);
+
+impl Guarded {
+    /// Kills it, and waits for its last thread.
+    fn end(&mut self) {
+        // It may be gone already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 fn child_folder() -> Option<std::path::PathBuf> {
     std::env::var_os(CHILD).map(Into::into)
 }
@@ -129,15 +151,16 @@ fn a_process_that_is_killed_leaves_its_blocks_to_the_next() {
     let (file, key) = {
         let cellar = Cellar::open(&settings).expect("open");
         let parts = cellar.into_parts().expect("a descriptor");
-        (parts.file, parts.key)
+        (parts.file.into_file(), parts.key)
     };
     let mut worker = child("puts_until_it_is_killed", "", folder.path())
         .stdin(Stdio::from(file.try_clone().expect("a descriptor")))
         .env("ROTA_CELLAR_TEST_KEY", hex(key.bytes()))
         .stdout(Stdio::piped())
         .spawn()
+        .map(Guarded)
         .expect("sh");
-    let mut said = std::io::BufReader::new(worker.stdout.take().expect("piped"));
+    let mut said = std::io::BufReader::new(worker.0.stdout.take().expect("piped"));
     let mut tickets = Vec::new();
     let mut line = String::new();
     while tickets.len() < 30 {
@@ -148,9 +171,11 @@ fn a_process_that_is_killed_leaves_its_blocks_to_the_next() {
             tickets.push(Ticket::from_bytes(&unhex(ticket)).expect("a ticket"));
         }
     }
-    worker.kill().expect("it runs");
-    worker.wait().expect("it is gone");
-    let cellar = Cellar::from_parts(&settings, file, key, tickets.clone()).expect("the tickets are true");
+    worker.end();
+    let orphan = Orphan::vouched_for(file);
+    let taken = Cellar::from_parts(&settings, orphan, key, tickets.clone()).expect("open");
+    let TakenOver { cellar, set_aside } = taken;
+    assert_eq!(set_aside, []);
     for ticket in &tickets {
         let expected = noise(ticket.block().index, BLOCK_BYTES_MAX);
         assert!(get(&cellar, ticket) == expected, "{}", ticket.block());
@@ -166,7 +191,8 @@ fn puts_until_it_is_killed() {
     let key = unhex(&std::env::var("ROTA_CELLAR_TEST_KEY").expect("the parent sets it"));
     let key = Key::from_bytes(&key.try_into().expect("32 bytes")).expect("locked");
     let file = std::io::stdin().as_fd().try_clone_to_owned().expect("a descriptor");
-    let cellar = Cellar::from_parts(&settings(&folder), file, key, []).expect("open");
+    let orphan = Orphan::vouched_for(file);
+    let cellar = Cellar::from_parts(&settings(&folder), orphan, key, []).expect("open").cellar;
     for index in 0..60 {
         let ticket = cellar.put(block(index), &noise(index, BLOCK_BYTES_MAX)).expect("there is room");
         println!("\nticket {}", hex(&ticket.to_bytes()));

@@ -42,6 +42,9 @@ pub enum HasherError {
     /// Calls failed.
     #[error("the GPU cannot be used: {0}")]
     Driver(String),
+    /// Calls did not fail, and blocks were not hashed all the same.
+    #[error(transparent)]
+    Sums(#[from] blocks::SumsError),
     /// There would be nothing to do.
     #[error("{mib} MiB are fewer than the two blocks of 2 MiB that are needed")]
     TooSmall {

@@ -300,7 +300,7 @@ impl Cta<'_> {
             "setp.gt.u32" => u64::from(low(1) > low(2)),
             "setp.lt.u32" => u64::from(low(1) < low(2)),
             "setp.ne.u32" => u64::from(low(1) != low(2)),
-            "setp.eq.and.u32" => u64::from(low(1) == low(2) && at(3) == 1),
+            "setp.eq.u32" => u64::from(low(1) == low(2)),
             "selp.b32" => u64::from(if at(3) == 1 { low(1) } else { low(2) }),
             "shfl.sync.bfly.b32" => {
                 let [Operand::Register(from), Operand::Number(31), Operand::Number(0xffff_ffff)] =
@@ -330,12 +330,11 @@ impl Cta<'_> {
                 assert!(place.is_multiple_of(8), "{code} at {place:#x}");
                 return self.shared[place..][..8].copy_from_slice(&value.to_le_bytes());
             }
-            "st.global.u64" | "red.global.add.u64" => {
+            "red.global.add.u64" => {
                 let (place, value) = (at(0), at(1));
                 let bytes = self.memory.at(place, 8);
                 let before = u64::from_le_bytes((&*bytes).try_into().unwrap());
-                let value = if code.starts_with("red") { before.wrapping_add(value) } else { value };
-                return bytes.copy_from_slice(&value.to_le_bytes());
+                return bytes.copy_from_slice(&before.wrapping_add(value).to_le_bytes());
             }
             "cp.async.cg.shared.global.L2::128B" => {
                 let (to, from) = (at(0), at(1));

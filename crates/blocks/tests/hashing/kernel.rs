@@ -50,3 +50,36 @@ fn a_grid_that_is_too_large_does_nothing_more() {
     kernel.launch(launch.grid() + 5, THREADS, &launch.parameters(&AT), &mut memory, Copies::Late);
     assert_eq!(sums(&memory), [key(3).device().sums(&random(4)), Sums::default()]);
 }
+
+/// Launches that do not hash each block of the list once: all of them would look as if it had gone well.
+#[test]
+fn a_launch_that_went_wrong_shows() {
+    let kernel = Kernel::parse(PTX.trim_end_matches('\0'));
+    let blocks = [zeros(), random(6)];
+    let launch = Launch::over(2, 2).next().unwrap();
+    let [places, _, at_key, at_sums] = launch.parameters(&AT);
+    let run = |grid: u32, count: u64, memory: &mut Memory| {
+        kernel.launch(grid, THREADS, &[places, count, at_key, at_sums], memory, Copies::Late);
+    };
+    let hashed = |memory: &Memory| {
+        let sums = sums(memory);
+        [0, 1].map(|block| key(8).finish(&sums[block]).is_ok_and(|hash| hash == key(8).hash(&blocks[block])))
+    };
+    // All of it, a grid that is too short by one, a count that is too low, and nothing at all.
+    for (grid, count, expected) in
+        [(16, 2, [true, true]), (15, 2, [true, false]), (16, 1, [true, false]), (0, 2, [false, false])]
+    {
+        let mut memory = device(8, &blocks);
+        run(grid, count, &mut memory);
+        assert_eq!(hashed(&memory), expected, "a grid of {grid} for {count}");
+    }
+    // Twice; and where something was.
+    let mut memory = device(8, &blocks);
+    run(16, 2, &mut memory);
+    run(8, 2, &mut memory);
+    assert_eq!(hashed(&memory), [false, true]);
+    let mut memory = device(8, &blocks);
+    memory.0[2].1[..Sums::BYTES].fill(0x11);
+    run(16, 2, &mut memory);
+    assert_eq!(hashed(&memory), [false, true]);
+}

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use blocks::{BLOCK_BYTES, Block, BlockHash, Key, STRIP_BYTES, Seed, Sums};
+use blocks::{BLOCK_BYTES, Block, BlockHash, Key, STRIP_BYTES, STRIPS, Seed, Sums, SumsError};
 use proptest::prelude::*;
 
 use crate::data::{block, key, mix, random, zeros};
@@ -32,7 +32,9 @@ fn by_definition(key: &[u8], block: &Block) -> Sums {
             }
         }
     }
-    sums.any = u64::from(block.iter().any(|byte| *byte != 0));
+    let (strips, _) = block.as_chunks::<STRIP_BYTES>();
+    sums.strips = strips.len() as u32;
+    sums.any = strips.iter().filter(|strip| strip.iter().any(|byte| *byte != 0)).count() as u32;
     sums
 }
 
@@ -113,6 +115,27 @@ fn zero_is_exact() {
     }
 }
 
+/// A block that no launch reached would be a zero block, of which nothing is copied.
+#[test]
+fn only_a_block_that_was_hashed_once_has_a_hash() {
+    let key = key(6);
+    let wrong = |sums: &Sums, strips, any| {
+        assert_eq!(key.finish(sums), Err(SumsError::Strips { strips, any }), "{sums:?}");
+    };
+    wrong(&Sums::default(), 0, 0);
+    let whole = key.device().sums(&random(6));
+    let mut sums = Sums::default();
+    for (strip, bytes) in random(6).as_chunks::<STRIP_BYTES>().0.iter().enumerate() {
+        wrong(&sums, strip as u32, strip as u32);
+        sums.include(&key.device().strip(strip, bytes));
+    }
+    assert_eq!((sums, key.finish(&sums)), (whole, Ok(key.hash(&random(6)))));
+    sums.include(&whole);
+    wrong(&sums, 16, 16);
+    wrong(&Sums { any: 9, ..whole }, 8, 9);
+    wrong(&Sums::from_bytes(&[0xff; Sums::BYTES]), u32::MAX, u32::MAX);
+}
+
 /// Pairs of equal numbers among `numbers`.
 fn pairs(numbers: impl Iterator<Item = u16>) -> f64 {
     let mut counts: HashMap<u16, u64> = HashMap::new();
@@ -165,8 +188,11 @@ fn two_blocks_collide_by_as_few_seeds_as_promised() {
             let key = key(seed);
             // Strips that are the same add the same: only the one that differs has to be looked at.
             let strip = places[0].0 / STRIP_BYTES;
-            let of_strip = |block: &Block| key.device().strip(strip, &block.as_chunks().0[strip]);
-            let [one, other] = [&one, &other].map(|block| key.finish(&of_strip(block)).bits);
+            let of_strip = |block: &Block| Sums {
+                strips: STRIPS as u32,
+                ..key.device().strip(strip, &block.as_chunks().0[strip])
+            };
+            let [one, other] = [&one, &other].map(|block| key.finish(&of_strip(block)).unwrap().bits);
             for (place, equal) in equal.iter_mut().enumerate() {
                 *equal += u64::from((one ^ other) >> (8 * place) & 0xff == 0);
             }

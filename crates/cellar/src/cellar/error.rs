@@ -2,8 +2,7 @@
 
 use crate::disk::FileError;
 use crate::seal::SealError;
-use crate::settings::SettingsError;
-use crate::ticket::TicketError;
+use crate::settings::{SettingsError, ZERO_BLOCKS_MAX};
 use crate::{BLOCK_BYTES_MAX, BlockId};
 use std::io;
 
@@ -19,9 +18,9 @@ pub enum OpenError {
     /// There is no key.
     #[error(transparent)]
     Seal(#[from] SealError),
-    /// A ticket does not belong to this cellar.
-    #[error(transparent)]
-    Ticket(#[from] TicketError),
+    /// The file does not say how long it is.
+    #[error("cannot tell the length of the cellar's file: {0}")]
+    Length(#[source] io::Error),
     /// The kernel gives no thread, or no memory for one.
     #[error("cannot start a thread for the cellar: {0}")]
     Thread(#[source] io::Error),
@@ -67,6 +66,14 @@ pub enum PutError {
         available_bytes: u64,
         /// What is not to be used of that.
         leave_bytes: u64,
+    },
+    /// There are too many blocks of zeros: they take nothing of the disk, but memory.
+    #[error(
+        "the cellar has {ZERO_BLOCKS_MAX} blocks of zeros, and takes no more: {block} is one; discard blocks"
+    )]
+    Zeros {
+        /// Which one.
+        block: BlockId,
     },
     /// The disk failed.
     #[error("cannot write {block} to the cellar's disk: {why}")]
@@ -172,6 +179,6 @@ pub enum GetError {
 impl PutError {
     /// Whether it is for want of room: then it can be tried again when there is some.
     pub fn is_full(&self) -> bool {
-        matches!(self, PutError::Full { .. } | PutError::DiskFull { .. })
+        matches!(self, PutError::Full { .. } | PutError::DiskFull { .. } | PutError::Zeros { .. })
     }
 }

@@ -128,6 +128,9 @@ struct State {
     /// All that are not polled yet: waiting, in a thread's hands, or done.
     count: usize,
     closing: Option<Closing>,
+    /// Those who wait for one to be done.
+    #[cfg(test)]
+    waiting: usize,
 }
 
 impl Jobs {
@@ -188,13 +191,23 @@ impl Jobs {
             if !state.done.is_empty() || state.count == 0 || left.is_zero() {
                 return self.take_done(&mut state);
             }
+            #[cfg(test)]
+            (state.waiting += 1);
             state = self.finished.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            #[cfg(test)]
+            (state.waiting -= 1);
         }
     }
 
     pub(super) fn close(&self, closing: Closing) {
         self.state().closing.get_or_insert(closing);
         self.submitted.notify_all();
+    }
+
+    /// Whether threads are to end.
+    #[cfg(test)]
+    pub(super) fn is_closing(&self) -> bool {
+        self.state().closing.is_some()
     }
 
     fn take_done(&self, state: &mut State) -> Option<Done> {
@@ -237,7 +250,7 @@ mod tests {
         let disk = Box::new(crate::disk::faulty::FaultyDisk::new(1 << 20));
         let settings = crate::Settings::new("/", 1 << 20);
         let key = crate::Key::random().expect("random");
-        let cellar = Cellar::on_disk(&settings, disk, key, []).expect("open");
+        let cellar = Cellar::on_disk(&settings, disk, key).expect("open");
         cellar.put(BlockId { tenant: 0, handle: 0, index: 0 }, &[1; 10]).expect("put")
     }
 
@@ -284,7 +297,10 @@ mod tests {
         let start = Instant::now();
         let got = std::thread::scope(|scope| {
             let waiting = [(); 2].map(|()| scope.spawn(|| jobs.wait(patience).is_some()));
-            std::thread::sleep(Duration::from_millis(20));
+            while jobs.state().waiting < 2 && start.elapsed() < patience {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(jobs.state().waiting, 2, "both wait before there is anything");
             jobs.finish(Done::Put { job, block, source, result: Err(PutError::Panicked { block }) });
             waiting.map(|thread| u32::from(thread.join().expect("no panic")))
         });

@@ -46,6 +46,14 @@ impl Bench {
     }
 }
 
+/// Whether the disk has the block that this ticket is for, as far as its seal can tell. For zeros there is none.
+pub(super) fn is_there(disk: &dyn Disk, sealer: &Sealer, buffer: &mut Buffer, ticket: &Ticket) -> bool {
+    let Some(sealed) = &ticket.sealed else { return true };
+    let padded = &mut buffer.bytes()[..(sealed.packed_bytes as usize).next_multiple_of(UNIT_BYTES)];
+    disk::read_all(disk, padded, &sealed.extents).is_ok()
+        && sealer.open(ticket.version, &ticket.bound(), sealed.tag, padded) == Ok(Ok(()))
+}
+
 /// Disk, key and books: all but the threads.
 pub(super) struct Keep {
     disk: Box<dyn Disk>,
@@ -105,7 +113,9 @@ impl Keep {
         let (version, plain_bytes) = (permit.version(), bytes.len() as u32);
         let mut ticket = Ticket { block, version, plain_bytes, sealed: None };
         if is_zero(bytes) {
-            self.books.add_zero(ticket.clone());
+            if !self.books.add_zero(ticket.clone()) {
+                return Err(PutError::Zeros { block });
+            }
             self.figures.count(|totals| totals.count_put(bytes.len(), 0, None));
             return Ok(ticket);
         }
@@ -235,11 +245,11 @@ impl Keep {
         bytes
     }
 
-    /// What nobody has of a file that was another's, goes back to the disk.
-    pub(super) fn release_absent(&self) {
+    /// What nobody has of a file of this length that was another's, goes back to the disk.
+    pub(super) fn release_absent(&self, length_bytes: u64) {
         let _growth = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
-        for segment in self.books.all_absent() {
-            self.release(segment);
+        for part in self.books.all_absent(length_bytes) {
+            self.release(part);
         }
     }
 

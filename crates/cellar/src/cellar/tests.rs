@@ -6,7 +6,6 @@ mod handover;
 mod model;
 mod work;
 
-use super::keep::Keep;
 use super::*;
 use crate::GRANULE_BYTES;
 use crate::disk::faulty::FaultyDisk;
@@ -25,21 +24,23 @@ fn cellar(limit_bytes: u64) -> (Cellar, FaultyDisk) {
 
 fn cellar_with(settings: &Settings) -> (Cellar, FaultyDisk) {
     let disk = FaultyDisk::new(settings.limit_bytes);
-    let cellar = reopened(settings, &disk, Key::random().expect("random"), Vec::new()).expect("no tickets");
+    let cellar = reopened(settings, &disk, Key::random().expect("random"), Vec::new());
     (cellar, disk)
 }
 
-fn reopened(
-    settings: &Settings,
-    disk: &FaultyDisk,
-    key: Key,
-    tickets: Vec<Ticket>,
-) -> Result<Cellar, OpenError> {
-    let books = Books::with(settings.limit_bytes, SEGMENT.min(settings.limit_bytes), tickets)?;
+/// Another one with the same disk, and tickets that are all true.
+fn reopened(settings: &Settings, disk: &FaultyDisk, key: Key, tickets: Vec<Ticket>) -> Cellar {
+    let taken = taken_over(settings, disk, key, tickets);
+    assert_eq!(taken.set_aside, []);
+    taken.cellar
+}
+
+fn taken_over(settings: &Settings, disk: &FaultyDisk, key: Key, tickets: Vec<Ticket>) -> TakenOver {
     let mut figures = Figures::new(settings);
     figures.pack_whenever_it_saves();
-    let keep = Keep::new(settings, Box::new(disk.clone()), Sealer::new(key)?, books, figures);
-    Cellar::start(settings, keep)
+    let sealer = Sealer::new(key).expect("locked");
+    let disk = Box::new(disk.clone());
+    Cellar::start(settings, SEGMENT, figures, disk, sealer, tickets).expect("there are threads")
 }
 
 fn block(index: u32) -> BlockId {

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// What a call is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +44,7 @@ struct State {
     allocated: Vec<Extent>,
     capacity_bytes: u64,
     held: bool,
+    delay: Duration,
 }
 
 impl FaultyDisk {
@@ -54,6 +56,7 @@ impl FaultyDisk {
             allocated: Vec::new(),
             capacity_bytes: u64::MAX / 2,
             held: false,
+            delay: Duration::ZERO,
         };
         FaultyDisk(Arc::new(Shared { state: Mutex::new(state), opened: Condvar::new() }))
     }
@@ -72,6 +75,11 @@ impl FaultyDisk {
     /// What the file system can give in all.
     pub(crate) fn set_capacity(&self, bytes: u64) {
         self.state().capacity_bytes = bytes;
+    }
+
+    /// Every read and write takes so long.
+    pub(crate) fn set_delay(&self, delay: Duration) {
+        self.state().delay = delay;
     }
 
     /// What is allocated now.
@@ -107,7 +115,10 @@ impl FaultyDisk {
         let calls = state.calls.entry(on).or_default();
         let nth = *calls;
         *calls += 1;
-        state.faults.remove(&(on, nth))
+        let (fault, delay) = (state.faults.remove(&(on, nth)), state.delay);
+        drop(state);
+        std::thread::sleep(delay);
+        fault
     }
 
     /// How many of these bytes the call is to move.
@@ -146,7 +157,8 @@ impl Disk for FaultyDisk {
 
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
         assert_whole_units(bytes.len(), offset);
-        let count = self.go(On::Read, bytes.len())?;
+        let left = (self.state().bytes.len() as u64).saturating_sub(offset);
+        let count = self.go(On::Read, bytes.len())?.min(left as usize);
         bytes[..count].copy_from_slice(&self.state().bytes[offset as usize..][..count]);
         Ok(count)
     }
@@ -161,13 +173,18 @@ impl Disk for FaultyDisk {
     }
 
     fn release(&self, part: Extent) -> io::Result<()> {
-        self.state().allocated.retain(|other| *other != part);
+        let is_inside = |other: &Extent| other.offset >= part.offset && other.end() <= part.end();
+        self.state().allocated.retain(|other| !is_inside(other));
         Ok(())
     }
 
     fn available_bytes(&self) -> io::Result<u64> {
         let used = self.allocated_bytes();
         Ok(self.state().capacity_bytes.saturating_sub(used))
+    }
+
+    fn length_bytes(&self) -> io::Result<u64> {
+        Ok(self.state().bytes.len() as u64)
     }
 
     fn duplicate(&self) -> io::Result<OwnedFd> {

@@ -1,7 +1,13 @@
 //! The real disk: a file without a name, which is gone with its last descriptor.
 //!
 //! Requests go past the page cache where the file system can do that. The host's memory is full when this is used,
-//! and nobody reads a block twice. Where it cannot, each request is written out and dropped from the cache at once.
+//! and nobody reads a block twice. Where it cannot, each request waits until the disk has taken its bytes, and they are
+//! dropped from the cache.
+//!
+//! The kernel tells whoever asks first that bytes in the cache were not taken, and only once for a descriptor: that may be
+//! another thread than the one whose bytes they were. So from the beginning of a write to its end nobody may have
+//! been told, or the write has failed. Several may fail for one: a put that fails can be tried again, and one that
+//! is said to have gone well cannot.
 
 use super::Disk;
 use super::file_system::{Kind, kind};
@@ -19,6 +25,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Names that are tried where a file needs one for a moment.
 const NAMES_MAX: u32 = 100;
@@ -67,7 +74,13 @@ pub enum FileError {
 pub struct LocalFile {
     file: File,
     direct: AtomicBool,
+    /// How often the disk has not taken what was in the page cache. Locked by whoever asks the kernel.
+    losses: Mutex<Losses>,
 }
+
+/// A count of failures to write out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Losses(u64);
 
 impl LocalFile {
     /// Makes one in this folder, readable by nobody else.
@@ -94,7 +107,7 @@ impl LocalFile {
                 Kind::Remote(name) => return Err(FileError::Remote { folder: folder.into(), name }),
             }
         }
-        let file = LocalFile { file: file.into(), direct: AtomicBool::new(true) };
+        let file = LocalFile { file: file.into(), direct: AtomicBool::new(true), losses: Mutex::default() };
         if file.set_direct(true).is_err() {
             file.fall_back().map_err(unusable)?;
         }
@@ -103,7 +116,7 @@ impl LocalFile {
 
     /// Whether requests go past the page cache.
     pub fn is_direct(&self) -> bool {
-        self.direct.load(Ordering::Relaxed)
+        self.direct.load(Ordering::Acquire)
     }
 
     fn set_direct(&self, direct: bool) -> io::Result<()> {
@@ -112,17 +125,18 @@ impl LocalFile {
         Ok(fcntl_setfl(&self.file, flags)?)
     }
 
-    /// From now on requests go through the page cache.
+    /// From now on requests go through the page cache. For good: whoever sees that a request went directly is right.
     fn fall_back(&self) -> io::Result<()> {
-        self.direct.store(false, Ordering::Relaxed);
+        self.direct.store(false, Ordering::Release);
         self.set_direct(false)
     }
 
     /// Makes a request. Some file systems take the flag and refuse the requests, then or later: it is made once more
-    /// without the flag.
+    /// without the flag. What counts is how it was when the request began: another one may fall back meanwhile.
     fn request(&self, mut make: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+        let was_direct = self.is_direct();
         match make() {
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput && self.is_direct() => {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput && was_direct => {
                 self.fall_back()?;
                 make()
             }
@@ -130,24 +144,49 @@ impl LocalFile {
         }
     }
 
-    /// Writes out what was just written, and drops it from the page cache.
-    fn drop_cached(&self, offset: u64, bytes: usize, written: bool) {
-        let Some(length) = NonZeroU64::new(bytes as u64) else { return };
-        if written {
-            let flags = libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
-            // SAFETY: takes numbers only, and the descriptor is open as long as `file` is.
-            unsafe { libc::sync_file_range(self.file.as_raw_fd(), offset as i64, bytes as i64, flags) };
+    fn losses(&self) -> MutexGuard<'_, Losses> {
+        self.losses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the disk has taken what was just written into the page cache, `since` which nobody may have been told
+    /// of a loss.
+    fn write_out(&self, offset: u64, bytes: usize, since: Losses) -> io::Result<()> {
+        use libc::{SYNC_FILE_RANGE_WAIT_AFTER, SYNC_FILE_RANGE_WAIT_BEFORE, SYNC_FILE_RANGE_WRITE};
+        // Several set out at once, and wait one after the other.
+        let set_out = self.sync_range(offset, bytes, SYNC_FILE_RANGE_WRITE);
+        let mut losses = self.losses();
+        // With all three nothing is left out, whether it was on its way before or not.
+        let all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+        if let Err(error) = set_out.and_then(|()| self.sync_range(offset, bytes, all)) {
+            losses.0 += 1;
+            return Err(error);
         }
-        // Only advice: what stays in the cache is right all the same.
-        let _ = fadvise(&self.file, offset, Some(length), Advice::DontNeed);
+        if *losses == since { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EIO)) }
+    }
+
+    fn sync_range(&self, offset: u64, bytes: usize, flags: u32) -> io::Result<()> {
+        // SAFETY: takes numbers only, and the descriptor is open as long as `file` is.
+        let answer =
+            unsafe { libc::sync_file_range(self.file.as_raw_fd(), offset as i64, bytes as i64, flags) };
+        if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Drops bytes from the page cache. Only advice: what stays there is right all the same.
+    fn drop_cached(&self, offset: u64, bytes: usize) {
+        if let Some(length) = NonZeroU64::new(bytes as u64) {
+            let _ = fadvise(&self.file, offset, Some(length), Advice::DontNeed);
+        }
     }
 }
 
 impl Disk for LocalFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        let since = *self.losses();
         let written = self.request(|| self.file.write_at(bytes, offset))?;
-        if !self.is_direct() {
-            self.drop_cached(offset, written, true);
+        // For sync_file_range no bytes are all to the end of the file.
+        if !self.is_direct() && written > 0 {
+            self.write_out(offset, written, since)?;
+            self.drop_cached(offset, written);
         }
         Ok(written)
     }
@@ -155,7 +194,7 @@ impl Disk for LocalFile {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
         let read = self.request(|| self.file.read_at(bytes, offset))?;
         if !self.is_direct() {
-            self.drop_cached(offset, read, false);
+            self.drop_cached(offset, read);
         }
         Ok(read)
     }
@@ -179,6 +218,10 @@ impl Disk for LocalFile {
     fn available_bytes(&self) -> io::Result<u64> {
         let about = rustix::fs::fstatvfs(&self.file)?;
         Ok(about.f_bavail.saturating_mul(about.f_frsize))
+    }
+
+    fn length_bytes(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
     }
 
     fn duplicate(&self) -> io::Result<OwnedFd> {

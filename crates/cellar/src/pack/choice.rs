@@ -1,14 +1,12 @@
-//! Whether a block is packed, and how: a pure function of measured figures.
+//! Whether a block is packed: a pure function of measured figures.
 //!
-//! The rule: of all methods that keep the pipeline at least as fast as storing plainly, both ways, the one with the
-//! smallest result.
+//! The rule: if it gets clearly smaller, and the pipeline stays at least as fast as storing plainly, both ways.
 //!
 //! Threads go round: each computes for a while, then waits for the disk, which serves one after the other. Storing plainly
 //! is taken to be as fast as that can be at all, and packing only as fast as it is when every step takes now shorter
 //! and now longer, by chance. So packing is chosen where the disk is clearly the slower one and there are processors to
 //! spare; on a fast disk with few processors nothing is packed but what packs at no cost.
 
-use super::Method;
 use crate::pace::Speed;
 use std::time::Duration;
 
@@ -16,7 +14,7 @@ use std::time::Duration;
 pub const SAVING_MIN: f64 = 1.0 / 16.0;
 
 /// A whole block may take longer than its sample promises, which is in the processor's cache. As measured: 0.9 to 1.1 times
-/// as long with zstd, 0.9 to 2.0 with LZ4. The worst counts.
+/// as long. This is far more, because a block that is packed wrongly slows a switch down, and one that is not takes space.
 const WHOLE_BLOCK: f64 = 2.0;
 
 /// What is known about the machine.
@@ -36,11 +34,9 @@ pub struct Conditions {
     pub share: Option<f64>,
 }
 
-/// How a method did with a sample of the block.
+/// How packing did with a sample of the block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trial {
-    /// Which one.
-    pub method: Method,
     /// The sample's size.
     pub plain_bytes: usize,
     /// What became of it.
@@ -57,21 +53,17 @@ impl Trial {
     }
 
     /// Whether it saves enough to be worth anything.
-    pub fn saves(&self) -> bool {
+    fn saves(&self) -> bool {
         self.ratio() <= 1.0 - SAVING_MIN
     }
 }
 
-/// The method for a block, given how each did with a sample of it.
-pub fn choose(conditions: &Conditions, trials: &[Trial]) -> Method {
-    let smallest = trials
-        .iter()
-        .filter(|trial| trial.saves() && is_no_slower(conditions, trial))
-        .min_by(|a, b| a.ratio().total_cmp(&b.ratio()));
-    smallest.map_or(Method::Plain, |trial| trial.method)
+/// Whether a block is to be packed, given how that did with a sample of it.
+pub fn is_worth_it(conditions: &Conditions, trial: &Trial) -> bool {
+    trial.saves() && is_no_slower(conditions, trial)
 }
 
-/// Whether the pipeline is at least as fast with this method as without any, in both directions.
+/// Whether the pipeline is at least as fast with packing as without, in both directions.
 fn is_no_slower(conditions: &Conditions, trial: &Trial) -> bool {
     // Nothing is known before something was written: storing plainly is never wrong.
     let Some(write) = conditions.write else { return false };
@@ -128,13 +120,13 @@ impl Round {
 /// More threads than this change nothing that could be calculated.
 const THREADS_MAX: u32 = 256;
 
-/// How often a method is tried that has not paid of late: a trial costs time, too.
+/// How often packing is tried when it has not paid of late: a trial costs time, too.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Patience {
     in_vain: u32,
 }
 
-/// Trials in vain after which a method is tried less often.
+/// Blocks that were not packed, after which it is tried less often.
 const IN_VAIN_MAX: u32 = 8;
 /// From then on one block in so many tries it.
 const SELDOM: u32 = 16;
@@ -145,7 +137,7 @@ impl Patience {
         self.in_vain < IN_VAIN_MAX || (self.in_vain - IN_VAIN_MAX).is_multiple_of(SELDOM)
     }
 
-    /// A block is over: was the method chosen?
+    /// A block is over: was it packed?
     pub fn note(&mut self, chosen: bool) {
         self.in_vain = if chosen { 0 } else { self.in_vain.saturating_add(1) };
     }
@@ -168,77 +160,67 @@ mod tests {
         Conditions { write: disk, read: disk, seal, threads, processors: 64, share: None }
     }
 
-    /// A method that packs and unpacks so many MB/s, to this share of the size.
-    fn trial(method: Method, pack: u64, unpack: u64, ratio: f64) -> Trial {
+    /// Packs and unpacks so many MB/s, to this share of the size.
+    fn trial(pack: u64, unpack: u64, ratio: f64) -> Trial {
         let time = |speed: u64| Duration::from_secs_f64(SAMPLE as f64 / mbps(speed).get());
         let packed_bytes = (SAMPLE as f64 * ratio) as usize;
-        Trial { method, plain_bytes: SAMPLE, packed_bytes, pack: time(pack), unpack: time(unpack) }
-    }
-
-    #[test]
-    fn incompressible_data_is_stored_as_it_is() {
-        let trials = [trial(Method::Lz4, 20_000, 20_000, 1.004), trial(Method::Zstd, 6000, 30_000, 1.0)];
-        assert_eq!(choose(&conditions(100, 16), &trials), Method::Plain);
-        assert_eq!(choose(&conditions(100, 16), &[]), Method::Plain);
+        Trial { plain_bytes: SAMPLE, packed_bytes, pack: time(pack), unpack: time(unpack) }
     }
 
     #[test]
     fn nothing_is_packed_before_the_disk_is_known() {
-        let zeros = [trial(Method::Zstd, 8000, 30_000, 0.001)];
+        let zeros = trial(8000, 30_000, 0.001);
         let unknown = Conditions { write: None, ..conditions(1000, 2) };
-        assert_eq!(choose(&unknown, &zeros), Method::Plain);
-        assert_eq!(
-            choose(&Conditions { read: None, seal: None, ..conditions(1000, 2) }, &zeros),
-            Method::Zstd
-        );
+        assert!(!is_worth_it(&unknown, &zeros));
+        assert!(is_worth_it(&Conditions { read: None, seal: None, ..conditions(1000, 2) }, &zeros));
     }
 
     #[test]
-    fn a_slow_disk_and_many_processors_get_the_smallest() {
-        let tokens = [trial(Method::Lz4, 600, 2400, 0.5), trial(Method::Zstd, 290, 780, 0.25)];
-        assert_eq!(choose(&conditions(500, 4), &tokens), Method::Zstd);
-        // Two threads pack no more than 290 MB/s with zstd, if blocks are at their worst, but 600 with the other.
-        assert_eq!(choose(&conditions(350, 2), &tokens), Method::Lz4);
-        assert_eq!(choose(&conditions(3000, 2), &tokens), Method::Plain);
-        assert_eq!(choose(&conditions(3000, 32), &tokens), Method::Zstd);
+    fn it_takes_a_slow_disk_or_many_processors() {
+        let tokens = trial(290, 780, 0.25);
+        assert!(is_worth_it(&conditions(500, 4), &tokens));
+        // Two threads pack no more than 290 MB/s, if blocks are at their worst.
+        assert!(!is_worth_it(&conditions(350, 2), &tokens));
+        assert!(!is_worth_it(&conditions(3000, 2), &tokens));
+        assert!(is_worth_it(&conditions(3000, 32), &tokens));
     }
 
     /// Four threads on many processors: but others take most of them.
     #[test]
     fn where_processors_are_scarce_nothing_is_packed() {
-        let floats = [trial(Method::Zstd, 800, 900, 0.8)];
+        let floats = trial(800, 900, 0.8);
         let conditions = conditions(800, 4);
-        assert_eq!(choose(&conditions, &floats), Method::Zstd);
-        assert_eq!(choose(&Conditions { share: Some(0.2), ..conditions }, &floats), Method::Plain);
-        assert_eq!(choose(&Conditions { processors: 1, ..conditions }, &floats), Method::Plain);
+        assert!(is_worth_it(&conditions, &floats));
+        assert!(!is_worth_it(&Conditions { share: Some(0.2), ..conditions }, &floats));
+        assert!(!is_worth_it(&Conditions { processors: 1, ..conditions }, &floats));
         // Twice the threads get half of a processor each.
         let more = Conditions { threads: 8, processors: 4, share: Some(0.5), ..conditions };
-        assert_eq!(choose(&more, &floats), Method::Zstd);
+        assert!(is_worth_it(&more, &floats));
     }
 
     /// Four threads in step would store 1150 MB/s. But they wait for each other now and then, and 1000 are sure without.
     #[test]
     fn what_is_faster_only_with_luck_is_not_packed() {
-        let floats = [trial(Method::Zstd, 800, 900, 0.8)];
-        assert_eq!(choose(&conditions(1000, 4), &floats), Method::Plain);
-        assert_eq!(choose(&conditions(1000, 6), &floats), Method::Zstd);
+        let floats = trial(800, 900, 0.8);
+        assert!(!is_worth_it(&conditions(1000, 4), &floats));
+        assert!(is_worth_it(&conditions(1000, 6), &floats));
     }
 
     #[test]
     fn what_comes_back_too_slowly_is_not_packed() {
-        let slow_back = [trial(Method::Lz4, 20_000, 500, 0.01)];
-        assert_eq!(choose(&conditions(3000, 2), &slow_back), Method::Plain);
-        assert_eq!(choose(&conditions(400, 2), &slow_back), Method::Lz4);
+        let slow_back = trial(20_000, 500, 0.01);
+        assert!(!is_worth_it(&conditions(3000, 2), &slow_back));
+        assert!(is_worth_it(&conditions(400, 2), &slow_back));
         let reads_fast = Conditions { read: Some(mbps(3000)), ..conditions(400, 2) };
-        assert_eq!(choose(&reads_fast, &slow_back), Method::Plain);
+        assert!(!is_worth_it(&reads_fast, &slow_back));
     }
 
     #[test]
     fn a_small_saving_is_none() {
-        let just = [trial(Method::Zstd, 50_000, 50_000, 0.93)];
-        let not_quite = [trial(Method::Zstd, 50_000, 50_000, 0.95)];
-        assert_eq!(choose(&conditions(100, 4), &just), Method::Zstd);
-        assert_eq!(choose(&conditions(100, 4), &not_quite), Method::Plain);
+        let conditions = conditions(100, 16);
+        assert!(is_worth_it(&conditions, &trial(50_000, 50_000, 0.93)));
+        assert!(!is_worth_it(&conditions, &trial(50_000, 50_000, 0.95)));
+        assert!(!is_worth_it(&conditions, &trial(50_000, 50_000, 1.0)));
     }
 
     #[test]
@@ -273,15 +255,13 @@ mod tests {
             disk in 50u64..8000,
             threads in 1u32..32,
             share in 0.05f64..=1.0,
-            figures in prop::collection::vec((100u64..30_000, 100u64..40_000, 0.001f64..1.1), 2),
+            (pack, unpack, ratio) in (100u64..30_000, 100u64..40_000, 0.001f64..1.1),
         ) {
             let conditions = Conditions { share: Some(share), ..conditions(disk, threads) };
-            let trials = [
-                trial(Method::Lz4, figures[0].0, figures[0].1, figures[0].2),
-                trial(Method::Zstd, figures[1].0, figures[1].1, figures[1].2),
-            ];
-            let chosen = choose(&conditions, &trials);
-            let Some(trial) = trials.iter().find(|trial| trial.method == chosen) else { return Ok(()) };
+            let trial = trial(pack, unpack, ratio);
+            if !is_worth_it(&conditions, &trial) {
+                return Ok(());
+            }
             let bytes = (2u64 << 20) as f64;
             let ratio = trial.packed_bytes as f64 / SAMPLE as f64;
             let (seal, disk) = (bytes / mbps(5000).get(), bytes / mbps(disk).get());

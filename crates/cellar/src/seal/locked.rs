@@ -1,4 +1,4 @@
-//! Memory for secrets: never in swap, never in a core dump, overwritten when it goes.
+//! Memory for secrets: never in swap, in a core dump or in a child that was forked, overwritten when it goes.
 //!
 //! What the making of a value leaves on the stack is beyond its reach; whoever makes one overwrites what they can.
 
@@ -30,9 +30,11 @@ impl<T> Locked<T> {
         let page = unsafe {
             mmap_anonymous(std::ptr::null_mut(), PAGE_BYTES, protection, MapFlags::PRIVATE).map_err(failed)?
         };
-        // SAFETY: the page was just mapped, and nobody else knows it. Neither changes what it holds.
+        // SAFETY: the page was just mapped, and nobody else knows it. None of these changes what it holds.
         let kept = unsafe {
-            mlock(page, PAGE_BYTES).and_then(|()| madvise(page, PAGE_BYTES, Advice::LinuxDontDump))
+            mlock(page, PAGE_BYTES)
+                .and_then(|()| madvise(page, PAGE_BYTES, Advice::LinuxDontDump))
+                .and_then(|()| madvise(page, PAGE_BYTES, Advice::LinuxDontFork))
         };
         if let Err(error) = kept {
             // SAFETY: as above; nothing was put there yet.
@@ -92,11 +94,11 @@ mod tests {
     }
 
     #[test]
-    fn it_is_locked_and_in_no_core_dump() {
+    fn it_is_locked_and_in_no_core_dump_or_child() {
         let secret = Locked::new([7u8; 32]).expect("a page can be locked");
         let about = smaps(secret.page.as_ptr() as usize);
         let flags = about.lines().find(|line| line.starts_with("VmFlags:")).expect("smaps has flags");
-        assert!(flags.contains(" lo") && flags.contains(" dd"), "{flags}");
+        assert!([" lo", " dd", " dc"].iter().all(|flag| flags.contains(flag)), "{flags}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ const SEGMENT: u64 = 8 * G;
 
 /// A space of which this much is present.
 fn grown(limit: u64, present: u64) -> Space {
-    let mut space = Space::new(limit, SEGMENT);
+    let mut space = Space::new(limit, SEGMENT, 0);
     while space.present_bytes() < present {
         let segment = space.next_absent().expect("within the limit");
         space.add(segment);
@@ -16,7 +16,7 @@ fn grown(limit: u64, present: u64) -> Space {
 
 #[test]
 fn nothing_is_there_before_it_grows() {
-    let mut space = Space::new(20 * G + 1, SEGMENT);
+    let mut space = Space::new(20 * G + 1, SEGMENT, 0);
     assert_eq!((space.limit_bytes(), space.free_bytes(), space.present_bytes()), (20 * G, 20 * G, 0));
     assert_eq!(space.take(1), None);
     let segment = space.next_absent().expect("all is absent");
@@ -71,7 +71,7 @@ fn giving_back_twice_is_noticed() {
 
 #[test]
 fn only_free_whole_granules_are_taken_exactly() {
-    let mut space = Space::new(16 * G, SEGMENT);
+    let mut space = Space::new(16 * G, SEGMENT, 0);
     let refused = [
         Extent { offset: 1, bytes: G },
         Extent { offset: 0, bytes: G + 1 },
@@ -81,16 +81,49 @@ fn only_free_whole_granules_are_taken_exactly() {
         Extent { offset: u64::MAX - G + 1, bytes: G },
     ];
     for run in refused {
-        assert!(!space.take_exactly(run), "{run:?}");
+        assert!(!space.take_exactly(&[run]), "{run:?}");
     }
     assert_eq!(space.present_bytes(), 0);
-    assert!(space.take_exactly(Extent { offset: 2 * G, bytes: 3 * G }));
-    assert!(!space.take_exactly(Extent { offset: 4 * G, bytes: G }));
-    assert!(!space.take_exactly(Extent { offset: G, bytes: 2 * G }));
-    assert!(space.take_exactly(Extent { offset: G, bytes: G }));
-    assert!(space.take_exactly(Extent { offset: 5 * G, bytes: 3 * G }));
+    assert!(space.take_exactly(&[Extent { offset: 2 * G, bytes: 3 * G }]));
+    assert!(!space.take_exactly(&[Extent { offset: 4 * G, bytes: G }]));
+    assert!(!space.take_exactly(&[Extent { offset: G, bytes: 2 * G }]));
+    assert!(space.take_exactly(&[Extent { offset: G, bytes: G }]));
+    assert!(space.take_exactly(&[Extent { offset: 5 * G, bytes: 3 * G }]));
     assert_eq!(space.free_bytes(), 9 * G);
     assert_eq!(space.take(G), Some(vec![Extent { offset: 0, bytes: G }]));
+}
+
+#[test]
+fn runs_are_taken_all_or_none() {
+    let mut space = Space::new(16 * G, SEGMENT, 0);
+    let run = |granule: u64| Extent { offset: granule * G, bytes: G };
+    assert!(space.take_exactly(&[run(3)]));
+    assert!(!space.take_exactly(&[run(1), run(9), run(3)]));
+    assert!(!space.take_exactly(&[run(1), run(1)]));
+    assert_eq!(space.free_bytes(), 15 * G);
+    assert!(space.take_exactly(&[run(9), run(1)]));
+    assert_eq!(space.free_bytes(), 13 * G);
+}
+
+/// The file holds something in its fifth segment, and may have two and a half now.
+#[test]
+fn beyond_the_limit_nothing_grows_until_it_is_smaller() {
+    let mut space = Space::new(20 * G, SEGMENT, 4 * SEGMENT + G);
+    let far = Extent { offset: 4 * SEGMENT, bytes: G };
+    let near = [0, 1].map(|segment| Extent { offset: segment * SEGMENT, bytes: G });
+    assert!(space.take_exactly(&[far]) && space.take_exactly(&near));
+    assert_eq!((space.limit_bytes(), space.present_bytes()), (20 * G, 3 * SEGMENT));
+    assert_eq!((space.next_absent(), space.free_bytes()), (None, 21 * G), "what is present can be used");
+    space.give_back(&near[1..]);
+    let segment = space.withdraw_free().expect("the second one");
+    space.set_absent(segment);
+    // Two are left, and half a one more would be allowed: that is none.
+    assert_eq!((space.next_absent(), space.free_bytes()), (None, 14 * G));
+    space.give_back(&[far]);
+    let segment = space.withdraw_free().expect("the far one");
+    space.set_absent(segment);
+    assert_eq!(space.next_absent(), Some(Extent { offset: SEGMENT, bytes: SEGMENT }));
+    assert_eq!(space.free_bytes(), 7 * G + SEGMENT);
 }
 
 #[derive(Clone, Debug)]
@@ -116,7 +149,7 @@ proptest! {
         granules in 1u64..40,
         steps in prop::collection::vec(step(), 0..150),
     ) {
-        let mut space = Space::new(granules * G, SEGMENT);
+        let mut space = Space::new(granules * G, SEGMENT, 0);
         let mut held: Vec<Vec<Extent>> = Vec::new();
         for step in steps {
             match step {
@@ -162,9 +195,9 @@ proptest! {
             prop_assert_eq!(space.by_offset.len(), space.by_length.len());
         }
         // Whoever knows only what is held comes to the same free space.
-        let mut rebuilt = Space::new(granules * G, SEGMENT);
+        let mut rebuilt = Space::new(granules * G, SEGMENT, 0);
         for run in held.iter().flatten() {
-            prop_assert!(rebuilt.take_exactly(*run));
+            prop_assert!(rebuilt.take_exactly(&[*run]));
         }
         prop_assert_eq!(rebuilt.free_bytes(), space.free_bytes());
         for runs in held {

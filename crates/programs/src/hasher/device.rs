@@ -103,7 +103,8 @@ impl<'a> Device<'a> {
     pub(super) fn fetch(&self, count: usize) -> Result<Vec<BlockHash>, HasherError> {
         let bytes = self.bench.read(CUdeviceptr(self.at.sums), count * Sums::BYTES);
         self.no_trouble()?;
-        Ok(bytes.as_chunks().0.iter().map(|sums| self.key.finish(&Sums::from_bytes(sums))).collect())
+        let sums = bytes.as_chunks().0.iter().map(Sums::from_bytes);
+        Ok(sums.map(|sums| self.key.finish(&sums)).collect::<Result<_, _>>()?)
     }
 
     /// The hashes of the first blocks.

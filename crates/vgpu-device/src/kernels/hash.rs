@@ -44,12 +44,9 @@ impl Places for HashBlocks {
             let bytes = self.strip.first_chunk().expect("as long as a strip");
             let more = key.strip(strip as usize, bytes);
             let at = |word: u64| self.sums.wrapping_add(block * Sums::BYTES as u64 + 8 * word);
-            for (word, more) in (0..).zip(more.mixed) {
+            for (word, more) in (0..).zip(more.words()) {
                 let sum = memory.word(at(word))?;
                 memory.set_word(at(word), sum.wrapping_add(more))?;
-            }
-            if more.any != 0 {
-                memory.set_word(at(more.mixed.len() as u64), more.any)?;
             }
         }
         self.fetched = Some(key);

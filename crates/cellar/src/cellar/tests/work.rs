@@ -108,8 +108,12 @@ fn dropping_forgets_what_nobody_has_begun() {
     for at in 0..8 {
         cellar.submit_put(block(at), Box::new(noise(at.into(), BYTES))).expect("free");
     }
+    let jobs = Arc::clone(&cellar.jobs);
     let release = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(20));
+        let until = Instant::now() + PATIENCE;
+        while !jobs.is_closing() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         drop(hold);
     });
     drop(cellar);

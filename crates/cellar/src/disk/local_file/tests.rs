@@ -90,3 +90,50 @@ fn a_folder_that_is_not_there_is_named() {
     let message = refused.expect_err("there is none").to_string();
     assert!(message.contains("/nowhere/at/all"), "{message}");
 }
+
+/// A write fails on the direct path, and by the time it does another one has fallen back for both.
+#[test]
+fn a_request_goes_on_when_another_falls_back_meanwhile() {
+    let (_folder, file) = file();
+    file.direct.store(true, Ordering::Release);
+    let mut tries = 0;
+    let answer = file.request(|| {
+        tries += 1;
+        if tries > 1 {
+            return Ok(BYTES);
+        }
+        file.fall_back().expect("flags can change");
+        Err(io::Error::from_raw_os_error(libc::EINVAL))
+    });
+    assert_eq!((answer.expect("made once more"), tries), (BYTES, 2));
+    let refused = file.request(|| Err(io::Error::from_raw_os_error(libc::EINVAL)));
+    assert_eq!(refused.expect_err("it did not go directly").raw_os_error(), Some(libc::EINVAL));
+}
+
+/// A device that takes bytes and cannot say whether they arrived.
+fn silent() -> LocalFile {
+    let device = File::options().write(true).open("/dev/null").expect("Linux has it");
+    LocalFile { file: device, direct: AtomicBool::new(false), losses: Mutex::default() }
+}
+
+#[test]
+fn what_is_not_written_out_is_not_written() {
+    let file = silent();
+    assert!(file.write_at(&[7; BYTES], 0).is_err());
+    assert_eq!(*file.losses(), Losses(1));
+}
+
+/// The kernel told another thread of a loss while this one wrote: it may have been this one's.
+#[test]
+fn a_loss_is_everybodys_who_wrote_meanwhile() {
+    let (_folder, file) = file();
+    file.fall_back().expect("flags can change");
+    let since = *file.losses();
+    let mut buffer = Buffer::new(BYTES);
+    file.write_at(buffer.bytes(), 0).expect("written");
+    file.write_out(0, BYTES, since).expect("nobody was told of anything");
+    file.losses().0 += 1;
+    let lost = file.write_out(0, BYTES, since).expect_err("somebody was told");
+    assert_eq!(lost.raw_os_error(), Some(libc::EIO));
+    file.write_at(buffer.bytes(), 0).expect("it began after that");
+}
