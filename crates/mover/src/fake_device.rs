@@ -4,6 +4,8 @@
 //! lane, as late as possible, so that memory that is let go too early shows up: either as wrong bytes, or in
 //! [`FakeDevice::violations`]. Nothing depends on time. Failures happen on request ([`FakeDevice::fail`]).
 
+mod work;
+
 use crate::arena::mapping::Mapping;
 use crate::device::{Capacity, Device, DeviceError, HASH_BLOCKS_MAX, HASHES_MAX, Lane, Mark, Registrar};
 use blocks::{BLOCK_BYTES, DeviceKey, Sums};
@@ -11,6 +13,7 @@ use cuda::CUresult;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use work::Work;
 
 /// What can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,30 +95,6 @@ impl Shared {
 pub struct FakeMemory {
     mapping: Arc<Mapping>,
     inode: u64,
-}
-
-#[derive(Debug)]
-enum Work {
-    Copy {
-        memory: Arc<Mapping>,
-        inode: u64,
-        offset: u64,
-        host: usize,
-        bytes: u64,
-    },
-    Zero {
-        memory: Arc<Mapping>,
-        inode: u64,
-        offset: u64,
-        bytes: u64,
-    },
-    /// With the number of the mark behind it.
-    Hash {
-        memory: Arc<Mapping>,
-        inode: u64,
-        mark: u64,
-    },
-    Mark(u64),
 }
 
 #[derive(Debug, Default)]
@@ -263,64 +242,6 @@ impl FakeDevice {
         while let Some(&Work::Mark(number)) = track.work.front() {
             track.marks_passed = number;
             track.work.pop_front();
-        }
-    }
-
-    fn do_work(&mut self, lane: Lane, work: Work) {
-        if let Some(inode) = work.inode()
-            && !lock(&self.imports).contains_key(&inode)
-        {
-            lock(&self.violations).push(format!("{lane:?}: work on released memory"));
-            return;
-        }
-        match work {
-            Work::Copy { host, bytes, .. } if !is_registered(&self.shared, host, bytes) => {
-                lock(&self.violations).push(format!("{lane:?}: a copy of unregistered host memory"));
-            }
-            Work::Copy { memory, offset, host, bytes, .. } => {
-                let device = memory.address(offset, bytes);
-                let host = host as *mut u8;
-                // SAFETY: the device side is a range of a mapping that is alive; the caller of copy_out or copy_in
-                // has promised that the host side is valid until a mark after the copy has passed.
-                unsafe {
-                    match lane {
-                        Lane::Out => host.copy_from_nonoverlapping(device, bytes as usize),
-                        Lane::In | Lane::Hash => device.copy_from_nonoverlapping(host, bytes as usize),
-                    }
-                }
-            }
-            Work::Zero { memory, offset, bytes, .. } => {
-                // SAFETY: a range of a mapping that is alive.
-                unsafe { memory.address(offset, bytes).write_bytes(0, bytes as usize) };
-            }
-            Work::Hash { memory, mark, .. } => {
-                let Some(key) = &self.key else { return };
-                // SAFETY: all of a mapping that is alive; whoever hashes has seen to it that nobody writes.
-                let bytes = unsafe {
-                    std::slice::from_raw_parts(memory.address(0, memory.bytes()), memory.bytes() as usize)
-                };
-                let sums: Vec<Sums> =
-                    bytes.as_chunks::<BLOCK_BYTES>().0.iter().map(|block| key.sums(block)).collect();
-                let sums = match &mut self.forge {
-                    Some(forge) => forge(sums),
-                    None => sums,
-                };
-                self.sums.insert(mark, sums);
-                if self.sums.len() > HASHES_MAX {
-                    self.sums.pop_first();
-                }
-            }
-            Work::Mark(_) => {}
-        }
-    }
-}
-
-impl Work {
-    /// The memory that it is about.
-    fn inode(&self) -> Option<u64> {
-        match self {
-            Work::Copy { inode, .. } | Work::Zero { inode, .. } | Work::Hash { inode, .. } => Some(*inode),
-            Work::Mark(_) => None,
         }
     }
 }

@@ -12,6 +12,7 @@
 
 pub mod clean;
 mod hashing;
+mod parts;
 mod transit;
 
 pub(crate) use hashing::HashState;

@@ -2,7 +2,7 @@
 //! those that changed are copied.
 
 use super::clean::{AuditError, Copy, Hashes, Stored};
-use super::transit::{blocks_in, bytes_of_blocks};
+use super::parts::{blocks_in, bytes_of_blocks};
 use super::{Leaving, Mover, Place, Stage};
 use crate::arena::Extents;
 use crate::device::{Device, DeviceError, HASH_BLOCKS_MAX, Mark};

@@ -4,11 +4,12 @@
 
 use super::clean::Stored;
 use super::hashing::Destination;
+use super::parts::{pieces_of, ranges, sum};
 use super::{Held, Leaving, Mover, Place, Returning, Stage};
-use crate::arena::{Extent, Extents};
+use crate::HandleKey;
+use crate::arena::Extents;
 use crate::device::{Device, DeviceError, Lane, Mark};
 use crate::exchange::MoveError;
-use crate::{BLOCK_BYTES, HandleKey};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
@@ -76,6 +77,7 @@ impl<D: Device> Mover<D> {
             return Ok(Started::NoSpace);
         };
         let mark = self.start_hash(key, &memory, bytes);
+        // Where nothing is hashed, the copy says the stage.
         let stage = mark.map_or(Stage::Unmapping, Stage::Hashing);
         let mut leaving = Leaving { memory, stored, before, copied_bytes: 0, stage };
         let (place, result) = match mark {
@@ -387,48 +389,4 @@ impl<D: Device> Mover<D> {
             self.handles.insert(key, Held { bytes: held.bytes, place });
         }
     }
-}
-
-/// How many blocks so many bytes are.
-pub(super) fn blocks_in(bytes: u64) -> usize {
-    (bytes / BLOCK_BYTES) as usize
-}
-
-/// The bytes of some blocks of a handle.
-pub(super) fn bytes_of_blocks(blocks: &Range<usize>) -> Range<u64> {
-    blocks.start as u64 * BLOCK_BYTES..blocks.end as u64 * BLOCK_BYTES
-}
-
-fn sum(parts: &[Range<u64>]) -> u64 {
-    parts.iter().map(|part| part.end - part.start).sum()
-}
-
-/// The bytes of these blocks, neighbours together.
-fn ranges(blocks: impl Iterator<Item = usize>) -> Vec<Range<u64>> {
-    let mut ranges: Vec<Range<u64>> = Vec::new();
-    for block in blocks {
-        let Range { start, end } = bytes_of_blocks(&(block..block + 1));
-        match ranges.last_mut().filter(|last| last.end == start) {
-            Some(last) => last.end = end,
-            None => ranges.push(start..end),
-        }
-    }
-    ranges
-}
-
-/// Parts of a handle, in order, cut where its arena space is: each with its offset in the handle.
-fn pieces_of(extents: &Extents, parts: &[Range<u64>]) -> Vec<(u64, Extent)> {
-    let mut pieces = Vec::new();
-    let mut start = 0;
-    for run in extents.runs() {
-        let end = start + run.bytes;
-        let first = parts.partition_point(|part| part.end <= start);
-        for part in parts[first..].iter().take_while(|part| part.start < end) {
-            let (from, to) = (part.start.max(start), part.end.min(end));
-            pieces.push((from, Extent { offset: run.offset + (from - start), bytes: to - from }));
-        }
-        start = end;
-    }
-    debug_assert_eq!(pieces.iter().map(|(_, run)| run.bytes).sum::<u64>(), sum(parts));
-    pieces
 }
