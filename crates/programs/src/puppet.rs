@@ -11,7 +11,7 @@
 //! | `graph N MS` | captures so many kernels, launches them as a graph, in the second stream |
 //! | `allocate`, `free` | device memory of one mebibyte |
 //! | `keep MIB`, `check` | fills so much more memory, in pieces; looks whether all of that is as it was |
-//! | `change BYTE` | fills all of that with other bytes, moved by this one |
+//! | `change BYTE` | fills all of that with other bytes, moved by this one, and waits for the context |
 //! | `fill KIB` | allocates pieces of so many kibibytes until there is no more, and says how many bytes that was |
 //! | `empty` | frees them |
 //! | `context` | makes another context, and leaves it alone |
@@ -242,10 +242,13 @@ impl Puppet {
 
     fn change(&mut self, by: u8) -> CUresult {
         self.moved_by = by;
+        let cu = self.bench.cu;
         let pieces = self.kept.iter().enumerate();
-        first_error(
-            pieces.map(|(number, piece)| self.bench.cu.cuMemsetD8_v2(*piece, self.byte(number), PIECE_BYTES)),
-        )
+        let changed = pieces.map(|(number, piece)| cu.cuMemsetD8_v2(*piece, self.byte(number), PIECE_BYTES));
+        match first_error(changed) {
+            CUresult::SUCCESS => cu.cuCtxSynchronize(),
+            code => code,
+        }
     }
 
     fn fill(&mut self, bytes: usize) -> CUresult {
