@@ -3,7 +3,7 @@
 //! [`Driver`] holds one function pointer per symbol, named exactly like it, all taken from one [`Library`]. The
 //! signatures are the driver's; calling one is `unsafe` because the driver trusts its arguments.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 
 use crate::error::CUresult;
 use crate::library::Library;
@@ -158,6 +158,7 @@ driver! {
         cuMemFreeHost(*mut c_void);
         cuMemcpyDtoHAsync_v2(*mut c_void, CUdeviceptr, usize, CUstream);
         cuMemcpyHtoDAsync_v2(CUdeviceptr, *const c_void, usize, CUstream);
+        cuMemsetD8Async(CUdeviceptr, c_uchar, usize, CUstream);
 
         cuStreamCreate(*mut CUstream, c_uint);
         cuStreamDestroy_v2(CUstream);

@@ -111,6 +111,10 @@ pub struct Settings {
     /// launch and waits for the rest, `auto` does the latter where the driver cannot do the former [default: auto].
     #[arg(long, value_name = "HOW")]
     pub freeze: Option<Freeze>,
+    /// Keep copies of memory that came back, so that only what changed since is copied out again: `on`, or `audit`, which
+    /// copies all and compares [default: off; not measured on a GPU yet].
+    #[arg(long, value_name = "HOW")]
+    pub clean_copies: Option<CleanCopies>,
     /// How the next one is chosen [default: fair].
     #[arg(long, value_name = "POLICY")]
     pub policy: Option<Policy>,
@@ -180,6 +184,29 @@ pub enum Freeze {
     Launches,
 }
 
+/// Whether copies are kept of memory that came back from the arena.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum CleanCopies {
+    /// No.
+    #[default]
+    Off,
+    /// Yes, and what did not change since is not copied again.
+    On,
+    /// Yes, but all is copied and compared, and it is an error if something changed by its bytes and not by its hash.
+    Audit,
+}
+
+impl From<CleanCopies> for mover::CleanCopies {
+    fn from(setting: CleanCopies) -> Self {
+        match setting {
+            CleanCopies::Off => Self::Off,
+            CleanCopies::On => Self::On,
+            CleanCopies::Audit => Self::Audit,
+        }
+    }
+}
+
 /// How the next one is chosen.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -215,6 +242,8 @@ pub struct Config {
     pub events: Option<PathBuf>,
     /// See [`Settings::freeze`].
     pub freeze: Freeze,
+    /// See [`Settings::clean_copies`].
+    pub clean_copies: CleanCopies,
     /// See [`Settings::turn_jitter`].
     pub turn_jitter: f64,
     /// See [`Settings::idle_exit`].
@@ -266,6 +295,7 @@ impl Config {
             residue: settings.residue,
             events: settings.events,
             freeze: settings.freeze.unwrap_or_default(),
+            clean_copies: settings.clean_copies.unwrap_or_default(),
             idle_exit: settings.idle_exit.or(settings.idle_exit_usual),
             everybody: settings.everybody.unwrap_or(false),
             file: path,
@@ -297,6 +327,7 @@ impl Settings {
             residue: self.residue.or(other.residue),
             events: self.events.or(other.events),
             freeze: self.freeze.or(other.freeze),
+            clean_copies: self.clean_copies.or(other.clean_copies),
             policy: self.policy.or(other.policy),
             turn: self.turn.or(turns.turn),
             turn_min: self.turn_min.or(turns.turn_min),

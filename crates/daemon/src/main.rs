@@ -13,9 +13,9 @@ mod socket_folder;
 use anyhow::Context as _;
 use arguments::{Arguments, Verb};
 use clap::{CommandFactory as _, FromArgMatches as _};
-use mover::{Arena, Device as _, Mover};
+use mover::{Arena, CudaDevice, Device as _, Mover};
 use rota_daemon::arbiter::Arbiter;
-use rota_daemon::config::{Config, Gpus, Settings};
+use rota_daemon::config::{CleanCopies, Config, Gpus, Settings};
 use rota_daemon::daemon::{About, Freezes, Input, Rules, Setup, SharedGpu, serve};
 use rota_daemon::events::Events;
 use rota_daemon::machine;
@@ -194,7 +194,7 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
     if detached {
         background::leave_folder();
     }
-    let movers = devices.into_iter().map(|device| Mover::new(device, arena.clone())).collect();
+    let movers = devices.into_iter().map(|device| mover(device, &arena, config.clean_copies)).collect();
     drop(arena);
     let uuids: Vec<String> = setup.gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
     notify::ready(&format!("shares {described}"));
@@ -211,6 +211,19 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
     drop(arbiters);
     let _ = std::fs::remove_file(&config.socket);
     Ok(served?)
+}
+
+/// The mover of a GPU. Where copies cannot be kept, everything else works.
+fn mover(device: CudaDevice, arena: &Arena, copies: CleanCopies) -> Mover<CudaDevice> {
+    let uuid = device.uuid().to_owned();
+    let mut mover = Mover::new(device, arena.clone());
+    // Another GPU may have been opened last.
+    let kept =
+        mover.device_mut().attach().map_err(Into::into).and_then(|()| mover.keep_copies(copies.into()));
+    if let Err(cause) = kept {
+        tracing::warn!("clean copies are off on {uuid}: {cause}");
+    }
+    mover
 }
 
 /// Sizes where nobody names others.

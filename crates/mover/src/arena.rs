@@ -2,17 +2,21 @@
 //!
 //! One memfd of a fixed size. Its memory is made ready in the background ([`Arena::prepare`] returns at once), segment
 //! by segment, and what is ready can be taken. Whether the bytes in taken space mean anything is the mover's business.
+//! Space that is [kept](Arena::keep) counts as free, and is taken from its keeper only when there is no other.
 
 mod cgroup;
 mod host_memory;
+mod kept;
 pub(crate) mod mapping;
 mod preparation;
 mod space;
 
+pub use kept::Kept;
 pub use space::{Extent, Extents};
 
 use crate::BLOCK_BYTES;
 use crate::device::Registrar;
+use kept::Shelf;
 use mapping::Mapping;
 use preparation::{News, Preparation};
 use space::Space;
@@ -73,6 +77,7 @@ pub struct Arena {
 #[derive(Debug)]
 struct Books {
     space: Space,
+    kept: Shelf,
     preparation: Preparation,
     growing: bool,
     stopped: Option<String>,
@@ -108,6 +113,7 @@ impl Arena {
             .map_err(|error| refused(error.to_string()))?;
         let books = Books {
             space: Space::new(segment_bytes),
+            kept: Shelf::default(),
             preparation,
             growing: true,
             stopped: None,
@@ -128,7 +134,13 @@ impl Arena {
 
     /// How much can be taken now.
     pub fn free_bytes(&self) -> u64 {
-        self.books().space.free_bytes()
+        let books = self.books();
+        books.space.free_bytes() + books.kept.bytes()
+    }
+
+    /// How much of that is kept.
+    pub fn kept_bytes(&self) -> u64 {
+        self.books().kept.bytes()
     }
 
     /// Whether more may become ready.
@@ -161,13 +173,28 @@ impl Arena {
     }
 
     /// Takes space for this many bytes, if there is enough that is ready and free, however scattered it is.
+    ///
+    /// What is kept gives way, the oldest first.
     pub fn take(&self, bytes: u64) -> Option<Extents> {
-        self.books().space.take(bytes)
+        let mut books = self.books();
+        let Books { space, kept, .. } = &mut *books;
+        kept.make_room(bytes.checked_next_multiple_of(BLOCK_BYTES)?, space);
+        space.take(bytes)
     }
 
     /// Gives space back. Copies from and to it must be done.
     pub fn give_back(&self, extents: Extents) {
         self.books().space.give_back(extents);
+    }
+
+    /// Keeps space with the bytes in it, until somebody needs it. Copies from and to it must be done.
+    pub fn keep(&self, extents: Extents) -> Kept {
+        self.books().kept.keep(extents)
+    }
+
+    /// Space that was kept, with its bytes, unless somebody needed it.
+    pub fn resume(&self, kept: Kept) -> Option<Extents> {
+        self.books().kept.resume(kept)
     }
 
     /// Where a run lies in this process.

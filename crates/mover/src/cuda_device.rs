@@ -1,12 +1,14 @@
-//! The real device: imports, copies and marks through the CUDA driver, in the daemon's own context.
+//! The real device: imports, copies, hashes and marks through the CUDA driver, in the daemon's own context.
 //!
 //! One thread uses it, after [`Device::attach`]. Its registrar goes to another thread.
 
 mod context;
+mod hashing;
 
 pub use context::{CudaRegistrar, Which};
 
-use crate::device::{Capacity, Device, DeviceError, Lane, Mark, Registrar};
+use crate::device::{Capacity, Device, DeviceError, HASH_BLOCKS_MAX, Lane, Mark, Registrar};
+use blocks::{BLOCK_BYTES, DeviceKey, Sums};
 use context::{Context, call, check, find, name, uuid};
 use cuda::types::{
     CU_EVENT_DISABLE_TIMING, CU_STREAM_NON_BLOCKING, CUdevice_attribute, CUdeviceptr, CUevent,
@@ -14,6 +16,7 @@ use cuda::types::{
     CUmemLocation, CUmemLocationType, CUstream,
 };
 use cuda::{CUresult, Driver};
+use hashing::Hashing;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -56,6 +59,8 @@ pub struct CudaDevice {
     context: Arc<Context>,
     out: Track,
     into: Track,
+    /// Not there unless it was prepared.
+    hash: Option<(Track, Hashing)>,
     /// Events that no mark uses now.
     spare_events: Vec<CUevent>,
     uuid: String,
@@ -74,7 +79,7 @@ impl CudaDevice {
         context.make_current()?;
         let out = Track::new(&context.driver)?;
         let into = Track::new(&context.driver)?;
-        Ok(CudaDevice { context, out, into, spare_events: Vec::new(), uuid, name })
+        Ok(CudaDevice { context, out, into, hash: None, spare_events: Vec::new(), uuid, name })
     }
 
     /// How many GPUs this process sees.
@@ -105,11 +110,16 @@ impl CudaDevice {
         &self.context.driver
     }
 
-    fn track(&mut self, lane: Lane) -> &mut Track {
+    fn track(&mut self, lane: Lane) -> Result<&mut Track, DeviceError> {
         match lane {
-            Lane::Out => &mut self.out,
-            Lane::In => &mut self.into,
+            Lane::Out => Ok(&mut self.out),
+            Lane::In => Ok(&mut self.into),
+            Lane::Hash => Ok(&mut self.hash.as_mut().ok_or(DeviceError::NoHashing)?.0),
         }
+    }
+
+    fn streams(&self) -> impl Iterator<Item = CUstream> {
+        [self.out.stream, self.into.stream].into_iter().chain(self.hash.iter().map(|(track, _)| track.stream))
     }
 
     fn take_event(&mut self) -> Result<CUevent, DeviceError> {
@@ -163,6 +173,12 @@ impl Track {
         // SAFETY: `stream` is a place for the result.
         unsafe { call!(driver, cuStreamCreate(&mut stream, CU_STREAM_NON_BLOCKING)) }?;
         Ok(Track { stream, marks: VecDeque::new(), marks_set: 0, marks_passed: 0 })
+    }
+
+    /// Ends it. Nothing is under way on it, and it has no marks any more.
+    fn end(&self, driver: &Driver) {
+        // SAFETY: nothing is under way, and nobody uses the stream after this.
+        warn_if_failed(unsafe { call!(driver, cuStreamDestroy_v2(self.stream)) });
     }
 }
 
@@ -254,15 +270,65 @@ impl Device for CudaDevice {
         Ok(())
     }
 
+    fn zero(&mut self, memory: &CudaMemory, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        memory.check_range(offset, bytes)?;
+        let to = CUdeviceptr(memory.address.0 + offset);
+        // SAFETY: the range is inside `memory`, as checked.
+        unsafe { call!(self.driver(), cuMemsetD8Async(to, 0, bytes as usize, self.into.stream)) }
+    }
+
+    fn prepare_hashing(&mut self, key: &DeviceKey) -> Result<(), DeviceError> {
+        let track = Track::new(self.driver())?;
+        match Hashing::prepare(&self.context, key, track.stream) {
+            Ok(hashing) => {
+                self.hash = Some((track, hashing));
+                Ok(())
+            }
+            Err(error) => {
+                track.end(self.driver());
+                Err(error)
+            }
+        }
+    }
+
+    fn hash(&mut self, memory: &CudaMemory) -> Result<Mark, DeviceError> {
+        let blocks = memory.bytes / BLOCK_BYTES as u64;
+        if blocks > HASH_BLOCKS_MAX as u64 {
+            return Err(DeviceError::TooLong { blocks });
+        }
+        let Some((track, hashing)) = &mut self.hash else { return Err(DeviceError::NoHashing) };
+        let stream = track.stream;
+        let slot = hashing.next_slot(track.marks_passed)?;
+        let started = hashing.start(slot, memory.address, blocks as usize, stream);
+        match started.and_then(|()| self.mark(Lane::Hash)) {
+            Ok(mark) => {
+                if let Some((_, hashing)) = &mut self.hash {
+                    hashing.note(slot, mark.number, blocks as usize);
+                }
+                Ok(mark)
+            }
+            Err(error) => {
+                // Part of it may be under way, without a mark: neither the slot nor the memory may be used again before.
+                // SAFETY: the stream is alive.
+                unsafe { call!(self.driver(), cuStreamSynchronize(stream)) }?;
+                Err(error)
+            }
+        }
+    }
+
+    fn sums(&mut self, mark: Mark) -> Result<Vec<Sums>, DeviceError> {
+        self.hash.as_ref().ok_or(DeviceError::NoHashing)?.1.sums(mark.number)
+    }
+
     fn mark(&mut self, lane: Lane) -> Result<Mark, DeviceError> {
+        let stream = self.track(lane)?.stream;
         let event = self.take_event()?;
-        let stream = self.track(lane).stream;
         // SAFETY: event and stream are of this context, and alive.
         if let Err(error) = unsafe { call!(self.driver(), cuEventRecord(event, stream)) } {
             self.spare_events.push(event);
             return Err(error);
         }
-        let track = self.track(lane);
+        let track = self.track(lane)?;
         track.marks_set += 1;
         let number = track.marks_set;
         track.marks.push_back((number, event));
@@ -271,14 +337,14 @@ impl Device for CudaDevice {
 
     fn passed(&mut self, mark: Mark) -> Result<bool, DeviceError> {
         // A lane is in order: only the oldest mark is worth a look.
-        while self.track(mark.lane).marks_passed < mark.number {
-            let Some(&(number, event)) = self.track(mark.lane).marks.front() else { break };
+        while self.track(mark.lane)?.marks_passed < mark.number {
+            let Some(&(number, event)) = self.track(mark.lane)?.marks.front() else { break };
             // SAFETY: the event is alive: it is destroyed with the device only.
             match unsafe { (self.driver().cuEventQuery)(event) } {
                 CUresult::NOT_READY => return Ok(false),
                 result => check("cuEventQuery", result)?,
             }
-            let track = self.track(mark.lane);
+            let track = self.track(mark.lane)?;
             track.marks.pop_front();
             track.marks_passed = number;
             self.spare_events.push(event);
@@ -287,7 +353,7 @@ impl Device for CudaDevice {
     }
 
     fn drain(&mut self) -> Result<(), DeviceError> {
-        for stream in [self.out.stream, self.into.stream] {
+        for stream in self.streams() {
             // SAFETY: the stream is alive.
             unsafe { call!(self.driver(), cuStreamSynchronize(stream)) }?;
         }
@@ -318,15 +384,19 @@ impl Drop for CudaDevice {
     fn drop(&mut self) {
         warn_if_failed(self.context.make_current());
         warn_if_failed(self.drain());
-        let events = self.out.marks.drain(..).chain(self.into.marks.drain(..)).map(|(_, event)| event);
-        for event in events.chain(self.spare_events.drain(..)) {
+        let hash = self.hash.take();
+        let mut tracks = vec![&mut self.out, &mut self.into];
+        let (mut hash, hashing) = hash.unzip();
+        tracks.extend(hash.as_mut());
+        for track in tracks {
+            self.spare_events.extend(track.marks.drain(..).map(|(_, event)| event));
+            track.end(&self.context.driver);
+        }
+        for event in self.spare_events.drain(..) {
             // SAFETY: nothing is under way, and nobody uses the event after this.
             warn_if_failed(unsafe { call!(self.context.driver, cuEventDestroy_v2(event)) });
         }
-        for stream in [self.out.stream, self.into.stream] {
-            // SAFETY: nothing is under way, and nobody uses the stream after this.
-            warn_if_failed(unsafe { call!(self.context.driver, cuStreamDestroy_v2(stream)) });
-        }
+        drop(hashing);
     }
 }
 

@@ -3,16 +3,26 @@
 //! Copies are started, never waited for: each [`Lane`] does what was started on it in that order, and a [`Mark`] tells
 //! when everything before it is done.
 
+use blocks::{DeviceKey, Sums};
 use cuda::CUresult;
 use std::os::fd::OwnedFd;
 
-/// A direction of copying. The two lanes run at the same time; within one, copies end in the order they were started.
+/// The most blocks of a memory that is hashed: 4 GiB.
+pub const HASH_BLOCKS_MAX: usize = 2048;
+
+/// The most memories that are being hashed, or whose sums were not fetched.
+pub const HASHES_MAX: usize = 16;
+
+/// A direction of copying, or hashing. All lanes run at the same time; within one, things end in the order they were
+/// started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lane {
     /// From the device to the host.
     Out,
     /// From the host to the device.
     In,
+    /// On the device.
+    Hash,
 }
 
 /// A point on a lane: passed when everything that was started on the lane before it is done.
@@ -54,6 +64,18 @@ pub enum DeviceError {
         /// The size of the memory.
         memory_bytes: u64,
     },
+    /// Nobody has prepared for hashing, or that failed.
+    #[error("hashing is not prepared on this device")]
+    NoHashing,
+    /// More than can be hashed.
+    #[error("a memory of {blocks} blocks is not hashed; {HASH_BLOCKS_MAX} are the most")]
+    TooLong {
+        /// Its size.
+        blocks: u64,
+    },
+    /// As many as can be are being hashed, or the sums of this one had to make way for those of others.
+    #[error("no more than {HASHES_MAX} memories are hashed at a time")]
+    TooMany,
     /// No such device.
     #[error("no GPU {wanted}; there are: {found}")]
     NoSuchDevice {
@@ -104,13 +126,29 @@ pub trait Device {
         bytes: u64,
     ) -> Result<(), DeviceError>;
 
+    /// Starts setting bytes to zero, on [`Lane::In`]. `memory` must not be released before a mark set after this call has
+    /// passed.
+    fn zero(&mut self, memory: &Self::Memory, offset: u64, bytes: u64) -> Result<(), DeviceError>;
+
+    /// Makes ready for hashing with this key, once, on the thread that made the device or was attached to it. If that
+    /// fails, everything but hashing works all the same.
+    fn prepare_hashing(&mut self, key: &DeviceKey) -> Result<(), DeviceError>;
+
+    /// Starts hashing all blocks of a memory, on [`Lane::Hash`], and marks the end. Nobody may write to it, and it must not
+    /// be released, before that mark has passed.
+    fn hash(&mut self, memory: &Self::Memory) -> Result<Mark, DeviceError>;
+
+    /// What came out for each block, once the mark of [`Device::hash`] has passed. It is there until [`HASHES_MAX`] others
+    /// were started.
+    fn sums(&mut self, mark: Mark) -> Result<Vec<Sums>, DeviceError>;
+
     /// Sets a mark behind everything that was started on this lane so far.
     fn mark(&mut self, lane: Lane) -> Result<Mark, DeviceError>;
 
     /// Whether a mark has passed. An error means that what was started before the mark may never be done.
     fn passed(&mut self, mark: Mark) -> Result<bool, DeviceError>;
 
-    /// Waits until nothing is under way on either lane.
+    /// Waits until nothing is under way on any lane.
     fn drain(&mut self) -> Result<(), DeviceError>;
 
     /// What registers host memory with this device, from any thread.

@@ -1,6 +1,6 @@
 //! Moving some handles out and others in, both at once: the words of it. `run` is how it goes.
 //!
-//! A handle out: copy, ask the tenant to unmap, drop our import; its bytes are room then. A handle in: once there is
+//! A handle out: copy (of what changed, where that is known), ask the tenant to unmap, drop our import; its bytes are room then. A handle in: once there is
 //! room, ask the tenant to create memory, import it, copy, and give the arena space back, which may let further
 //! handles out. So each side makes way for the other, and bytes on the device never exceed what they may be.
 
@@ -11,6 +11,7 @@ mod run;
 mod tests;
 
 use crate::device::DeviceError;
+use crate::mover::clean::AuditError;
 use crate::{HandleKey, Owner};
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -94,6 +95,8 @@ pub enum Reply {
 /// What a handle was waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
+    /// The hash of its blocks.
+    Hash,
     /// The copy out.
     CopyOut,
     /// The tenant's answer to an unmap.
@@ -109,6 +112,7 @@ pub enum Step {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Step::Hash => "the hash of its blocks",
             Step::CopyOut => "the copy out",
             Step::Unmap => "the tenant to unmap it",
             Step::Create => "the tenant to create memory for it",
@@ -241,6 +245,8 @@ pub struct Outcome {
     pub must_end: Vec<Owner>,
     /// The size of `moved_out`.
     pub bytes_out: u64,
+    /// How much of `moved_out` was copied. The arena had the rest already, or it was all zero.
+    pub copied_bytes: u64,
     /// The size of `moved_in`.
     pub bytes_in: u64,
     /// From the first copy out to the last handle unmapped.
@@ -249,4 +255,6 @@ pub struct Outcome {
     pub into: Span,
     /// Why it could not go on, if so.
     pub stuck: Option<Stuck>,
+    /// What an audit found: hashes that do not say the truth.
+    pub audit_errors: Vec<AuditError>,
 }

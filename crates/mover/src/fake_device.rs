@@ -4,12 +4,16 @@
 //! lane, as late as possible, so that memory that is let go too early shows up: either as wrong bytes, or in
 //! [`FakeDevice::violations`]. Nothing depends on time. Failures happen on request ([`FakeDevice::fail`]).
 
+mod work;
+
 use crate::arena::mapping::Mapping;
-use crate::device::{Capacity, Device, DeviceError, Lane, Mark, Registrar};
+use crate::device::{Capacity, Device, DeviceError, HASH_BLOCKS_MAX, HASHES_MAX, Lane, Mark, Registrar};
+use blocks::{BLOCK_BYTES, DeviceKey, Sums};
 use cuda::CUresult;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use work::Work;
 
 /// What can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,10 +32,21 @@ pub enum Operation {
     Passed,
     /// [`Registrar::register`]
     Register,
+    /// [`Device::prepare_hashing`]
+    PrepareHashing,
+    /// [`Device::hash`]
+    Hash,
+    /// [`Device::sums`]
+    Sums,
+    /// [`Device::zero`]
+    Zero,
 }
 
 impl Operation {
-    /// All of them.
+    /// Those that only happen where copies are kept.
+    pub const OF_HASHING: [Operation; 3] = [Operation::Hash, Operation::Sums, Operation::Zero];
+
+    /// All others.
     pub const ALL: [Operation; 7] = [
         Operation::Import,
         Operation::Release,
@@ -82,12 +97,6 @@ pub struct FakeMemory {
     inode: u64,
 }
 
-#[derive(Debug)]
-enum Work {
-    Copy { memory: Arc<Mapping>, inode: u64, offset: u64, host: usize, bytes: u64 },
-    Mark(u64),
-}
-
 #[derive(Debug, Default)]
 struct Track {
     work: VecDeque<Work>,
@@ -104,12 +113,20 @@ pub struct FakeDevice {
     imports: Imports,
     out: Track,
     into: Track,
+    hash: Track,
+    key: Option<DeviceKey>,
+    /// What came out, by mark.
+    sums: BTreeMap<u64, Vec<Sums>>,
+    forge: Option<Forge>,
     violations: Violations,
     polls: u64,
     at_poll: Option<(u64, Box<dyn FnOnce() + Send>)>,
     /// How many looks at a lane's marks each copy of that lane takes; 1 at first.
     pub polls_per_copy: u32,
 }
+
+/// What makes other sums of those that a memory has.
+pub type Forge = Box<dyn FnMut(Vec<Sums>) -> Vec<Sums> + Send>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -125,6 +142,10 @@ impl FakeDevice {
             imports: Arc::default(),
             out: Track::default(),
             into: Track::default(),
+            hash: Track::default(),
+            key: None,
+            sums: BTreeMap::new(),
+            forge: None,
             violations: Arc::default(),
             polls: 0,
             at_poll: None,
@@ -150,6 +171,11 @@ impl FakeDevice {
         self.at_poll = Some((self.polls + nth, Box::new(what)));
     }
 
+    /// Has hashes come out wrong from now on, as this says.
+    pub fn forge_sums(&mut self, forge: impl FnMut(Vec<Sums>) -> Vec<Sums> + Send + 'static) {
+        self.forge = Some(Box::new(forge));
+    }
+
     /// Whether what [`FakeDevice::fail`] and [`FakeDevice::at_poll`] asked for has happened.
     pub fn all_happened(&self) -> bool {
         lock(&self.shared).faults.is_empty() && self.at_poll.is_none()
@@ -160,6 +186,7 @@ impl FakeDevice {
         lock(&self.shared).broken = true;
         self.out.work.clear();
         self.into.work.clear();
+        self.hash.work.clear();
     }
 
     /// What was done that must never be done. It can be read while somebody else owns the device.
@@ -181,6 +208,7 @@ impl FakeDevice {
         match lane {
             Lane::Out => &mut self.out,
             Lane::In => &mut self.into,
+            Lane::Hash => &mut self.hash,
         }
     }
 
@@ -205,29 +233,10 @@ impl FakeDevice {
         Ok(())
     }
 
-    /// Does the next copy of a lane, and passes the marks behind it.
+    /// Does what is next on a lane, and passes the marks behind it.
     fn advance(&mut self, lane: Lane) {
-        if let Some(Work::Copy { .. }) = self.track(lane).work.front() {
-            let Some(Work::Copy { memory, inode, offset, host, bytes }) = self.track(lane).work.pop_front()
-            else {
-                return;
-            };
-            if !lock(&self.imports).contains_key(&inode) {
-                lock(&self.violations).push(format!("{lane:?}: a copy of released memory"));
-            } else if !is_registered(&self.shared, host, bytes) {
-                lock(&self.violations).push(format!("{lane:?}: a copy of unregistered host memory"));
-            } else {
-                let device = memory.address(offset, bytes);
-                let host = host as *mut u8;
-                // SAFETY: the device side is a range of a mapping that is alive; the caller of copy_out or copy_in
-                // has promised that the host side is valid until a mark after the copy has passed.
-                unsafe {
-                    match lane {
-                        Lane::Out => host.copy_from_nonoverlapping(device, bytes as usize),
-                        Lane::In => device.copy_from_nonoverlapping(host, bytes as usize),
-                    }
-                }
-            }
+        if let Some(work) = self.track(lane).work.pop_front_if(|work| !matches!(work, Work::Mark(_))) {
+            self.do_work(lane, work);
         }
         let track = self.track(lane);
         while let Some(&Work::Mark(number)) = track.work.front() {
@@ -271,8 +280,8 @@ impl Device for FakeDevice {
     fn release(&mut self, memory: FakeMemory) -> Result<(), DeviceError> {
         lock(&self.shared).may_fail(Operation::Release)?;
         lock(&self.imports).remove(&memory.inode);
-        let is_of = |work: &Work| matches!(work, Work::Copy { inode, .. } if *inode == memory.inode);
-        if self.out.work.iter().chain(&self.into.work).any(is_of) {
+        let is_of = |work: &Work| work.inode() == Some(memory.inode);
+        if self.out.work.iter().chain(&self.into.work).chain(&self.hash.work).any(is_of) {
             lock(&self.violations).push("memory was released during a copy".to_owned());
         }
         Ok(())
@@ -298,6 +307,48 @@ impl Device for FakeDevice {
     ) -> Result<(), DeviceError> {
         lock(&self.shared).may_fail(Operation::CopyIn)?;
         self.start_copy(Lane::In, memory, offset, from as usize, bytes)
+    }
+
+    fn zero(&mut self, memory: &FakeMemory, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        lock(&self.shared).may_fail(Operation::Zero)?;
+        let memory_bytes = memory.mapping.bytes();
+        if offset.checked_add(bytes).is_none_or(|end| end > memory_bytes) {
+            return Err(DeviceError::OutOfRange { offset, bytes, memory_bytes });
+        }
+        let (memory, inode) = (Arc::clone(&memory.mapping), memory.inode);
+        self.into.work.push_back(Work::Zero { memory, inode, offset, bytes });
+        Ok(())
+    }
+
+    fn prepare_hashing(&mut self, key: &DeviceKey) -> Result<(), DeviceError> {
+        lock(&self.shared).may_fail(Operation::PrepareHashing)?;
+        self.key = Some(key.clone());
+        Ok(())
+    }
+
+    fn hash(&mut self, memory: &FakeMemory) -> Result<Mark, DeviceError> {
+        lock(&self.shared).may_fail(Operation::Hash)?;
+        if self.key.is_none() {
+            return Err(DeviceError::NoHashing);
+        }
+        let blocks = memory.mapping.bytes() / BLOCK_BYTES as u64;
+        if blocks > HASH_BLOCKS_MAX as u64 {
+            return Err(DeviceError::TooLong { blocks });
+        }
+        if self.hash.marks_set - self.hash.marks_passed >= HASHES_MAX as u64 {
+            return Err(DeviceError::TooMany);
+        }
+        let (memory, inode) = (Arc::clone(&memory.mapping), memory.inode);
+        let number = self.hash.marks_set + 1;
+        self.hash.work.push_back(Work::Hash { memory, inode, mark: number });
+        self.hash.marks_set = number;
+        self.hash.work.push_back(Work::Mark(number));
+        Ok(Mark { lane: Lane::Hash, number })
+    }
+
+    fn sums(&mut self, mark: Mark) -> Result<Vec<Sums>, DeviceError> {
+        lock(&self.shared).may_fail(Operation::Sums)?;
+        self.sums.remove(&mark.number).ok_or(DeviceError::TooMany)
     }
 
     fn mark(&mut self, lane: Lane) -> Result<Mark, DeviceError> {
@@ -328,7 +379,7 @@ impl Device for FakeDevice {
         if lock(&self.shared).broken {
             return Err(DeviceError::Call { call: "a broken device", code: CUresult::ILLEGAL_ADDRESS });
         }
-        for lane in [Lane::Out, Lane::In] {
+        for lane in [Lane::Out, Lane::In, Lane::Hash] {
             while !self.track(lane).work.is_empty() {
                 self.advance(lane);
             }

@@ -2,7 +2,7 @@
 //!
 //! - [`device`]: what is needed of a GPU; [`CudaDevice`] is the real one, `fake_device` one in plain memory.
 //! - [`arena`]: pinned host memory for what is away.
-//! - [`mover`]: where the bytes of each handle are, and that they are always somewhere.
+//! - [`mover`]: where the bytes of each handle are, and that they are always somewhere; copies of what came back.
 //! - [`exchange`]: moving handles out and others in, both at once.
 //!
 //! One thread owns a [`Mover`] and calls it; only the arena is prepared by threads of its own. Nothing here decides
@@ -21,6 +21,7 @@ pub use arena::{Arena, ArenaError};
 pub use cuda_device::CudaDevice;
 pub use device::{Device, DeviceError, Registrar};
 pub use exchange::{Gone, MoveError, Outcome, Plan, Reply, Span, Step, Stuck, Tenants};
+pub use mover::clean::{AuditError, CleanCopies, CleanError};
 pub use mover::{Mover, MoverError};
 
 use std::fmt;

@@ -3,19 +3,25 @@
 //! Rules that hold at every moment, whatever fails:
 //! - A handle is in exactly one `Place`, and in each place one copy of its bytes is the valid one.
 //! - A copy out is done before the tenant is asked to unmap; our import goes only after the tenant has unmapped.
-//! - Arena space is given back only after the copy in is done.
+//! - Arena space is given back only after the copy in is done. It may be kept then, as a copy that is not the valid one.
 //! - Memory and arena space that a copy under way uses are dropped only after that copy has ended, also when the
 //!   tenant is gone: until then they wait in a `Grave`.
 //!
-//! The steps of a move are in `transit`; [`crate::exchange`] puts them in order.
+//! The steps of a move are in `transit` and `hashing`; [`crate::exchange`] puts them in order. [`clean`]: copies that are
+//! kept of what is on the device.
 
+pub mod clean;
+mod hashing;
+mod parts;
 mod transit;
 
+pub(crate) use hashing::HashState;
 pub(crate) use transit::{CopyState, Started};
 
 use crate::arena::{Arena, Extents};
 use crate::device::{Device, DeviceError, Mark};
 use crate::{BLOCK_BYTES, HandleKey, Owner};
+use clean::{AuditError, Copy, Habit, Hasher, Stored};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 
@@ -60,18 +66,32 @@ pub enum MoverError {
 /// Where a handle is.
 #[derive(Debug)]
 enum Place<M> {
-    /// On the device.
-    Device(M),
+    /// On the device. The arena may have a copy of what it was when it came.
+    Device { memory: M, copy: Option<Copy> },
     /// In the arena; the device has no memory for it.
-    Arena(Extents),
+    Arena(Stored),
     /// On the way out. The device's bytes are the valid ones.
-    Leaving { memory: M, extents: Extents, stage: Leaving },
+    Leaving(Leaving<M>),
     /// On the way in. The arena's bytes are the valid ones.
-    Returning { extents: Extents, stage: Returning<M> },
+    Returning { stored: Stored, stage: Returning<M> },
+}
+
+#[derive(Debug)]
+struct Leaving<M> {
+    memory: M,
+    /// Where it goes. While it is hashed, the hashes are those of the copy that is there; afterwards its own.
+    stored: Stored,
+    /// An older copy, to be audited with.
+    before: Option<Stored>,
+    /// How much of it is copied.
+    copied_bytes: u64,
+    stage: Stage,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Leaving {
+enum Stage {
+    /// The device hashes it until this mark.
+    Hashing(Mark),
     /// The copy is under way until this mark.
     Copying(Mark),
     /// The copy is done; the tenant is to unmap.
@@ -151,6 +171,12 @@ pub struct Mover<D: Device> {
     freed: VecDeque<(HandleKey, u64)>,
     /// Marks within long copies, for each lane: they show that something moves.
     waypoints: [VecDeque<Mark>; 2],
+    /// How blocks are hashed, if copies are kept.
+    hasher: Option<Hasher>,
+    /// Of each handle that was hashed.
+    habits: BTreeMap<HandleKey, Habit>,
+    /// What was found and not told yet.
+    audit_errors: Vec<AuditError>,
     lost_device_bytes: u64,
     lost_arena_bytes: u64,
     // The arena is dropped before the device that it is registered with.
@@ -166,6 +192,9 @@ impl<D: Device> Mover<D> {
             graves: Vec::new(),
             freed: VecDeque::new(),
             waypoints: [VecDeque::new(), VecDeque::new()],
+            hasher: None,
+            habits: BTreeMap::new(),
+            audit_errors: Vec::new(),
             lost_device_bytes: 0,
             lost_arena_bytes: 0,
             arena,
@@ -183,7 +212,7 @@ impl<D: Device> Mover<D> {
         }
         let memory =
             self.device.import(file, bytes).map_err(|error| MoverError::Import { key, bytes, error })?;
-        self.handles.insert(key, Held { bytes, place: Place::Device(memory) });
+        self.handles.insert(key, Held { bytes, place: Place::Device { memory, copy: None } });
         Ok(())
     }
 
@@ -299,25 +328,37 @@ impl<D: Device> Mover<D> {
     fn bury(&mut self, key: HandleKey, held: Held<D::Memory>, dropped: &mut Dropped) {
         let bytes = held.bytes;
         dropped.handles.push(key);
+        self.habits.remove(&key);
         match held.place {
-            Place::Device(memory) => {
+            Place::Device { memory, copy } => {
+                self.drop_copy(copy);
                 dropped.device_bytes += self.release(key, memory, bytes);
             }
-            Place::Arena(extents) | Place::Returning { extents, stage: Returning::Creating } => {
-                self.arena.give_back(extents);
+            Place::Arena(stored) | Place::Returning { stored, stage: Returning::Creating } => {
+                self.arena.give_back(stored.extents);
             }
-            Place::Returning { extents, stage: Returning::BackingOut { freed_bytes } } => {
-                self.arena.give_back(extents);
+            Place::Returning { stored, stage: Returning::BackingOut { freed_bytes } } => {
+                self.arena.give_back(stored.extents);
                 dropped.device_bytes += freed_bytes;
             }
-            Place::Leaving { memory, extents, stage: Leaving::Unmapping } => {
-                self.arena.give_back(extents);
-                dropped.device_bytes += self.release(key, memory, bytes);
+            Place::Leaving(Leaving { memory, stored, before, stage, .. }) => {
+                if let Some(before) = before {
+                    self.arena.give_back(before.extents);
+                }
+                match stage {
+                    Stage::Unmapping => {
+                        self.arena.give_back(stored.extents);
+                        dropped.device_bytes += self.release(key, memory, bytes);
+                    }
+                    Stage::Hashing(until) | Stage::Copying(until) => {
+                        dropped.dying_bytes += bytes;
+                        self.graves.push(Grave { key, memory, extents: stored.extents, until, bytes });
+                    }
+                }
             }
-            Place::Leaving { memory, extents, stage: Leaving::Copying(until) }
-            | Place::Returning { extents, stage: Returning::Copying { memory, mark: until } } => {
+            Place::Returning { stored, stage: Returning::Copying { memory, mark: until } } => {
                 dropped.dying_bytes += bytes;
-                self.graves.push(Grave { key, memory, extents, until, bytes });
+                self.graves.push(Grave { key, memory, extents: stored.extents, until, bytes });
             }
         }
     }
@@ -373,7 +414,7 @@ impl<D: Device> Mover<D> {
 impl<M> Place<M> {
     fn whereabouts(&self) -> Whereabouts {
         match self {
-            Place::Device(_) => Whereabouts::Device,
+            Place::Device { .. } => Whereabouts::Device,
             Place::Arena(_) => Whereabouts::Arena,
             Place::Leaving { .. } => Whereabouts::Leaving,
             Place::Returning { .. } => Whereabouts::Returning,

@@ -11,6 +11,7 @@
 //! | `graph N MS` | captures so many kernels, launches them as a graph, in the second stream |
 //! | `allocate`, `free` | device memory of one mebibyte |
 //! | `keep MIB`, `check` | fills so much more memory, in pieces; looks whether all of that is as it was |
+//! | `change BYTE` | fills all of that with other bytes, moved by this one, and waits for the context |
 //! | `fill KIB` | allocates pieces of so many kibibytes until there is no more, and says how many bytes that was |
 //! | `empty` | frees them |
 //! | `context` | makes another context, and leaves it alone |
@@ -85,6 +86,8 @@ struct Puppet {
     word: CUdeviceptr,
     extra: Vec<CUdeviceptr>,
     kept: Vec<CUdeviceptr>,
+    /// What is added to the bytes of memory that is kept.
+    moved_by: u8,
     shared: Shared,
     contexts: Vec<CUcontext>,
     filled: Vec<CUdeviceptr>,
@@ -112,6 +115,7 @@ pub fn run(lines: impl BufRead, mut answers: impl Write) -> Result<(), PuppetErr
         word,
         extra: Vec::new(),
         kept: Vec::new(),
+        moved_by: 0,
         shared: Shared::default(),
         contexts: Vec::new(),
         filled: Vec::new(),
@@ -164,6 +168,7 @@ impl Puppet {
             ["free"] => self.extra.pop().map_or(CUresult::INVALID_VALUE, |address| cu.cuMemFree_v2(address)),
             ["keep", mib] => self.keep(number(mib)?),
             ["check"] => self.check(),
+            ["change", byte] => self.change(number(byte)? as u8),
             ["fill", kib] => self.fill(number(kib)? as usize * 1024),
             ["empty"] => {
                 let filled = std::mem::take(&mut self.filled);
@@ -217,10 +222,10 @@ impl Puppet {
         let cu = self.bench.cu;
         for _ in 0..mib / PIECE_MIB {
             let mut piece = CUdeviceptr(0);
-            let number = self.kept.len() as u8;
+            let byte = self.byte(self.kept.len());
             let code = first_error([
                 cu.cuMemAlloc_v2(&mut piece, PIECE_BYTES),
-                cu.cuMemsetD8_v2(piece, number, PIECE_BYTES),
+                cu.cuMemsetD8_v2(piece, byte, PIECE_BYTES),
             ]);
             if code != CUresult::SUCCESS {
                 return code;
@@ -228,6 +233,22 @@ impl Puppet {
             self.kept.push(piece);
         }
         CUresult::SUCCESS
+    }
+
+    /// What all bytes of a piece are.
+    fn byte(&self, piece: usize) -> u8 {
+        (piece as u8).wrapping_add(self.moved_by)
+    }
+
+    fn change(&mut self, by: u8) -> CUresult {
+        self.moved_by = by;
+        let cu = self.bench.cu;
+        let pieces = self.kept.iter().enumerate();
+        let changed = pieces.map(|(number, piece)| cu.cuMemsetD8_v2(*piece, self.byte(number), PIECE_BYTES));
+        match first_error(changed) {
+            CUresult::SUCCESS => cu.cuCtxSynchronize(),
+            code => code,
+        }
     }
 
     fn fill(&mut self, bytes: usize) -> CUresult {
@@ -245,7 +266,7 @@ impl Puppet {
 
     fn check(&self) -> CUresult {
         let right = |(number, piece): (usize, &CUdeviceptr)| {
-            self.bench.read(*piece, PIECE_BYTES).iter().all(|byte| *byte == number as u8)
+            self.bench.read(*piece, PIECE_BYTES).iter().all(|byte| *byte == self.byte(number))
         };
         if self.kept.iter().enumerate().all(right) { CUresult::SUCCESS } else { CUresult::UNKNOWN }
     }

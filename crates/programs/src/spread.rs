@@ -40,6 +40,7 @@ impl Options {
             time_max: Duration::MAX,
             steps_max: self.steps,
             seed: mix(gpu as u64 + 1),
+            reads: false,
             copies: false,
             kernel: self.kernel,
             streams: 0,

@@ -1,7 +1,7 @@
 //! A program that keeps a GPU busy and knows what every byte has to be: what demonstrations and whole-system tests run.
 //!
 //! Its memory lies in pieces. In each step it checks all of it by a checksum kernel against the same sum computed on the
-//! host, rewrites all of it by a kernel, and checks it again. With copies it also moves pieces about, through the host and
+//! host, rewrites all of it by a kernel, and checks it again. One that only reads does so in its first step. With copies it also moves pieces about, through the host and
 //! inside the device, and frees and allocates them anew, and still knows what each has to hold. With streams it also has
 //! memory come and go in their order. With segments its pieces are memory that it creates and maps itself.
 
@@ -34,6 +34,8 @@ pub struct Options {
     pub steps_max: u64,
     /// What the bytes are made of.
     pub seed: u64,
+    /// Whether to write in the first step only.
+    pub reads: bool,
     /// Whether to copy, free and allocate too.
     pub copies: bool,
     /// How long a kernel that does nothing runs in each step.
@@ -93,7 +95,9 @@ pub fn run(options: &Options) -> Result<Work, WorkerError> {
             // What was right at the end of the last step is still right.
             work.wrong += pieces.wrong(step)?;
         }
-        pieces.rewrite(step)?;
+        if work.steps == 0 || !options.reads {
+            pieces.rewrite(step)?;
+        }
         if !options.kernel.is_zero() {
             let nanoseconds = u64::try_from(options.kernel.as_nanos()).unwrap_or(u64::MAX);
             let code = bench.launch_function(

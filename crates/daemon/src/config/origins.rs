@@ -7,7 +7,7 @@ use wire::Setting;
 use wire::quantity::Span;
 
 /// Every key, with what holds where nobody says anything.
-pub(super) const KEYS: [(&str, &str); 23] = [
+pub(super) const KEYS: [(&str, &str); 24] = [
     ("socket", ""),
     ("gpus", "all"),
     ("vgpu", "none"),
@@ -17,6 +17,7 @@ pub(super) const KEYS: [(&str, &str); 23] = [
     ("residue", "what a context takes in the self-test"),
     ("events", "none"),
     ("freeze", "auto"),
+    ("clean_copies", "off"),
     ("policy", "fair"),
     ("turn", "none"),
     ("turn_min", "100ms"),
@@ -113,6 +114,7 @@ fn values(settings: &Settings) -> Vec<(&'static str, Option<String>)> {
         ("residue", text(&settings.residue)),
         ("events", path(&settings.events)),
         ("freeze", settings.freeze.map(|freeze| format!("{freeze:?}").to_lowercase())),
+        ("clean_copies", settings.clean_copies.map(|how| format!("{how:?}").to_lowercase())),
         ("policy", settings.policy.map(|policy| format!("{policy:?}").to_lowercase())),
         ("turn", text(&settings.turn)),
         ("turn_min", text(&settings.turn_min)),

@@ -133,6 +133,20 @@ fn every_setting_says_where_it_comes_from() {
 }
 
 #[test]
+fn clean_copies_are_off_on_or_audited() {
+    let flags = || Settings { clean_copies: Some(CleanCopies::On), ..Settings::default() };
+    assert_eq!(
+        config("clean_copies = 'audit'\n", Settings::default()).unwrap().clean_copies,
+        CleanCopies::Audit
+    );
+    let over = config("clean_copies = 'audit'\n", flags()).unwrap();
+    assert_eq!(over.clean_copies, CleanCopies::On);
+    let said = over.settings.iter().find(|setting| setting.key == "clean_copies").unwrap();
+    assert_eq!((said.value.as_str(), said.origin.as_str()), ("on", "flag --clean-copies"));
+    assert!(complaint("clean_copies = true\n").contains(":1: clean_copies: "));
+}
+
+#[test]
 fn defaults_are_said_as_they_are() {
     let config = config("", Settings::default()).unwrap();
     let usual = sched::Settings::default();
@@ -149,4 +163,5 @@ fn defaults_are_said_as_they_are() {
     }
     assert_eq!(of("tenants_max"), config.sharing.tenants_max.to_string());
     assert_eq!(of("policy"), format!("{:?}", usual.policy).to_lowercase());
+    assert_eq!((of("clean_copies"), config.clean_copies), ("off".to_owned(), CleanCopies::Off));
 }

@@ -38,8 +38,8 @@ impl Daemon {
             Action::Place { gpus, why, .. } => {
                 self.placed = Some((gpus, why));
             }
-            // Nobody hints or has to be warmed up, and no copies are kept of what is on the device. Grants are used at once,
-            // so none can come back.
+            // Nobody hints or has to be warmed up. The core is told of no copies of what is on the device: to it their space
+            // is free, as it is to the mover, which drops them itself. Grants are used at once, so none can come back.
             Action::WarmUp { .. } | Action::HintMissed { .. } | Action::Drop(_) | Action::Reclaim { .. } => {
                 tracing::debug!("not done here: {action:?}");
             }

@@ -51,6 +51,7 @@ impl<D: Device> Memory<D> {
             json!({
                 "took_ns": nanos(moved.elapsed()),
                 "bytes_out": outcome.bytes_out,
+                "copied_bytes": outcome.copied_bytes,
                 "bytes_in": outcome.bytes_in,
                 "out_ns": nanos(outcome.out.length()),
                 "in_ns": nanos(outcome.into.length()),
@@ -58,6 +59,9 @@ impl<D: Device> Memory<D> {
             }),
         );
         self.complain_of(&outcome);
+        for found in &outcome.audit_errors {
+            self.error(Some(tenant(found.key.owner)), &found.to_string());
+        }
         for &owner in &outcome.must_end {
             self.end(owner);
         }

@@ -8,8 +8,8 @@ mod answers;
 mod asking;
 
 use super::{MoveError, Outcome, Plan, Reply, Step, Stuck, Tenants};
-use crate::device::Device;
-use crate::mover::{CopyState, Started};
+use crate::device::{Device, HASHES_MAX};
+use crate::mover::{CopyState, HashState, Started};
 use crate::{HandleKey, Mover};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -31,7 +31,9 @@ impl<D: Device> Mover<D> {
         self.end_given_up(tenants);
         let mut run = Run::new(self, plan, tenants);
         run.drive(replies);
-        run.outcome
+        let mut outcome = run.outcome;
+        outcome.audit_errors = self.take_audit_errors();
+        outcome
     }
 }
 
@@ -52,6 +54,8 @@ struct Run<'a, D: Device> {
     /// Not started yet, in order.
     waiting_out: VecDeque<HandleKey>,
     waiting_in: VecDeque<HandleKey>,
+    /// Being hashed before their copy out, in order.
+    hashing: VecDeque<HandleKey>,
     /// Copies under way, in order, those out with the number of their pieces.
     copying_out: VecDeque<(HandleKey, usize)>,
     copying_in: VecDeque<HandleKey>,
@@ -103,6 +107,7 @@ impl<'a, D: Device> Run<'a, D> {
             tenants,
             waiting_out,
             waiting_in,
+            hashing: VecDeque::new(),
             copying_out: VecDeque::new(),
             copying_in: VecDeque::new(),
             to_unmap: Vec::new(),
@@ -163,7 +168,8 @@ impl<'a, D: Device> Run<'a, D> {
     }
 
     fn is_under_way(&self) -> bool {
-        !(self.copying_out.is_empty()
+        !(self.hashing.is_empty()
+            && self.copying_out.is_empty()
             && self.copying_in.is_empty()
             && self.to_unmap.is_empty()
             && self.asked.is_empty())
@@ -174,9 +180,20 @@ impl<'a, D: Device> Run<'a, D> {
         self.waiting_out.is_empty() && self.waiting_in.is_empty() && !self.is_under_way()
     }
 
-    /// Looks at the oldest copy of each lane, and goes on with what has ended.
+    /// Looks at the oldest of each lane, and goes on with what has ended.
     fn look_at_copies(&mut self) -> bool {
         let mut progress = self.mover.passed_waypoint();
+        while let Some(&key) = self.hashing.front() {
+            match self.mover.look_hash(key) {
+                HashState::UnderWay => break,
+                HashState::Copying(pieces) => self.copying_out.push_back((key, pieces)),
+                HashState::Done => self.to_unmap.push(key),
+                HashState::Failed(error) => self.outcome.failed.push((key, error)),
+                HashState::None => {}
+            }
+            self.hashing.pop_front();
+            progress = true;
+        }
         while let Some(&(key, _)) = self.copying_out.front() {
             match self.mover.look_out(key) {
                 CopyState::UnderWay => break,
@@ -214,6 +231,7 @@ impl<'a, D: Device> Run<'a, D> {
     fn release_next(&mut self) -> bool {
         let Some(key) = self.to_release.pop_front() else { return false };
         self.asked.remove(&key);
+        self.outcome.copied_bytes += self.mover.copied_bytes(key);
         self.room_bytes += self.mover.unmapped(key).unwrap_or(0);
         self.outcome.bytes_out += self.mover.bytes_of(key);
         self.outcome.moved_out.push(key);
@@ -226,6 +244,7 @@ impl<'a, D: Device> Run<'a, D> {
         let mut progress = false;
         let mut pieces: usize = self.copying_out.iter().map(|(_, pieces)| pieces).sum();
         while pieces < PIECES_AHEAD_MAX
+            && self.hashing.len() < HASHES_MAX
             && let Some(&key) = self.waiting_out.front()
         {
             match self.start_out(key) {
@@ -250,17 +269,26 @@ impl<'a, D: Device> Run<'a, D> {
         match self.mover.start_out(key) {
             Ok(Started::NoSpace) => None,
             Ok(Started::Pieces(pieces)) => {
-                if self.copying_out.is_empty() && self.outcome.out.end.is_zero() {
-                    self.outcome.out.start = self.start.elapsed();
-                    self.outcome.out.end = self.outcome.out.start;
-                }
+                self.note_first_out();
                 self.copying_out.push_back((key, pieces));
                 Some(pieces)
+            }
+            Ok(Started::Hashing) => {
+                self.note_first_out();
+                self.hashing.push_back(key);
+                Some(0)
             }
             Err(error) => {
                 self.outcome.failed.push((key, error));
                 Some(0)
             }
+        }
+    }
+
+    fn note_first_out(&mut self) {
+        if self.copying_out.is_empty() && self.hashing.is_empty() && self.outcome.out.end.is_zero() {
+            self.outcome.out.start = self.start.elapsed();
+            self.outcome.out.end = self.outcome.out.start;
         }
     }
 
@@ -285,6 +313,7 @@ impl<'a, D: Device> Run<'a, D> {
         let after = idle.unwrap_or_default();
         let late = |step| MoveError::Deadline { step, after };
         let failed = &mut self.outcome.failed;
+        failed.extend(self.hashing.drain(..).map(|key| (key, late(Step::Hash))));
         failed.extend(self.copying_out.drain(..).map(|(key, _)| (key, late(Step::CopyOut))));
         failed.extend(self.copying_in.drain(..).map(|key| (key, late(Step::CopyIn))));
         for (key, asked) in std::mem::take(&mut self.asked) {

@@ -2,11 +2,15 @@
 //!
 //! Callers go through the steps in order; a step for a handle in another place does nothing and says so.
 
-use super::{Held, Leaving, Mover, Place, Returning};
+use super::clean::Stored;
+use super::hashing::Destination;
+use super::parts::{pieces_of, ranges, sum};
+use super::{Held, Leaving, Mover, Place, Returning, Stage};
 use crate::HandleKey;
 use crate::arena::Extents;
 use crate::device::{Device, DeviceError, Lane, Mark};
 use crate::exchange::MoveError;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 /// Within a longer copy, a mark is set every so many bytes.
@@ -17,6 +21,8 @@ const WAYPOINT_BYTES: u64 = 1 << 30;
 pub(crate) enum Started {
     /// Yes, in this many pieces.
     Pieces(usize),
+    /// Not yet: what has to be copied is found out first.
+    Hashing,
     /// No: the arena has too little free space now.
     NoSpace,
 }
@@ -42,7 +48,7 @@ impl<D: Device> Mover<D> {
     /// Whether a handle can be moved out.
     pub(crate) fn check_out(&self, key: HandleKey) -> Result<(), MoveError> {
         match self.handles.get(&key).map(|held| &held.place) {
-            Some(Place::Device(_)) => Ok(()),
+            Some(Place::Device { .. }) => Ok(()),
             Some(Place::Arena(_)) => Err(MoveError::NotResident),
             Some(Place::Leaving { .. } | Place::Returning { .. }) => Err(MoveError::Unsettled),
             None => Err(MoveError::Unknown),
@@ -53,58 +59,103 @@ impl<D: Device> Mover<D> {
     pub(crate) fn check_in(&self, key: HandleKey) -> Result<(), MoveError> {
         match self.handles.get(&key).map(|held| &held.place) {
             Some(Place::Arena(_)) => Ok(()),
-            Some(Place::Device(_)) => Err(MoveError::NotAway),
+            Some(Place::Device { .. }) => Err(MoveError::NotAway),
             Some(Place::Leaving { .. } | Place::Returning { .. }) => Err(MoveError::Unsettled),
             None => Err(MoveError::Unknown),
         }
     }
 
-    /// Starts the copy out of a handle on the device.
+    /// Starts the copy out of a handle on the device, or the hashing that comes before.
     pub(crate) fn start_out(&mut self, key: HandleKey) -> Result<Started, MoveError> {
         self.check_out(key)?;
-        let bytes = self.bytes_of(key);
-        let Some(extents) = self.arena.take(bytes) else { return Ok(Started::NoSpace) };
-        let Some(Held { place: Place::Device(memory), .. }) = self.handles.remove(&key) else {
+        let Some(Held { bytes, place: Place::Device { memory, copy } }) = self.handles.remove(&key) else {
             unreachable!("check_out has found it on the device");
         };
-        let (place, result) = match self.copy(Lane::Out, &memory, &extents, bytes) {
-            Ok(mark) => {
-                let pieces = extents.runs().len();
-                (
-                    Place::Leaving { memory, extents, stage: Leaving::Copying(mark) },
-                    Ok(Started::Pieces(pieces)),
-                )
-            }
-            Err(error) => {
-                self.after_failed_copy(key, extents, &error);
-                (Place::Device(memory), Err(MoveError::CopyOut(error)))
+        let Some(Destination { stored, before }) = self.take_space(bytes, copy) else {
+            // Its copy, if it had one, had gone already.
+            self.handles.insert(key, Held { bytes, place: Place::Device { memory, copy: None } });
+            return Ok(Started::NoSpace);
+        };
+        let mark = self.start_hash(key, &memory, bytes);
+        // Where nothing is hashed, the copy says the stage.
+        let stage = mark.map_or(Stage::Unmapping, Stage::Hashing);
+        let mut leaving = Leaving { memory, stored, before, copied_bytes: 0, stage };
+        let (place, result) = match mark {
+            Some(_) => (Place::Leaving(leaving), Ok(Started::Hashing)),
+            None => {
+                leaving.stored.hashes = None;
+                let (place, started) = self.start_copy_out(key, leaving, std::slice::from_ref(&(0..bytes)));
+                (place, started.map(Started::Pieces))
             }
         };
         self.handles.insert(key, Held { bytes, place });
         result
     }
 
+    /// Starts to copy parts of a handle to its place in the arena. Says in how many pieces.
+    pub(super) fn start_copy_out(
+        &mut self,
+        key: HandleKey,
+        leaving: Leaving<D::Memory>,
+        parts: &[Range<u64>],
+    ) -> (Place<D::Memory>, Result<usize, MoveError>) {
+        match self.copy(Lane::Out, &leaving.memory, &leaving.stored.extents, parts) {
+            Ok((mark, pieces)) => {
+                let stage = Stage::Copying(mark);
+                (Place::Leaving(Leaving { copied_bytes: sum(parts), stage, ..leaving }), Ok(pieces))
+            }
+            Err(error) => (self.stay_after_failed_copy(key, leaving, &error), Err(MoveError::CopyOut(error))),
+        }
+    }
+
+    /// A copy out has failed: the handle is on the device only. What the arena has of it is nothing that can be relied on.
+    fn stay_after_failed_copy(
+        &mut self,
+        key: HandleKey,
+        leaving: Leaving<D::Memory>,
+        error: &DeviceError,
+    ) -> Place<D::Memory> {
+        self.after_failed_copy(key, leaving.stored.extents, error);
+        if let Some(before) = leaving.before {
+            self.arena.give_back(before.extents);
+        }
+        Place::Device { memory: leaving.memory, copy: None }
+    }
+
     /// Looks at the copy out of a handle. When it is done, the tenant is to unmap the handle.
     pub(crate) fn look_out(&mut self, key: HandleKey) -> CopyState {
-        let Some(held) = self.handles.get_mut(&key) else { return CopyState::None };
-        let Place::Leaving { stage, .. } = &mut held.place else { return CopyState::None };
-        let Leaving::Copying(mark) = *stage else { return CopyState::None };
-        match self.device.passed(mark) {
-            Ok(false) => CopyState::UnderWay,
-            Ok(true) => {
-                *stage = Leaving::Unmapping;
-                CopyState::Done
+        let Some(held) = self.handles.get(&key) else { return CopyState::None };
+        let Place::Leaving(Leaving { stage: Stage::Copying(mark), .. }) = held.place else {
+            return CopyState::None;
+        };
+        let passed = self.device.passed(mark);
+        let state = match &passed {
+            Ok(false) => return CopyState::UnderWay,
+            Ok(true) => CopyState::Done,
+            Err(error) => CopyState::Failed(MoveError::CopyOut(error.clone())),
+        };
+        self.replace(key, |mover, place| match (place, passed) {
+            (Place::Leaving(leaving), Err(error)) => mover.stay_after_failed_copy(key, leaving, &error),
+            (Place::Leaving(mut leaving), Ok(_)) => {
+                let before = leaving.before.take();
+                if mover.hasher.as_ref().is_some_and(|hasher| hasher.audit) {
+                    mover.audit(key, &leaving.stored, before.as_ref());
+                }
+                if let Some(before) = before {
+                    mover.arena.give_back(before.extents);
+                }
+                Place::Leaving(Leaving { stage: Stage::Unmapping, ..leaving })
             }
-            Err(error) => {
-                self.replace(key, |mover, place| match place {
-                    Place::Leaving { memory, extents, .. } => {
-                        mover.after_failed_copy(key, extents, &error);
-                        Place::Device(memory)
-                    }
-                    other => other,
-                });
-                CopyState::Failed(MoveError::CopyOut(error))
-            }
+            (other, _) => other,
+        });
+        state
+    }
+
+    /// How much of a handle that is leaving was copied: less than all of it where the arena had the rest already.
+    pub(crate) fn copied_bytes(&self, key: HandleKey) -> u64 {
+        match self.handles.get(&key).map(|held| &held.place) {
+            Some(Place::Leaving(leaving)) => leaving.copied_bytes,
+            _ => 0,
         }
     }
 
@@ -113,21 +164,20 @@ impl<D: Device> Mover<D> {
         let bytes = self.bytes_of(key);
         let mut freed_bytes = None;
         self.replace(key, |mover, place| match place {
-            Place::Leaving { memory, extents, stage: Leaving::Unmapping } => {
+            Place::Leaving(Leaving { memory, stored, stage: Stage::Unmapping, .. }) => {
                 freed_bytes = Some(mover.release(key, memory, bytes));
-                Place::Arena(extents)
+                Place::Arena(stored)
             }
             other => other,
         });
         freed_bytes
     }
 
-    /// The tenant could not unmap: the handle stays on the device, and its copy is dropped.
+    /// The tenant could not unmap: the handle stays on the device, and its copy is not the valid one any more.
     pub(crate) fn unmap_failed(&mut self, key: HandleKey) {
         self.replace(key, |mover, place| match place {
-            Place::Leaving { memory, extents, stage: Leaving::Unmapping } => {
-                mover.arena.give_back(extents);
-                Place::Device(memory)
+            Place::Leaving(Leaving { memory, stored, stage: Stage::Unmapping, .. }) => {
+                Place::Device { memory, copy: mover.keep(stored) }
             }
             other => other,
         });
@@ -137,7 +187,7 @@ impl<D: Device> Mover<D> {
     pub(crate) fn creating(&mut self, key: HandleKey) -> Result<(), MoveError> {
         self.check_in(key)?;
         self.replace(key, |_, place| match place {
-            Place::Arena(extents) => Place::Returning { extents, stage: Returning::Creating },
+            Place::Arena(stored) => Place::Returning { stored, stage: Returning::Creating },
             other => other,
         });
         Ok(())
@@ -146,7 +196,7 @@ impl<D: Device> Mover<D> {
     /// The tenant could not create memory: the handle stays in the arena.
     pub(crate) fn create_failed(&mut self, key: HandleKey) {
         self.replace(key, |_, place| match place {
-            Place::Returning { extents, stage: Returning::Creating } => Place::Arena(extents),
+            Place::Returning { stored, stage: Returning::Creating } => Place::Arena(stored),
             other => other,
         });
     }
@@ -157,10 +207,10 @@ impl<D: Device> Mover<D> {
         let bytes = self.bytes_of(key);
         let mut result = Err(MoveError::Unknown);
         self.replace(key, |mover, place| match place {
-            Place::Returning { extents, stage: Returning::Creating } => {
+            Place::Returning { stored, stage: Returning::Creating } => {
                 let stage;
-                (stage, result) = mover.start_in(key, bytes, file, &extents);
-                Place::Returning { extents, stage }
+                (stage, result) = mover.start_in(key, bytes, file, &stored);
+                Place::Returning { stored, stage }
             }
             other => other,
         });
@@ -172,7 +222,7 @@ impl<D: Device> Mover<D> {
         key: HandleKey,
         bytes: u64,
         file: Option<OwnedFd>,
-        extents: &Extents,
+        stored: &Stored,
     ) -> (Returning<D::Memory>, Result<(), MoveError>) {
         let imported = match file {
             Some(file) => self.device.import(file, bytes).map_err(MoveError::Import),
@@ -182,7 +232,7 @@ impl<D: Device> Mover<D> {
             Ok(memory) => memory,
             Err(error) => return (Returning::BackingOut { freed_bytes: bytes }, Err(error)),
         };
-        match self.copy(Lane::In, &memory, extents, bytes) {
+        match self.copy_in(&memory, stored, bytes) {
             Ok(mark) => (Returning::Copying { memory, mark }, Ok(())),
             Err(error) => {
                 let freed_bytes = self.drop_unfilled(key, memory, bytes);
@@ -191,7 +241,24 @@ impl<D: Device> Mover<D> {
         }
     }
 
-    /// Looks at the copy in of a handle. When it is done, the handle is on the device and its arena space is free.
+    /// Starts to copy a handle in, and marks the end. Blocks that are zero are not in the arena, unless there is an auditor.
+    fn copy_in(&mut self, memory: &D::Memory, stored: &Stored, bytes: u64) -> Result<Mark, DeviceError> {
+        let audit = self.hasher.as_ref().is_some_and(|hasher| hasher.audit);
+        let parts = match stored.hashes.as_deref().filter(|_| !audit) {
+            Some(hashes) => {
+                let is_zero = |zero: bool| move |block: &usize| hashes[*block].zero == zero;
+                for range in ranges((0..hashes.len()).filter(is_zero(true))) {
+                    self.device.zero(memory, range.start, range.end - range.start)?;
+                }
+                ranges((0..hashes.len()).filter(is_zero(false)))
+            }
+            None => vec![0..bytes; 1],
+        };
+        Ok(self.copy(Lane::In, memory, &stored.extents, &parts)?.0)
+    }
+
+    /// Looks at the copy in of a handle. When it is done, the handle is on the device and its arena space is free; it may
+    /// be kept as a copy.
     pub(crate) fn look_in(&mut self, key: HandleKey) -> CopyState {
         let Some(held) = self.handles.get(&key) else { return CopyState::None };
         let bytes = held.bytes;
@@ -205,13 +272,12 @@ impl<D: Device> Mover<D> {
             Err(error) => CopyState::Failed(MoveError::CopyIn(error.clone())),
         };
         self.replace(key, |mover, place| match place {
-            Place::Returning { extents, stage: Returning::Copying { memory, .. } } if passed.is_ok() => {
-                mover.arena.give_back(extents);
-                Place::Device(memory)
+            Place::Returning { stored, stage: Returning::Copying { memory, .. } } if passed.is_ok() => {
+                Place::Device { memory, copy: mover.keep(stored) }
             }
-            Place::Returning { extents, stage: Returning::Copying { memory, .. } } => {
+            Place::Returning { stored, stage: Returning::Copying { memory, .. } } => {
                 let freed_bytes = mover.drop_unfilled(key, memory, bytes);
-                Place::Returning { extents, stage: Returning::BackingOut { freed_bytes } }
+                Place::Returning { stored, stage: Returning::BackingOut { freed_bytes } }
             }
             other => other,
         });
@@ -223,9 +289,9 @@ impl<D: Device> Mover<D> {
     pub(crate) fn backed_out(&mut self, key: HandleKey) -> Option<u64> {
         let mut freed = None;
         self.replace(key, |_, place| match place {
-            Place::Returning { extents, stage: Returning::BackingOut { freed_bytes } } => {
+            Place::Returning { stored, stage: Returning::BackingOut { freed_bytes } } => {
                 freed = Some(freed_bytes);
-                Place::Arena(extents)
+                Place::Arena(stored)
             }
             other => other,
         });
@@ -239,10 +305,11 @@ impl<D: Device> Mover<D> {
     }
 
     /// Ends copies that nobody waits for any more because their move was given up: what came in is in, and what was
-    /// copied out stays on the device. Says which handles their tenants are to unmap, as their copy in has failed.
+    /// copied out, or hashed for that, stays on the device. Says which handles their tenants are to unmap, as their copy in has failed.
     pub(crate) fn sweep(&mut self) -> Vec<HandleKey> {
-        let unsettled = |(&key, held): (&HandleKey, &Held<_>)| match held.place {
-            Place::Leaving { stage: Leaving::Copying(_), .. } => Some((key, Lane::Out)),
+        let unsettled = |(&key, held): (&HandleKey, &Held<_>)| match &held.place {
+            Place::Leaving(Leaving { stage: Stage::Hashing(_), .. }) => Some((key, Lane::Hash)),
+            Place::Leaving(Leaving { stage: Stage::Copying(_), .. }) => Some((key, Lane::Out)),
             Place::Returning { stage: Returning::Copying { .. }, .. } => Some((key, Lane::In)),
             _ => None,
         };
@@ -253,6 +320,7 @@ impl<D: Device> Mover<D> {
                 Lane::Out if matches!(self.look_out(key), CopyState::Done) => self.unmap_failed(key),
                 Lane::In if matches!(self.look_in(key), CopyState::Failed(_)) => backing_out.push(key),
                 Lane::Out | Lane::In => {}
+                Lane::Hash => self.abandon_hash(key),
             }
         }
         backing_out
@@ -270,18 +338,18 @@ impl<D: Device> Mover<D> {
         passed
     }
 
-    /// Starts a copy between a handle's memory and its arena space, and marks its end.
+    /// Starts a copy of parts between a handle's memory and its arena space, and marks its end. Says in how many pieces.
     fn copy(
         &mut self,
         lane: Lane,
         memory: &D::Memory,
         extents: &Extents,
-        bytes: u64,
-    ) -> Result<Mark, DeviceError> {
-        debug_assert_eq!(extents.bytes(), bytes);
-        let mut offset = 0;
-        let mut next_waypoint = WAYPOINT_BYTES;
-        for &run in extents.runs() {
+        parts: &[Range<u64>],
+    ) -> Result<(Mark, usize), DeviceError> {
+        let bytes = sum(parts);
+        let (mut copied, mut next_waypoint) = (0, WAYPOINT_BYTES);
+        let mut pieces = 0;
+        for (offset, run) in pieces_of(extents, parts) {
             let host = self.arena.address(run);
             // SAFETY: the run is mapped and registered; it and the memory stay taken until a mark behind the copy
             // has passed or the device is drained, and nobody else touches taken space.
@@ -289,15 +357,17 @@ impl<D: Device> Mover<D> {
                 match lane {
                     Lane::Out => self.device.copy_out(memory, offset, host, run.bytes)?,
                     Lane::In => self.device.copy_in(memory, offset, host, run.bytes)?,
+                    Lane::Hash => unreachable!("nothing is copied there"),
                 }
             }
-            offset += run.bytes;
-            if offset >= next_waypoint && offset < bytes {
-                next_waypoint = offset + WAYPOINT_BYTES;
+            pieces += 1;
+            copied += run.bytes;
+            if copied >= next_waypoint && copied < bytes {
+                next_waypoint = copied + WAYPOINT_BYTES;
                 self.waypoints[lane as usize].push_back(self.device.mark(lane)?);
             }
         }
-        self.device.mark(lane)
+        Ok((self.device.mark(lane)?, pieces))
     }
 
     /// Drops an import after a copy into it has failed. What was started of the copy only reads the arena. Says how
@@ -309,7 +379,7 @@ impl<D: Device> Mover<D> {
         self.release(key, memory, bytes)
     }
 
-    fn replace(
+    pub(super) fn replace(
         &mut self,
         key: HandleKey,
         next: impl FnOnce(&mut Self, Place<D::Memory>) -> Place<D::Memory>,

@@ -25,6 +25,9 @@ struct Arguments {
     /// What the bytes are made of.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Writes in the first step only, and reads in all others.
+    #[arg(long, conflicts_with = "copies")]
+    reads: bool,
     /// Copies, frees and allocates too.
     #[arg(long)]
     copies: bool,
@@ -48,6 +51,7 @@ fn main() -> anyhow::Result<ExitCode> {
         time_max: arguments.seconds.map_or(Ok(Duration::MAX), Duration::try_from_secs_f64)?,
         steps_max,
         seed: arguments.seed,
+        reads: arguments.reads,
         copies: arguments.copies,
         kernel: Duration::from_millis(arguments.kernel_ms),
         streams: arguments.streams,

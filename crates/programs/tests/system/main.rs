@@ -2,6 +2,7 @@
 //! process of its own. Programs know what every byte of theirs has to be, and check it in every step.
 //!
 //! - [`turns`]: programs that do not fit together take turns, long ones and short ones at random.
+//! - [`clean_copies`]: what did not change is not copied out again.
 //! - [`created`]: programs that create and map their memory themselves.
 //! - [`deaths`]: programs and the daemon are killed at the worst moments.
 //! - [`loss`]: the device is killed under them.
@@ -25,6 +26,7 @@ mod parts;
 mod stage;
 
 mod asked;
+mod clean_copies;
 mod conformance;
 mod containers;
 mod created;

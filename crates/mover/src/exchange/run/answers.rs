@@ -123,6 +123,7 @@ impl<D: Device> Run<'_, D> {
         let bytes = self.mover.bytes_of(key);
         let on_device = self.waiting_out.contains(&key)
             || self.to_unmap.contains(&key)
+            || self.hashing.contains(&key)
             || self.copying_in.contains(&key)
             || self.copying_out.iter().any(|(copying, _)| *copying == key);
         let asked = self.asked.remove(&key);
@@ -153,6 +154,7 @@ impl<D: Device> Run<'_, D> {
     fn strike(&mut self, is_struck: impl Fn(HandleKey) -> bool) {
         self.waiting_out.retain(|key| !is_struck(*key));
         self.waiting_in.retain(|key| !is_struck(*key));
+        self.hashing.retain(|key| !is_struck(*key));
         self.copying_out.retain(|(key, _)| !is_struck(*key));
         self.copying_in.retain(|key| !is_struck(*key));
         self.to_unmap.retain(|key| !is_struck(*key));

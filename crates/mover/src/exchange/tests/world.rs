@@ -3,7 +3,7 @@
 use crate::arena::mapping::Mapping;
 use crate::exchange::{Gone, HANDLES_PER_REQUEST_MAX, Reply, Tenants};
 use crate::fake_device::Imports;
-use crate::{HandleKey, Owner};
+use crate::{BLOCK_BYTES, HandleKey, Owner};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
@@ -36,14 +36,29 @@ impl Physical {
 
     fn fill(&self, seed: u64) {
         for index in 0..self.words() {
-            // SAFETY: within the mapping, aligned, and only tests on this thread use it now.
-            unsafe { self.word(index).write(expected(seed, index)) };
+            self.write(index, expected(seed, index));
         }
     }
 
-    fn wrong_words(&self, seed: u64) -> u64 {
-        // SAFETY: as above.
-        let is_wrong = |index: &u64| unsafe { self.word(*index).read() } != expected(seed, *index);
+    fn write(&self, index: u64, word: u64) {
+        // SAFETY: within the mapping, aligned, and only tests on this thread use it now.
+        unsafe { self.word(index).write(word) };
+    }
+
+    /// Fills one block.
+    fn fill_block(&self, block: u64, content: Content, seed: u64) {
+        let words = BLOCK_BYTES / STRIDE;
+        for index in block * words..(block + 1) * words {
+            self.write(index, content.word(seed, index));
+        }
+    }
+
+    fn wrong_words(&self, seed: u64, contents: &BTreeMap<u64, Content>) -> u64 {
+        let is_wrong = |index: &u64| {
+            let content = contents.get(&(index * STRIDE / BLOCK_BYTES)).copied().unwrap_or_default();
+            // SAFETY: as above.
+            unsafe { self.word(*index).read() != content.word(seed, *index) }
+        };
         (0..self.words()).filter(is_wrong).count() as u64
     }
 
@@ -54,6 +69,30 @@ impl Physical {
 
 fn expected(seed: u64, index: u64) -> u64 {
     (seed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}
+
+/// What a tenant has written to a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// Zeros.
+    Zero,
+    /// The words of this version; 0 is what it had first.
+    Version(u64),
+}
+
+impl Default for Content {
+    fn default() -> Content {
+        Content::Version(0)
+    }
+}
+
+impl Content {
+    fn word(self, seed: u64, index: u64) -> u64 {
+        match self {
+            Content::Zero => 0,
+            Content::Version(version) => expected(seed ^ version << 48, index),
+        }
+    }
 }
 
 /// Something that happens to a tenant.
@@ -86,6 +125,8 @@ pub(super) struct World {
     pub(super) most_used: u64,
     sizes: BTreeMap<HandleKey, u64>,
     mapped: BTreeMap<HandleKey, Physical>,
+    /// What was written to blocks since they were allocated.
+    contents: BTreeMap<HandleKey, BTreeMap<u64, Content>>,
     /// What dead tenants had: not torn down yet.
     undead: Vec<Physical>,
     pub(super) dead: BTreeSet<Owner>,
@@ -110,6 +151,7 @@ impl FakeTenants {
             most_used: 0,
             sizes: BTreeMap::new(),
             mapped: BTreeMap::new(),
+            contents: BTreeMap::new(),
             undead: Vec::new(),
             dead: BTreeSet::new(),
             requests: 0,
@@ -137,7 +179,15 @@ impl World {
 
     /// Words of a handle that are wrong; None if the tenant has no memory for it.
     pub(super) fn wrong_words(&self, key: HandleKey) -> Option<u64> {
-        self.mapped.get(&key).map(|physical| physical.wrong_words(seed(key)))
+        let contents = self.contents.get(&key).cloned().unwrap_or_default();
+        self.mapped.get(&key).map(|physical| physical.wrong_words(seed(key), &contents))
+    }
+
+    /// A tenant that runs writes to a block of its own.
+    pub(super) fn write(&mut self, key: HandleKey, block: u64, content: Content) {
+        let physical = self.mapped.get(&key).expect("who runs has its memory");
+        physical.fill_block(block, content, seed(key));
+        self.contents.entry(key).or_default().insert(block, content);
     }
 
     /// The handles that have not been freed, of tenants that live.

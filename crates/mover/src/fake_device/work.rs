@@ -1,0 +1,92 @@
+//! What is started on the lanes of a fake device, and what it does to bytes.
+
+use super::{FakeDevice, is_registered, lock};
+use crate::arena::mapping::Mapping;
+use crate::device::{HASHES_MAX, Lane};
+use blocks::{BLOCK_BYTES, Sums};
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(super) enum Work {
+    Copy {
+        memory: Arc<Mapping>,
+        inode: u64,
+        offset: u64,
+        host: usize,
+        bytes: u64,
+    },
+    Zero {
+        memory: Arc<Mapping>,
+        inode: u64,
+        offset: u64,
+        bytes: u64,
+    },
+    /// With the number of the mark behind it.
+    Hash {
+        memory: Arc<Mapping>,
+        inode: u64,
+        mark: u64,
+    },
+    Mark(u64),
+}
+
+impl FakeDevice {
+    /// Does one thing, unless that must never be done.
+    pub(super) fn do_work(&mut self, lane: Lane, work: Work) {
+        if let Some(inode) = work.inode()
+            && !lock(&self.imports).contains_key(&inode)
+        {
+            lock(&self.violations).push(format!("{lane:?}: work on released memory"));
+            return;
+        }
+        match work {
+            Work::Copy { host, bytes, .. } if !is_registered(&self.shared, host, bytes) => {
+                lock(&self.violations).push(format!("{lane:?}: a copy of unregistered host memory"));
+            }
+            Work::Copy { memory, offset, host, bytes, .. } => {
+                let device = memory.address(offset, bytes);
+                let host = host as *mut u8;
+                // SAFETY: the device side is a range of a mapping that is alive; the caller of copy_out or copy_in
+                // has promised that the host side is valid until a mark after the copy has passed.
+                unsafe {
+                    match lane {
+                        Lane::Out => host.copy_from_nonoverlapping(device, bytes as usize),
+                        Lane::In | Lane::Hash => device.copy_from_nonoverlapping(host, bytes as usize),
+                    }
+                }
+            }
+            Work::Zero { memory, offset, bytes, .. } => {
+                // SAFETY: a range of a mapping that is alive.
+                unsafe { memory.address(offset, bytes).write_bytes(0, bytes as usize) };
+            }
+            Work::Hash { memory, mark, .. } => {
+                let Some(key) = &self.key else { return };
+                // SAFETY: all of a mapping that is alive; whoever hashes has seen to it that nobody writes.
+                let bytes = unsafe {
+                    std::slice::from_raw_parts(memory.address(0, memory.bytes()), memory.bytes() as usize)
+                };
+                let sums: Vec<Sums> =
+                    bytes.as_chunks::<BLOCK_BYTES>().0.iter().map(|block| key.sums(block)).collect();
+                let sums = match &mut self.forge {
+                    Some(forge) => forge(sums),
+                    None => sums,
+                };
+                self.sums.insert(mark, sums);
+                if self.sums.len() > HASHES_MAX {
+                    self.sums.pop_first();
+                }
+            }
+            Work::Mark(_) => {}
+        }
+    }
+}
+
+impl Work {
+    /// The memory that it is about.
+    pub(super) fn inode(&self) -> Option<u64> {
+        match self {
+            Work::Copy { inode, .. } | Work::Zero { inode, .. } | Work::Hash { inode, .. } => Some(*inode),
+            Work::Mark(_) => None,
+        }
+    }
+}
