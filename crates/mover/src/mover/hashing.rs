@@ -1,7 +1,7 @@
 //! The step before the copy out of a handle that may have a clean copy: its blocks are hashed where they are, and only
 //! those that changed are copied.
 
-use super::clean::{AuditError, Copy, Hashes, Stored};
+use super::clean::{AuditError, Copy, Hasher, Hashes, Stored};
 use super::parts::{blocks_in, bytes_of_blocks};
 use super::{Leaving, Mover, Place, Stage};
 use crate::arena::Extents;
@@ -86,10 +86,18 @@ impl<D: Device> Mover<D> {
         self.replace(key, |mover, place| match place {
             Place::Leaving(leaving) => {
                 let sums = now.unwrap_or_default();
-                let hasher = mover.hasher.as_ref();
-                let hashes = hasher.map(|hasher| sums.iter().map(|sums| hasher.key.finish(sums)).collect());
+                let finish = |hasher: &Hasher| sums.iter().map(|sums| hasher.key.finish(sums)).collect();
+                let hashes = match mover.hasher.as_ref().map(finish) {
+                    Some(Ok(hashes)) => hashes,
+                    // The kernel did not get to every block: then all of it is copied.
+                    Some(Err(error)) => {
+                        tracing::warn!(%key, %error, "a handle was not hashed");
+                        Hashes::default()
+                    }
+                    None => Hashes::default(),
+                };
                 let place;
-                (place, state) = mover.copy_changed(key, leaving, hashes.unwrap_or_default());
+                (place, state) = mover.copy_changed(key, leaving, hashes);
                 place
             }
             other => other,
