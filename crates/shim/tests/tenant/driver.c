@@ -241,7 +241,7 @@ int cuMemcpyBatchAsync(uint64_t *to, uint64_t *from, size_t *bytes, size_t count
 MISSING(cuGetErrorName) MISSING(cuGetErrorString) MISSING(cuDeviceGetName)
 MISSING(cuMemGetAllocationGranularity)
 MISSING(cuMemImportFromShareableHandle) MISSING(cuMemHostRegister_v2) MISSING(cuMemHostUnregister)
-MISSING(cuMemHostGetDevicePointer_v2) MISSING(cuMemHostAlloc) MISSING(cuMemFreeHost) MISSING(cuMemcpyDtoHAsync_v2)
+MISSING(cuMemHostGetDevicePointer_v2) MISSING(cuMemHostAlloc) MISSING(cuMemFreeHost) MISSING(cuMemcpyDtoHAsync_v2) MISSING(cuMemsetD8Async)
 MISSING(cuMemcpyHtoDAsync_v2) MISSING(cuStreamCreate) MISSING(cuStreamDestroy_v2) MISSING(cuStreamSynchronize)
 MISSING(cuEventCreate) MISSING(cuEventRecord) MISSING(cuEventQuery) MISSING(cuEventSynchronize)
 MISSING(cuEventDestroy_v2) MISSING(cuModuleLoadData) MISSING(cuModuleUnload) MISSING(cuModuleGetFunction)

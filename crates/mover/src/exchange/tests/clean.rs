@@ -422,7 +422,7 @@ fn there(setup: &Setup, owner: Owner, whereabouts: Whereabouts) -> Vec<HandleKey
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
     fn random_histories_lose_nothing(
