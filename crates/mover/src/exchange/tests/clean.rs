@@ -281,8 +281,7 @@ fn usual(how: CleanCopies) -> (Setup, Plan) {
 
 #[test]
 fn either_side_dies_or_frees_at_every_moment() {
-    let mut events = vec![Event::Dies(A), Event::Dies(B)];
-    events.extend((0..3).flat_map(|handle| [Event::Frees(key(A, handle)), Event::Frees(key(B, handle))]));
+    let events = [Event::Dies(A), Event::Dies(B), Event::Frees(key(A, 0)), Event::Frees(key(B, 1))];
     for how in BOTH {
         for &event in if how == CleanCopies::On { &events[..] } else { &events[..1] } {
             for step in 1..STEPS_MAX {
