@@ -1,14 +1,15 @@
 //! The step before the copy out of a handle that may have a clean copy: its blocks are hashed where they are, and only
 //! those that changed are copied.
 
-use super::clean::{AuditError, Copy, Hasher, Hashes, Stored};
+use super::clean::{AuditError, Copy, Hashes, Stored};
 use super::parts::{blocks_in, bytes_of_blocks};
 use super::{Leaving, Mover, Place, Stage};
 use crate::arena::Extents;
-use crate::device::{Device, DeviceError, HASH_BLOCKS_MAX, Mark};
+use crate::device::{Device, HASH_BLOCKS_MAX, Mark};
 use crate::exchange::MoveError;
 use crate::{BLOCK_BYTES, HandleKey};
-use blocks::{BlockHash, Changed};
+use blocks::{BlockHash, Changed, Sums};
+use std::error::Error;
 use std::ops::Range;
 
 /// How far the hashing of a handle is.
@@ -64,7 +65,7 @@ impl<D: Device> Mover<D> {
         }
     }
 
-    fn hash_failed(&mut self, key: HandleKey, error: &DeviceError) {
+    fn hash_failed(&mut self, key: HandleKey, error: &dyn Error) {
         tracing::warn!(%key, %error, "cannot hash; all of it is copied");
         self.habits.entry(key).or_default().rest();
     }
@@ -81,21 +82,16 @@ impl<D: Device> Mover<D> {
                 Err(error)
             }
         };
-        let now = now.map_err(|error| self.hash_failed(key, &error)).ok();
+        let hashes = match now.map_err(Into::into).and_then(|sums| self.finished(&sums)) {
+            Ok(hashes) => hashes,
+            Err(error) => {
+                self.hash_failed(key, &*error);
+                Hashes::default()
+            }
+        };
         let mut state = HashState::None;
         self.replace(key, |mover, place| match place {
             Place::Leaving(leaving) => {
-                let sums = now.unwrap_or_default();
-                let finish = |hasher: &Hasher| sums.iter().map(|sums| hasher.key.finish(sums)).collect();
-                let hashes = match mover.hasher.as_ref().map(finish) {
-                    Some(Ok(hashes)) => hashes,
-                    // The kernel did not get to every block: then all of it is copied.
-                    Some(Err(error)) => {
-                        tracing::warn!(%key, %error, "a handle was not hashed");
-                        Hashes::default()
-                    }
-                    None => Hashes::default(),
-                };
                 let place;
                 (place, state) = mover.copy_changed(key, leaving, hashes);
                 place
@@ -103,6 +99,12 @@ impl<D: Device> Mover<D> {
             other => other,
         });
         state
+    }
+
+    /// The hashes that sums of the kernel make; none if it did not get to every block.
+    fn finished(&self, sums: &[Sums]) -> Result<Hashes, Box<dyn Error>> {
+        let Some(hasher) = &self.hasher else { return Ok(Hashes::default()) };
+        Ok(sums.iter().map(|sums| hasher.key.finish(sums)).collect::<Result<_, _>>()?)
     }
 
     /// Starts the copy of what differs from the handle's copy by these hashes, of all of it if there are none.

@@ -204,6 +204,18 @@ fn sums_of_too_few_blocks_are_no_hashes() {
     assert_eq!(setup.copied_blocks(&keys), 3);
 }
 
+#[test]
+fn a_block_that_no_kernel_reached_is_copied_with_all_the_others() {
+    let mut setup = setup(CleanCopies::On, 8, 16);
+    let keys = setup.allocate(A, &[3]);
+    setup.copied_blocks(&keys);
+    setup.mover.device_mut().forge_sums(|mut sums| {
+        sums[1] = Sums::default();
+        sums
+    });
+    assert_eq!(setup.copied_blocks(&keys), 3);
+}
+
 /// The device says of a handle what it said the first time.
 fn say_what_was_said_first(setup: &mut Setup) {
     let mut first: Option<Vec<Sums>> = None;
