@@ -27,7 +27,7 @@ parser.add_argument("--parts", default="kernels,steps,alloc-c,alloc-torch,alloc-
 parser.add_argument("--window", type=float, default=0.25, help="seconds, of kernels and allocations")
 parser.add_argument("--step-window", type=float, default=0.5, help="seconds, of steps")
 parser.add_argument("--kernel-pairs", type=int, default=200, help="pairs of windows")
-parser.add_argument("--step-pairs", type=int, default=30)
+parser.add_argument("--step-pairs", type=int, default=60)
 parser.add_argument("--alloc-pairs", type=int, default=8)
 parser.add_argument("--sizes", default=",".join(SIZES), help="some of them, with commas")
 parser.add_argument("--kinds", default=",".join(IN_C), help="kinds of allocation in C, some of them")

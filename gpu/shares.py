@@ -1,7 +1,8 @@
 """Shares: how much two programs do together, and whether weights and caps hold, by work done over what each does alone.
 
 First two of a kind, alone, as the stock driver shares them, and under rota, all in one run: the sum of both over one alone. Then
-weights 3:1 and 10:1 and a cap of 30% for pairs of kinds. The GPU itself counts its work, also in the middle of a kernel, and the
+weights 3:1 and 10:1 and a cap of 30% for pairs of kinds; what each kind does alone is measured before and after each of these,
+because a machine grows slower or faster in minutes. The GPU itself counts its work, also in the middle of a kernel, and the
 counts are read from outside every few milliseconds. A share over 10 s is the mean over all spans of 10 s in a little more time,
 so that it does not hang on whose turn it was at the ends.
 """
@@ -28,7 +29,7 @@ SLIDE = 0.15
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("--parts", default="together,3:1,10:1,cap", help="some of them, with commas")
 parser.add_argument("--pairs", default=",".join("+".join(p) for p in PAIRS), help="kinds for weights and caps, as in 50us+50ms")
-parser.add_argument("--alone-s", type=float, default=3.0)
+parser.add_argument("--alone-s", type=float, default=2.5)
 parser.add_argument("--together-s", type=float, default=5.0)
 parser.add_argument("--settle-s", type=float, default=1.5, help="after both run, before anything counts")
 given = parser.parse_args()
@@ -148,11 +149,15 @@ def mean(values):
     return sum(values) / len(values)
 
 
+def alone_now(run):
+    """What one of each kind does alone, natively, now. No program of rota's runs meanwhile."""
+    kinds = dict.fromkeys(kind for pair in pairs for kind in pair)
+    run.alone.append({kind: mean(together(run, f"alone{len(run.alone)}-{kind}", [kind], given.alone_s, settle_s=0.7)[0]) for kind in kinds})
+
+
 def alone(run, kind):
-    """What one does alone, natively; measured once."""
-    if kind not in run.alone:
-        run.alone[kind] = mean(together(run, f"alone-{kind}", [kind], given.alone_s, settle_s=0.7)[0])
-    return run.alone[kind]
+    """What one does alone: the mean of before and after."""
+    return mean([found[kind] for found in run.alone[-2:]])
 
 
 def pause_for(run, large):
@@ -198,23 +203,28 @@ def two_of_a_kind(run):
         run.check(f"{name}: alone three times within 4%", spread <= 0.04, f"{100 * spread:.2f}%")
     busy = mean(solo["gaps"]) / mean(solo["large"])
     run.check(f"gaps: alone busy for {100 * BUSY:.0f}% of the time", abs(busy - BUSY) <= 0.02, f"{100 * busy:.1f}%")
-    run.alone.update({name: mean(solo[name]) for name in ("large", "small4")})
     header = ["two of a kind", "alone /s", "spread", "stock sum", "known", "one, rota", "rota A /s", "rota B /s", "rota sum"]
     return harness.table(rows, header)
 
 
+def measured(run, daemon, label, groups, terms, span_s):
+    """Rates of each group of kinds under rota on these terms, and then of each kind alone; what failed is said and left out."""
+    found = []
+    for kinds in groups:
+        name = f"{label}-{'-'.join(kinds)}"
+        try:
+            found.append((kinds, together(run, name, kinds, span_s, daemon, terms, settle_s=2.5)))
+        except Failed as reason:
+            run.check(f"{name}: measured", False, str(reason)[-500:])
+    alone_now(run)
+    return found
+
+
 def weighted(run, daemon, weight, span_s, tolerance, swap):
     rows = []
-    for pair in pairs:
-        kinds = pair[::-1] if swap else pair
-        label = f"w{weight}-{kinds[0]}-{kinds[1]}"
-        try:
-            base = [alone(run, kind) for kind in kinds]
-            terms = (run.terms("--weight", str(weight)), run.terms("--weight", "1"))
-            found = together(run, label, kinds, span_s, daemon, terms, settle_s=2.5)
-        except Failed as reason:
-            run.check(f"{label}: measured", False, str(reason)[-500:])
-            continue
+    terms = (run.terms("--weight", str(weight)), run.terms("--weight", "1"))
+    for kinds, found in measured(run, daemon, f"w{weight}", [pair[::-1] if swap else pair for pair in pairs], terms, span_s):
+        base = [alone(run, kind) for kind in kinds]
         shares = [[value / base[n] for value in values] for n, values in enumerate(found)]
         ratios = [a / b if b else float("inf") for a, b in zip(*shares)]
         ratio = mean(shares[0]) / mean(shares[1]) if mean(shares[1]) else float("inf")
@@ -231,15 +241,9 @@ def weighted(run, daemon, weight, span_s, tolerance, swap):
 def capped(run, daemon, cap=0.30, tolerance=0.03, span_s=10.0):
     """The first of each pair is capped; beside it the second, which is not. And one alone on the GPU."""
     rows = []
-    for kinds in [*pairs, (pairs[0][0],)]:
-        label = f"cap-{'-'.join(kinds)}"
-        try:
-            base = [alone(run, kind) for kind in kinds]
-            terms = (run.terms("--cores", f"{100 * cap:g}%"), ())
-            found = together(run, label, kinds, span_s, daemon, terms, settle_s=2.5)
-        except Failed as reason:
-            run.check(f"{label}: measured", False, str(reason)[-500:])
-            continue
+    terms = (run.terms("--cores", f"{100 * cap:g}%"), ())
+    for kinds, found in measured(run, daemon, "cap", [*pairs, (pairs[0][0],)], terms, span_s):
+        base = [alone(run, kind) for kind in kinds]
         shares = [mean(values) / base[n] for n, values in enumerate(found)]
         least, most = min(found[0]) / base[0], max(found[0]) / base[0]
         off = shares[0] / cap - 1
@@ -251,17 +255,16 @@ def capped(run, daemon, cap=0.30, tolerance=0.03, span_s=10.0):
 
 def body(run):
     run.binary = run.build("shares.cu", "-arch=native")
-    run.alone, run.cores = {}, cores()
+    run.alone, run.cores = [], cores()
     run.fact(f"the programs' threads stay on cores {run.cores}" if run.cores else "too few cores: threads go where they like")
     parts, tables = given.parts.split(","), []
     try:
         if "together" in parts:
             tables.append(two_of_a_kind(run))
         if set(parts) & {"3:1", "10:1", "cap"}:
-            for kind in dict.fromkeys(kind for pair in pairs for kind in pair):
-                alone(run, kind)  # before a daemon is there
             daemon = run.daemon("shares", capacity="32GiB", arena="1GiB")
             daemon.wait_arena()
+            alone_now(run)
             if "3:1" in parts:
                 tables.append(weighted(run, daemon, 3, 10.0, 0.03, False))
             if "10:1" in parts:
@@ -271,7 +274,9 @@ def body(run):
             daemon.check_no_errors()
     finally:
         print("\n".join(tables), flush=True)
-        print(harness.table([[kind, rate] for kind, rate in run.alone.items()], ["alone, natively", "counts /s"]), flush=True)
+        if run.alone:
+            rows = [[kind, *(found.get(kind) for found in run.alone)] for kind in run.alone[0]]
+            print(harness.table(rows, ["alone, natively, counts /s", "first", *("then" for _ in run.alone[1:])]), flush=True)
         run.write("shares.txt", "\n".join(tables) + "\n")
 
 
