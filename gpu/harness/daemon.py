@@ -62,14 +62,16 @@ class Daemon:
 
     def listing(self) -> str:
         """What `rota ps` says."""
-        argv = ["env", f"ROTA_SOCKET={self.socket}", str(self.run.bundled("rota")), "ps", "-o", "json"]
-        return output_of(argv) or "rota ps does not answer"
+        return self.rota("ps", "-o", "json") or "rota ps does not answer"
+
+    def rota(self, *words: str) -> str | None:
+        """What `rota` with these words prints; None where it fails."""
+        return output_of(["env", f"ROTA_SOCKET={self.socket}", str(self.run.bundled("rota")), *words])
 
     def describe(self, what) -> dict | None:
         """What `rota describe` says of a job or a process; None where it says nothing."""
-        argv = ["env", f"ROTA_SOCKET={self.socket}", str(self.run.bundled("rota")), "describe", str(what), "-o", "json"]
         try:
-            return json.loads(output_of(argv) or "null")
+            return json.loads(self.rota("describe", str(what), "-o", "json") or "null")
         except ValueError:
             return None
 

@@ -1,23 +1,29 @@
 // The driver's own checkpoint of another process: its memory goes to the host, and comes back.
 //
-//   checkpoint PID TIMES
+//   checkpoint PID TIMES                    all four steps, so often: what each took, in seconds; a step that fails ends it
+//   checkpoint PID lock|out|in|unlock       one step: what the driver answered, and what it took
 //
-// Prints one line of JSON with what each step took, in seconds. That process goes on afterwards. Needs a driver of 570 or later, and
-// the rights to trace the process.
+// Prints one line of JSON. That process goes on afterwards. Needs a driver of 570 or later, and the rights to trace the process.
 #include <cuda.h>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <time.h>
 
-static const unsigned LOCK_WITHIN_MS = 10000;
+static const unsigned LOCK_WITHIN_MS = 10000, LOCK_ALONE_WITHIN_MS = 3000;
 static const int VERSION = 12080; // of the interface below
+
+static const char *name_of(CUresult status)
+{
+    const char *name = "an unknown error";
+    cuGetErrorName(status, &name);
+    return name;
+}
 
 static void need(CUresult status, const char *what)
 {
-    const char *name = "an unknown error";
     if (!status) return;
-    cuGetErrorName(status, &name);
-    fprintf(stderr, "checkpoint: %s: %s\n", what, name);
+    fprintf(stderr, "checkpoint: %s: %s\n", what, name_of(status));
     exit(1);
 }
 
@@ -39,13 +45,30 @@ static double now_s()
 
 int main(int given, char **arguments)
 {
-    if (given != 3) return fprintf(stderr, "checkpoint PID TIMES\n"), 2;
+    if (given != 3) return fprintf(stderr, "checkpoint PID TIMES|lock|out|in|unlock\n"), 2;
+    std::string step = arguments[2];
     int pid = atoi(arguments[1]), times = atoi(arguments[2]);
     need(cuInit(0), "cuInit");
     auto lock = found<CUresult (*)(int, CUcheckpointLockArgs *)>("cuCheckpointProcessLock");
     auto out = found<CUresult (*)(int, CUcheckpointCheckpointArgs *)>("cuCheckpointProcessCheckpoint");
     auto in = found<CUresult (*)(int, CUcheckpointRestoreArgs *)>("cuCheckpointProcessRestore");
     auto unlock = found<CUresult (*)(int, CUcheckpointUnlockArgs *)>("cuCheckpointProcessUnlock");
+    if (!times) {
+        CUcheckpointLockArgs locking = {};
+        locking.timeoutMs = LOCK_ALONE_WITHIN_MS;
+        CUcheckpointCheckpointArgs going = {};
+        CUcheckpointRestoreArgs coming = {};
+        CUcheckpointUnlockArgs unlocking = {};
+        double began = now_s();
+        CUresult answer;
+        if (step == "lock") answer = lock(pid, &locking);
+        else if (step == "out") answer = out(pid, &going);
+        else if (step == "in") answer = in(pid, &coming);
+        else if (step == "unlock") answer = unlock(pid, &unlocking);
+        else return fprintf(stderr, "checkpoint: no such step: %s\n", step.c_str()), 2;
+        printf("{\"step\": \"%s\", \"answer\": \"%s\", \"s\": %.6f}\n", step.c_str(), name_of(answer), now_s() - began);
+        return 0;
+    }
     printf("{\"times\": [");
     for (int i = 0; i < times; i++) {
         CUcheckpointLockArgs locking = {};

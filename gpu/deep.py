@@ -1,0 +1,105 @@
+"""Deep: whether the driver's checkpoint takes what is left of a program whose memory rota has moved out.
+
+Two cases, each a program of 4 GiB beside one that has driven it out: one has no work and waits, the other was frozen in the middle
+of its work. Each step's answer is a fact. PASS if NVML shows nothing for the one without work while it is out, it then goes on
+through many more turns, and every word of all programs is right.
+"""
+
+import argparse
+import time
+
+import harness
+from harness import MIB, Nvml, crowd
+from harness.waiting import until
+
+parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+parser.add_argument("--gib", type=float, default=4.0)
+parser.add_argument("--turn", default="300ms")
+parser.add_argument("--arena", default="12GiB")
+parser.add_argument("--freezes", type=int, default=20, help="how often it is frozen and moved afterwards")
+
+
+def step(run, name, checkpoint, program, what):
+    """One step of the driver's checkpoint: its answer."""
+    found = run.command(f"{name}-{what}", [checkpoint, str(program.pid), what]).result(60)
+    run.fact(f"{name}: {what}: {found['answer']} after {found['s']:.3f} s")
+    return found["answer"] == "CUDA_SUCCESS"
+
+
+def resident(nvml, program):
+    """What NVML counts for it, in MiB; None if it is not listed."""
+    found = (nvml.processes() or {}).get(program.pid)
+    return None if found is None else found / MIB
+
+
+def driven_out(run, name, daemon, turns, shape, busy):
+    """A program that is away, and the one that took its place."""
+    start = run.work / f"{name}.start"
+    stays = crowd.Turner(run, f"{name}-stays", turns, shape, 1, under=daemon, start=None if busy else start)
+    stays.wait_ready()
+    mark = daemon.events.mark()
+    comes = crowd.Turner(run, f"{name}-comes", turns, shape, 2, under=daemon)
+    comes.wait_ready()
+    until("it to be moved out", 30, lambda: daemon.events.of("moving_out", stays.pid, mark), 0.02)
+    return stays, comes, start
+
+
+def without_work(run, daemon, turns, shape, checkpoint, freezes):
+    name, nvml = "without work", Nvml()
+    stays, comes, start = driven_out(run, "still", daemon, turns, shape, busy=False)
+    time.sleep(1)
+    run.fact(f"{name}: away, NVML counts {resident(nvml, stays)} MiB for it")
+    went = step(run, name, checkpoint, stays, "lock") and step(run, name, checkpoint, stays, "out")
+    left = resident(nvml, stays)
+    run.check(f"{name}: NVML shows nothing for it", went and not left, "not listed" if left is None else f"{left} MiB")
+    done = len(comes.step_times())
+    until("the other to go on", 30, lambda: comes.program.must_live() and len(comes.step_times()) > done + 2, 0.05)
+    if went:
+        step(run, name, checkpoint, stays, "in")
+    step(run, name, checkpoint, stays, "unlock")
+    run.fact(f"{name}: back, NVML counts {resident(nvml, stays)} MiB for it")
+    mark = daemon.events.mark()
+    harness.touch(start)
+
+    def enough():
+        return stays.program.must_live() and comes.program.must_live() and len(daemon.events.of("freeze", stays.pid, mark)) >= freezes
+
+    until(f"{freezes} freezes", 30 + freezes, enough, 0.1)
+    end(run, stays, comes)
+
+
+def at_work(run, daemon, turns, shape, checkpoint):
+    name = "at work"
+    stays, comes, _ = driven_out(run, "busy", daemon, turns, shape, busy=True)
+    run.say(f"   {daemon.rota('pause', 'busy-stays')}")
+    time.sleep(1)
+    if step(run, name, checkpoint, stays, "lock"):
+        if step(run, name, checkpoint, stays, "out"):
+            step(run, name, checkpoint, stays, "in")
+        step(run, name, checkpoint, stays, "unlock")
+    run.say(f"   {daemon.rota('resume', 'busy-stays')}")
+    done = len(stays.step_times())
+    until("it to go on", 60, lambda: stays.program.must_live() and len(stays.step_times()) > done + 2, 0.05)
+    end(run, stays, comes)
+
+
+def end(run, *programs):
+    for program in programs:
+        program.stop()
+    for program in programs:
+        crowd.check_right(run, program.label, program.result(90))
+
+
+def body(run, given):
+    turns, checkpoint = run.build("turns.cu", "-arch=native"), run.build("checkpoint.cu", "-arch=native")
+    shape = crowd.calibrated(run, turns, given.gib, 1024, 0.02)
+    daemon = run.daemon("deep", capacity=crowd.capacity_for(2, given.gib), arena=given.arena, turn=given.turn)
+    daemon.wait_arena(120)
+    without_work(run, daemon, turns, shape, checkpoint, given.freezes)
+    at_work(run, daemon, turns, shape, checkpoint)
+    daemon.check_no_errors()
+
+
+if __name__ == "__main__":
+    chosen = parser.parse_args()
+    harness.main("deep", 240, lambda run: body(run, chosen))
