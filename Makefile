@@ -9,11 +9,16 @@ BUNDLE := gpu/bundle
 build:
 	$(CARGO) build --release --locked --workspace
 
-# All that needs no GPU and no network beyond fetching the dependencies: what CI runs.
+# All that needs no GPU and no network beyond fetching the dependencies: what CI runs. Most tests that take long wait for the
+# time of a virtual GPU, not for a CPU, so more of them run at once than there are CPUs.
+test: export RUST_TEST_THREADS ?= $(shell expr 2 '*' $$(nproc))
 test: style
 	$(CARGO) test --locked --workspace
 
 lint: style deny
+
+# What make builds here it builds whole: notes for the next build would cost more than they save.
+test style: export CARGO_INCREMENTAL ?= 0
 
 style:
 	$(CARGO) fmt --all --check
@@ -67,7 +72,7 @@ mutants:
 	@$(CARGO) mutants --version >/dev/null 2>&1 || { echo "mutants: needs cargo-mutants: cargo install --locked cargo-mutants"; exit 1; }
 	env -u CARGO_TARGET_DIR RUST_BACKTRACE=0 $(CARGO) mutants -p rota-sched --shard 0/9 --sharding round-robin --no-shuffle \
 		--timeout 60 -o $(TARGET)/mutants --cargo-arg=--config=profile.dev.package.rota-sched.opt-level=1 \
-		--cargo-arg=--lib --cargo-arg=--test=properties --cargo-arg=--test=matrix
+		--cargo-arg=--lib --cargo-arg=--test=lives
 
 # The core explored to closure, in larger configurations than with all tests: about ten minutes on two cores.
 model:

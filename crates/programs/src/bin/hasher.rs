@@ -32,13 +32,3 @@ fn main() -> anyhow::Result<ExitCode> {
     let wrong = hasher::run(&Options { mib, check_blocks, short_blocks, rounds, seed })?;
     Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    #[test]
-    fn arguments_are_consistent() {
-        super::Arguments::command().debug_assert();
-    }
-}

@@ -34,13 +34,3 @@ fn main() -> anyhow::Result<ExitCode> {
         Met::Late => ExitCode::from(LATE_EXIT),
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    #[test]
-    fn arguments_are_consistent() {
-        super::Arguments::command().debug_assert();
-    }
-}

@@ -24,13 +24,3 @@ fn main() -> anyhow::Result<()> {
         None => misuse::run().map(|_| ()),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    #[test]
-    fn arguments_are_consistent() {
-        super::Arguments::command().debug_assert();
-    }
-}

@@ -36,13 +36,3 @@ fn main() -> anyhow::Result<ExitCode> {
     let work = spread::run(&Options { mib, piece_mib, steps, kernel, threads, fork })?;
     Ok(if work.wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    #[test]
-    fn arguments_are_consistent() {
-        super::Arguments::command().debug_assert();
-    }
-}

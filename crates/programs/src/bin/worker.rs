@@ -59,13 +59,3 @@ fn main() -> anyhow::Result<ExitCode> {
     })?;
     Ok(if work.wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    #[test]
-    fn arguments_are_consistent() {
-        super::Arguments::command().debug_assert();
-    }
-}

@@ -33,14 +33,18 @@ fn it_moves_under_all_of_its_addresses() {
 #[test]
 fn it_is_beside_plain_memory_and_ends_in_peace() {
     let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "50ms"] });
-    let more = ["--steps", "12", "--kernel-ms", "30"];
-    let programs = [
-        stage.worker(0, "segments", &[&SEGMENTS[..], &more].concat()),
-        stage.worker(0, "plain", &[&SEGMENTS[1..], &more].concat()),
-    ];
-    for program in programs {
-        program.ends_well();
-    }
+    // The first has steps enough to be there when it is paused.
+    let long = ["--steps", "30", "--kernel-ms", "30"];
+    let mut segments = stage.worker(0, "segments", &[&SEGMENTS[..], &long].concat());
+    segments.goes_on(1);
+    // However late the other comes, this one is there, and makes room for it.
+    assert!(stage.rota().args(["pause", "segments"]).output().unwrap().status.success());
+    let short = ["--steps", "12", "--kernel-ms", "30"];
+    let mut plain = stage.worker(0, "plain", &[&SEGMENTS[1..], &short].concat());
+    plain.goes_on(1);
+    assert!(stage.rota().args(["resume", "segments"]).output().unwrap().status.success());
+    segments.ends_well();
+    plain.ends_well();
     assert!(stage.count("move_end") > 0, "they did not meet");
     stage.finish();
 }

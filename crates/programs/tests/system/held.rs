@@ -78,7 +78,7 @@ fn a_kernel_that_takes_long_keeps_the_gpu_and_nothing_else_happens() {
             event["event"] == "error"
                 && event["what"].as_str().is_some_and(|what| what.contains("did not end within"))
         };
-        stage.events().iter().any(not_drained)
+        stage.events().iter().any(|event| not_drained(event))
     });
     long.begin("synchronize");
     other.has_done("keep 40");
@@ -103,9 +103,9 @@ fn keeps_the_gpu(prepare: impl FnOnce(&Stage, &mut Puppet), until_it_says: &str)
             && event["what"].as_str().is_some_and(|what| what.contains("did not end within"))
     };
     until("it says why", || keeper.log().contains(until_it_says));
-    let before = stage.events().into_iter().filter(not_drained).count();
+    let before = stage.events().iter().filter(|event| not_drained(event)).count();
     until_counted("its turn could not be ended", before + 2, || {
-        stage.events().into_iter().filter(not_drained).count()
+        stage.events().iter().filter(|event| not_drained(event)).count()
     });
     let said = keeper.log();
     keeper.kill();

@@ -6,6 +6,7 @@
 //! - [`created`]: programs that create and map their memory themselves.
 //! - [`deaths`]: programs and the daemon are killed at the worst moments.
 //! - [`loss`]: the device is killed under them.
+//! - [`arguments`]: what each program can be told.
 //! - [`asked`]: nobody gets on a virtual GPU, or past it, without being told.
 //! - [`jobs`]: terms of jobs, and a daemon that comes when it is needed.
 //! - [`sharing`]: memory that several processes have, and memory that cannot move.
@@ -25,6 +26,7 @@
 mod parts;
 mod stage;
 
+mod arguments;
 mod asked;
 mod clean_copies;
 mod conformance;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Output;
+use std::rc::Rc;
 
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
@@ -71,7 +72,7 @@ fn one_process_on_two_gpus_has_every_byte_right_while_both_are_contended() {
 }
 
 /// Counts the moves of a job's memory from when it had turns on both GPUs; in each of them all of it must be frozen.
-fn moves_with_all_frozen(events: &[Value], job: &str) -> usize {
+fn moves_with_all_frozen(events: &[Rc<Value>], job: &str) -> usize {
     let (mut frozen, mut had_turns, mut moves) = (BTreeMap::new(), BTreeSet::new(), 0);
     for event in events.iter().filter(|event| event["job"] == job) {
         let Some(tenant) = event["tenant"].as_u64() else { continue };

@@ -1,12 +1,15 @@
 //! A virtual machine with a daemon for all its GPUs, programs on it, and what must hold when they are gone.
 
 mod program;
+mod timeline;
 
 pub(crate) use program::Program;
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
@@ -18,11 +21,14 @@ use vgpu_messages::{Answer, DeviceId, Directory, Reply, Request};
 use wire::{Connection, FromDaemon, Listing, ToDaemon};
 
 use crate::parts::{newest, with_parts};
+use timeline::Timeline;
 
 /// For things that must happen; long, because test machines are slow.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// What a context takes of a GPU, here.
 const CONTEXT_MIB: u64 = 4;
+/// The daemon's file of events, in the folder of a stage.
+const EVENTS: &str = "events";
 
 /// What a stage is like.
 pub(crate) struct Setup<'a> {
@@ -44,6 +50,7 @@ pub(crate) struct Stage {
     /// None after it was killed.
     daemon: Option<Child>,
     socket: PathBuf,
+    timeline: RefCell<Timeline>,
 }
 
 impl Stage {
@@ -64,7 +71,8 @@ impl Stage {
         std::fs::write(folder.path().join("vgpu.toml"), spec).unwrap();
         let directory = Directory::new(folder.path());
         let socket = folder.path().join("rotad.sock");
-        let mut stage = Self { folder, directory, gpus: setup.gpus, daemon: None, socket };
+        let timeline = RefCell::new(Timeline::new(folder.path().join(EVENTS)));
+        let mut stage = Self { folder, directory, gpus: setup.gpus, daemon: None, socket, timeline };
         stage.start_daemon(setup);
         stage
     }
@@ -85,7 +93,7 @@ impl Stage {
             .arg("--socket")
             .arg(&self.socket)
             .arg("--events")
-            .arg(self.folder.path().join("events"))
+            .arg(self.folder.path().join(EVENTS))
             .args(["--arena", &format!("{}MiB", setup.arena_mib)])
             .args(setup.rotad)
             .stdin(Stdio::null())
@@ -142,16 +150,13 @@ impl Stage {
     }
 
     /// What the daemon has told so far.
-    pub(crate) fn events(&self) -> Vec<Value> {
-        let text = std::fs::read_to_string(self.folder.path().join("events")).unwrap_or_default();
-        // The last line may not be whole yet.
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    pub(crate) fn events(&self) -> Vec<Rc<Value>> {
+        self.timeline.borrow_mut().events().to_vec()
     }
 
     /// How often an event of this name was told.
     pub(crate) fn count(&self, event: &str) -> usize {
-        self.events().iter().filter(|line| line["event"] == event).count()
+        self.timeline.borrow_mut().events().iter().filter(|line| line["event"] == event).count()
     }
 
     /// Who is there, as the daemon sees it.
@@ -273,7 +278,7 @@ impl Stage {
         let events = self.events();
         if let Some(at) = events.iter().position(|event| event["event"] == "error") {
             let story: Vec<String> =
-                events[at.saturating_sub(BEFORE)..=at].iter().map(Value::to_string).collect();
+                events[at.saturating_sub(BEFORE)..=at].iter().map(|event| event.to_string()).collect();
             panic!("the daemon met an error:\n{}", story.join("\n"));
         }
     }

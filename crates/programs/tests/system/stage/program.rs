@@ -81,10 +81,14 @@ impl Program {
     /// Comes to its end by itself, with every byte right.
     pub(crate) fn ends_well(mut self) -> Said {
         let mut status = None;
-        until(&format!("{} ends", self.name), || {
-            status = self.try_end();
-            status.is_some()
-        });
+        // On a busy machine its steps may take long: what it has to do is go on with them.
+        while status.is_none() {
+            let before = self.said();
+            until(&format!("{} ends or does a step", self.name), || {
+                status = self.try_end();
+                status.is_some() || self.said() != before
+            });
+        }
         assert!(status.is_some_and(|status| status.success()), "{} ended: {status:?}", self.name);
         // Its last line may still be on its way through the pipe.
         until(&format!("{} says that it ended", self.name), || self.said().ended);

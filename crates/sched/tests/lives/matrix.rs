@@ -3,12 +3,8 @@
 //! Random lives reach most of them. The others are provoked: whenever somebody is in a state in which a kind of event has
 //! not come yet, it comes now, whether it makes sense or not. What always holds is checked all the while.
 
-extern crate rota_sched as sched;
-
-mod world;
-
-use world::life::Life;
-use world::matrix::{KINDS, Matrix, Seen};
+use crate::world::life::Life;
+use crate::world::matrix::{KINDS, Matrix, Seen};
 
 /// Events of one life.
 const EVENTS: u64 = 10_000;

@@ -1,13 +1,9 @@
 //! Random lives of ten thousand events each: all that always holds is checked from outside after every one of them.
 //!
-//! A failing run prints its last events and a seed. `ROTA_SEED=… cargo test -p rota-sched --test properties` runs that one,
-//! `ROTA_SEEDS=…` runs so many.
+//! A failing run prints its last events and a seed. `ROTA_SEED=… cargo test -p rota-sched --test lives properties` runs that
+//! one, `ROTA_SEEDS=…` runs so many.
 
-extern crate rota_sched as sched;
-
-mod world;
-
-use world::life::Life;
+use crate::world::life::Life;
 
 /// Events of one life.
 const EVENTS: u64 = 10_000;
