@@ -138,10 +138,16 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
     let arena_bytes = match config.arena {
         Some(bytes) => bytes.0,
         // Host memory is all that a virtual GPU takes as well.
-        None if machine.is_some() => Arena::usual_bytes()?.min(2 * total_bytes),
-        None => Arena::usual_bytes()?,
+        None if machine.is_some() => keeper::usual_arena_bytes()?.min(2 * total_bytes),
+        None => keeper::usual_arena_bytes()?,
     };
-    let arena = Arena::prepare(arena_bytes, devices[0].registrar())?;
+    let mut place = config.socket.clone().into_os_string();
+    place.push(".keeper");
+    let parts = [keeper::Part { bytes: arena_bytes, node: None }];
+    // Dropped after the movers, whose memory it holds.
+    let keeper = keeper::InProcess::start(Path::new(&place), &parts, keeper::SEGMENT_BYTES)?;
+    let client = keeper::Client::connect(keeper.socket(), keeper::Patience::default())?;
+    let arena = Arena::open(client, devices[0].registrar())?;
     let turns = turns(&config.sharing);
     let rules = Rules {
         arena_bytes: arena.size_bytes(),

@@ -85,6 +85,7 @@ impl<D: Device> Memory<D> {
     fn take_up(&mut self, item: Work) -> Option<Done> {
         match item {
             Work::Join(tenant, link) => {
+                self.introduce(tenant, link.who.pid);
                 self.links.insert(tenant, link);
                 None
             }
@@ -159,6 +160,13 @@ impl<D: Device> Memory<D> {
                 self.error(Some(owned.tenant), &what);
                 false
             }
+        }
+    }
+
+    fn introduce(&mut self, tenant: TenantId, pid: u32) {
+        let process = keeper::Process::find(pid).unwrap_or(keeper::Process { pid, start_ticks: 0 });
+        if let Err(cause) = self.mover.introduce(owner(tenant), process) {
+            self.error(Some(tenant), &format!("its memory cannot be moved: {cause}"));
         }
     }
 
