@@ -21,6 +21,15 @@ fn away_page(epoch: u64) -> SharedPage {
     page
 }
 
+/// The next daemon does not take the program in, for ever.
+fn give_up<'a>(bench: &Bench, reason: &'a str) -> &'a str {
+    let connection = bench.listen().accept().unwrap();
+    let (rejoin, _) = connection.receive::<ToDaemon>().unwrap();
+    assert!(matches!(rejoin, ToDaemon::Rejoin { .. }), "{rejoin:?}");
+    connection.send(&FromDaemon::Lost { reason: reason.to_owned() }, &[]).unwrap();
+    reason
+}
+
 /// Has these moved out and back with other values, as a daemon does.
 fn move_out_and_in(daemon: &Daemon, handles: &[SizedHandle], values: &[u64]) {
     let handles: Vec<_> = handles.iter().map(|handle| handle.handle).collect();
@@ -131,10 +140,7 @@ fn one_whose_memory_is_lost_ends_and_says_so() {
         let why = if patience == "0" {
             "no daemon took this program in within 0ns"
         } else {
-            let connection = bench.listen().accept().unwrap();
-            let reason = "its keeper is gone".to_owned();
-            connection.send(&FromDaemon::Lost { reason }, &[]).unwrap();
-            "its keeper is gone"
+            give_up(&bench, "its keeper is gone")
         };
         assert_eq!(program.child.wait().unwrap().code(), Some(125));
         let said = bench.stderr();
@@ -248,10 +254,7 @@ fn it_does_not_come_back_to_one_that_gave_it_up() {
     let (program, daemon) = bench.tenant(&[]);
     drop(daemon);
     wait_for(|| bench.stderr().contains(GONE));
-    let listener = bench.listen();
-    let connection = listener.accept().unwrap();
-    let reason = "it lied".to_owned();
-    connection.send(&FromDaemon::Lost { reason }, &[]).unwrap();
+    give_up(&bench, "it lied");
     wait_for(|| bench.stderr().contains("it lied; running on without rota"));
     assert!(program.end().success());
 }
