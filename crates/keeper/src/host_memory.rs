@@ -46,7 +46,7 @@ pub fn usual_arena_bytes() -> Result<u64, HostMemoryError> {
 
 /// Whether an arena of this size fits into what is available now. Huge pages that are set aside are not part of that, and
 /// segments are made of them first.
-pub(crate) fn check_fits(wanted_bytes: u64) -> Result<(), HostMemoryError> {
+pub fn check_fits(wanted_bytes: u64) -> Result<(), HostMemoryError> {
     HostMemory::read(Path::new("/"))?.check(wanted_bytes.saturating_sub(free_huge_bytes()))
 }
 

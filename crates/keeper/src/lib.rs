@@ -8,6 +8,7 @@
 //! - [`index`]: what is where. Pure: no file, no clock, no thread. [`space`]: which parts of the arena are free.
 //! - [`segment`]: the memory, piece by piece; `preparation` makes it ready in the background, if `host_memory` has room.
 //! - [`keeper`]: requests become changes of the index; [`server`] reads them off the socket.
+//! - [`process`]: a process that is a keeper, as `rota-keeper` is.
 //! - [`client`]: the worker's side. [`in_process`]: a keeper without a process of its own.
 //!
 //! ## The order that keeps every byte
@@ -46,12 +47,13 @@ pub mod keeper;
 pub mod message;
 pub mod names;
 mod preparation;
+pub mod process;
 pub mod segment;
 pub mod server;
 pub mod space;
 
 pub use client::{Client, ClientError, Patience, View, ViewError};
-pub use host_memory::{HostMemoryError, usual_arena_bytes};
+pub use host_memory::{HostMemoryError, check_fits, usual_arena_bytes};
 pub use in_process::{InProcess, InProcessError};
 pub use keeper::{Keeper, KeeperError, Part};
 pub use message::{

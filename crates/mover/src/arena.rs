@@ -204,6 +204,12 @@ impl Arena {
         self.0.link.ask(|client| client.recorded(number(owner)))
     }
 
+    /// The handles of a tenant that are away, with their bytes.
+    pub fn away(&self, owner: Owner) -> Result<Vec<(u64, u64)>, ArenaError> {
+        let away = self.recorded(owner)?.into_iter().filter(|recorded| recorded.place == keeper::Place::Away);
+        Ok(away.map(|recorded| (recorded.handle, recorded.bytes)).collect())
+    }
+
     /// The seed of all hashes that are recorded, now or by earlier workers: this one, if there is none yet.
     pub(crate) fn seed(&self, new: &Seed) -> Result<Seed, ArenaError> {
         self.0.link.seed(new)

@@ -1,15 +1,15 @@
 //! A memfd, mapped shared: what stands for physical memory of a device.
 
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::c_void;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
 /// Memory that lives as long as this does.
 #[derive(Debug)]
 pub(crate) struct Mapping {
+    #[cfg(test)]
     file: OwnedFd,
     start: NonNull<u8>,
     bytes: usize,
@@ -24,8 +24,8 @@ impl Mapping {
     /// Maps new memory, all zero.
     #[cfg(test)]
     pub(crate) fn new(name: &str, bytes: u64) -> Result<Mapping, Errno> {
-        let file = memfd_create(name, MemfdFlags::CLOEXEC)?;
-        ftruncate(&file, bytes)?;
+        let file = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?;
+        rustix::fs::ftruncate(&file, bytes)?;
         Mapping::of_file(file, bytes)
     }
 
@@ -36,12 +36,17 @@ impl Mapping {
         // SAFETY: a new mapping at an address the kernel chooses touches no memory that is in use.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, &file, 0) }?;
         let start = NonNull::new(start.cast::<u8>()).ok_or(Errno::NOMEM)?;
-        Ok(Mapping { file, start, bytes })
+        Ok(Mapping {
+            #[cfg(test)]
+            file,
+            start,
+            bytes,
+        })
     }
 
     #[cfg(test)]
-    pub(crate) fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    pub(crate) fn file(&self) -> std::os::fd::BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.file)
     }
 
     pub(crate) fn bytes(&self) -> u64 {
