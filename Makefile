@@ -76,7 +76,7 @@ model:
 # What a GPU machine needs, built here: it may have no toolchain.
 gpu-bundle: build
 	mkdir -p $(BUNDLE)
-	install -m 755 $(TARGET)/release/rota $(TARGET)/release/rotad $(TARGET)/release/rota-keeper $(BUNDLE)/
+	install -m 755 $(TARGET)/release/rota $(TARGET)/release/rotad $(BUNDLE)/
 	install -m 755 $(TARGET)/release/conformance $(TARGET)/release/misuse $(TARGET)/release/worker $(TARGET)/release/hasher $(BUNDLE)/
 	install -m 644 $(TARGET)/release/librota_shim.so $(TARGET)/release/librota_nvml.so $(BUNDLE)/
 

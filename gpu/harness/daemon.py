@@ -41,7 +41,7 @@ class Daemon:
         settings = [word for flag, value in wanted.items() if value is not None for word in (flag, value)]
         settings += ["--turn-jitter", f"{jitter:g}"] if jitter else []
         argv = [run.bundled("rotad"), "--socket", self.socket, *settings, "--events", events]
-        run.bundled("rota"), run.bundled("rota-keeper"), run.bundled("librota_shim.so"), run.bundled("librota_nvml.so")
+        run.bundled("rota"), run.bundled("librota_shim.so"), run.bundled("librota_nvml.so")
         run.say(f"   rotad {' '.join(settings)}" + ("" if turn else " (turns as rota chooses)"))
         self.child = spawn(argv, stdout=open(self.log, "wb"), stderr=subprocess.STDOUT)
         self.events = Events(events)

@@ -33,6 +33,9 @@ fn main() -> ExitCode {
     let matches = Arguments::command().get_matches();
     let mut arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     arguments.settings.from_environment = arguments::from_environment(&matches);
+    if let Some(Verb::Keeper { socket, bytes, parent }) = &arguments.command {
+        return supervisor::keeper::keep(socket, *bytes, *parent);
+    }
     log::start();
     if arguments.on_demand {
         arguments.settings.idle_exit_usual = Some(ON_DEMAND_IDLE_EXIT);
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         }
         Some(Verb::CheckConfig { config }) => check(arguments.settings, config.as_deref()),
         Some(Verb::SelfTestTenant) => self_test::tenant(),
+        Some(Verb::Keeper { .. }) => unreachable!("it is one above"),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -35,6 +35,10 @@ const USEFUL_AFTER: Duration = Duration::from_secs(1);
 const USELESS_MAX: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(30);
 
+/// How long a worker may take to end after its keeper did.
+const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_millis(5);
+
 /// How a worker ends that panicked.
 const PANICKED: i32 = 101;
 
@@ -119,20 +123,24 @@ impl Supervisor<'_> {
         loop {
             self.wait(None);
             self.pass_on_signals();
-            if self.keeper.has_ended() {
-                self.replace_keeper()?;
-            } else if let Some(status) = self.reap() {
-                match self.judge(status) {
-                    Then::End(code) => return Ok(code),
-                    Then::Again => {
-                        self.restarts = self.restarts.saturating_add(1);
-                        if !self.pause_if_useless() {
-                            return Ok(ExitCode::SUCCESS);
-                        }
-                        self.start_worker()?;
-                    }
-                }
+            let keeper_ended = self.keeper.has_ended();
+            let status = match self.reap() {
+                // Without its keeper the worker is of no use; but it may be about to end, and the keeper after it.
+                None if keeper_ended => Some(self.end_worker()?),
+                status => status,
+            };
+            let Some(status) = status else { continue };
+            if let Then::End(code) = self.judge(status, keeper_ended)? {
+                return Ok(code);
             }
+            self.restarts = self.restarts.saturating_add(1);
+            if !self.pause_if_useless() {
+                return Ok(ExitCode::SUCCESS);
+            }
+            if self.keeper.has_ended() {
+                self.keeper = KeeperProcess::find_or_start(self.config)?;
+            }
+            self.start_worker()?;
         }
     }
 
@@ -142,6 +150,8 @@ impl Supervisor<'_> {
             handover: self.handover.as_fd(),
             begun_ns: self.begun_ns,
             restarts: self.restarts,
+            // What the last one was told, the next one has to know.
+            asked_to_end: self.asked_to_end,
             keeper_pid: self.keeper.pid(),
             is_keeper_found: self.keeper.is_found(),
         };
@@ -149,10 +159,6 @@ impl Supervisor<'_> {
         let pid = Pid::from_child(&child);
         let watch = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch the worker")?;
         self.worker = Some(Worker { child, watch, started: Instant::now() });
-        // What the last one was told, the next one has to know.
-        for _ in 0..self.asked_to_end {
-            let _ = kill_process(pid, Signal::TERM);
-        }
         Ok(())
     }
 
@@ -190,19 +196,46 @@ impl Supervisor<'_> {
         Some(status)
     }
 
-    fn judge(&self, status: ExitStatus) -> Then {
-        match status.code() {
-            Some(0) => Then::End(ExitCode::SUCCESS),
-            Some(PANICKED) | None => {
-                let how = status.signal().map_or("a panic".into(), |signal| format!("signal {signal}"));
-                log::say(format_args!(
-                    "the worker died ({how}), and is started anew; programs keep their memory and come back to it"
-                ));
-                Then::Again
+    /// Waits a moment for the worker's end, and then makes it end.
+    fn end_worker(&mut self) -> anyhow::Result<ExitStatus> {
+        let until = Instant::now() + LAST_WORDS_WITHIN;
+        loop {
+            if let Some(status) = self.reap() {
+                return Ok(status);
             }
-            // It has said why.
-            Some(_) => Then::End(ExitCode::FAILURE),
+            let Some(left) = until.checked_duration_since(Instant::now()) else { break };
+            std::thread::sleep(left.min(LOOK));
         }
+        let mut worker = self.worker.take().context("there is no worker")?;
+        let _ = worker.child.kill();
+        worker.child.wait().context("cannot wait for the worker")
+    }
+
+    fn judge(&mut self, status: ExitStatus, keeper_ended: bool) -> anyhow::Result<Then> {
+        let was_ready = self.listener.is_open();
+        match status.code() {
+            Some(0) => return Ok(Then::End(ExitCode::SUCCESS)),
+            Some(PANICKED) | None => {}
+            // It has said why.
+            Some(_) => return Ok(Then::End(ExitCode::FAILURE)),
+        }
+        if !was_ready && self.asked_to_end > 0 {
+            return Ok(Then::End(ExitCode::SUCCESS));
+        }
+        if keeper_ended && !was_ready {
+            bail!("the keeper of what is away ended at its start; it has said why");
+        }
+        let how = status.signal().map_or("a panic".into(), |signal| format!("signal {signal}"));
+        match keeper_ended && !self.keeper.ended_well() {
+            true => log::say(format_args!(
+                "the keeper is gone, and with it what was not on the GPU of programs' memory: those end. It is started anew, and \
+                 so is the worker"
+            )),
+            false => log::say(format_args!(
+                "the worker died ({how}), and is started anew; programs keep their memory and come back to it"
+            )),
+        }
+        Ok(Then::Again)
     }
 
     /// Rests if workers die as soon as they are there. False if it was told to end meanwhile.
@@ -227,24 +260,6 @@ impl Supervisor<'_> {
             }
         }
         true
-    }
-
-    /// What was away is lost with the keeper; what is on the GPU goes on with new ones of both.
-    fn replace_keeper(&mut self) -> anyhow::Result<()> {
-        let was_useful = self.worker.as_ref().is_some_and(|worker| worker.started.elapsed() > USEFUL_AFTER);
-        if let Some(mut worker) = self.worker.take() {
-            let _ = worker.child.kill();
-            let _ = worker.child.wait();
-        }
-        if self.restarts == 0 && !was_useful {
-            bail!("the keeper of what is away ended at its start; it has said why");
-        }
-        log::say(format_args!(
-            "the keeper died, and with it the memory of programs that was away: those end. It and the worker are started anew"
-        ));
-        self.restarts = self.restarts.saturating_add(1);
-        self.keeper = KeeperProcess::find_or_start(self.config)?;
-        self.start_worker()
     }
 
     /// Ends what is left.

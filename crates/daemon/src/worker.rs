@@ -30,8 +30,16 @@ const GONE_AFTER: Duration = Duration::from_secs(5);
 pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<()> {
     // Before anything else: this may begin anew.
     let machine = config.vgpu.as_deref().map(VirtualMachine::enter).transpose()?;
-    let Inherited { listener, mut handover, begun_ns, restarts, keeper_pid, is_keeper_found, supervisor_pid } =
-        Inherited::take()?;
+    let Inherited {
+        listener,
+        mut handover,
+        begun_ns,
+        restarts,
+        asked_to_end,
+        keeper_pid,
+        is_keeper_found,
+        supervisor_pid,
+    } = Inherited::take()?;
     let _ = rustix::thread::set_name(c"rotad-worker");
     let events = Events::begin(config.events.as_deref()).with_context(|| {
         format!("cannot write events to {}", config.events.as_deref().unwrap_or(Path::new("-")).display())
@@ -153,6 +161,9 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<()> {
         }
         if let Some(life) = life {
             tell_of_loss(life, inputs.clone());
+        }
+        for _ in 0..asked_to_end {
+            let _ = inputs.send(Input::Stop);
         }
         pass_on(stop, inputs);
     });

@@ -409,7 +409,12 @@ impl Session {
     /// Another daemon has taken this program in, and was told of these handles: from now on its page and its connection are
     /// those of the session. Only the agent may call this, while no daemon is there.
     pub(crate) fn begin_again(&self, welcome: Welcome, told: &BTreeSet<HandleId>) -> Result<(), JoinError> {
+        // Its groups may have another slice still, which the new daemon would take for their own.
+        let slice = self.page.slice_us();
         self.page.renew(welcome.page)?;
+        if let Some(us) = slice {
+            self.page.set_slice_us(us);
+        }
         self.connection.renew(welcome.connection)?;
         self.tenant.store(welcome.tenant.0, SeqCst);
         let mut table = self.table();

@@ -67,10 +67,13 @@ impl Daemon {
                 self.gathered(tenant);
                 None
             }
-            Input::Hello(_) | Input::RootGone(..) => {
+            // Whoever asks how things are is told of all who are there.
+            Input::Hello(_) | Input::RootGone(..) | Input::List(_) | Input::Command(_) => {
                 self.gathering.held.push(input);
                 None
             }
+            // Those who are not back yet would count as programs outside of rota.
+            Input::Sight(_) => None,
             other => Some(other),
         }
     }

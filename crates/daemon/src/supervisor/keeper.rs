@@ -1,6 +1,7 @@
 //! The keeper's process: one that is there is used, else one is started.
 
 use anyhow::{Context as _, bail};
+use keeper::Part;
 use rota_daemon::config::Config;
 use rota_daemon::virtual_machine::VirtualMachine;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -9,13 +10,13 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use wire::Connection;
 use wire::quantity::Bytes;
 
-/// The keeper's executable, beside this one.
-const EXECUTABLE: &str = "rota-keeper";
+/// By which this executable is a keeper.
+const VERB: &str = "keeper";
 
 /// How long it may take to be found, and to end.
 const FOUND_WITHIN: Duration = Duration::from_secs(30);
@@ -53,15 +54,12 @@ impl KeeperProcess {
 
     fn start(config: &Config, socket: &Path) -> anyhow::Result<Self> {
         let bytes = arena_bytes(config)?;
-        let here = std::env::current_exe().context("cannot tell where this executable is")?;
-        let executable = here.with_file_name(EXECUTABLE);
+        let executable = std::env::current_exe().context("cannot tell where this executable is")?;
         let mut command = Command::new(&executable);
-        command.arg("--socket").arg(socket).arg("--part").arg(format!("{bytes}B"));
+        command.arg(VERB).arg("--socket").arg(socket).args(["--bytes", &bytes.to_string()]);
+        command.args(["--parent", &std::process::id().to_string()]);
         // Apart from a terminal's signals, and from folders that may be unmounted.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).current_dir("/");
-        let parent = rustix::process::getpid();
-        // SAFETY: between fork and exec only two system calls are made, which are safe there.
-        unsafe { command.pre_exec(move || ask_to_end_with(parent)) };
         let child = command.spawn().with_context(|| format!("cannot start {}", executable.display()))?;
         let pid = Pid::from_child(&child);
         let watch = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch the keeper")?;
@@ -98,6 +96,12 @@ impl KeeperProcess {
         self.ends_within(Duration::ZERO)
     }
 
+    /// Whether it is known to have ended of itself, with nothing away.
+    pub(crate) fn ended_well(&mut self) -> bool {
+        let status = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+        status.is_some_and(|status| status.success())
+    }
+
     fn ends_within(&self, within: Duration) -> bool {
         let mut polled = [PollFd::new(&self.watch, PollFlags::IN)];
         let within = Timespec::try_from(within).ok();
@@ -117,13 +121,15 @@ impl KeeperProcess {
     }
 }
 
-/// In the keeper, before it begins: should this process die, it is to end once nothing is away.
-fn ask_to_end_with(parent: Pid) -> std::io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
-    match rustix::process::getppid() == Some(parent) {
-        true => Ok(()),
-        false => Err(std::io::ErrorKind::Interrupted.into()),
+/// In the keeper's process: is one, until nothing is away and its supervisor is gone, or that ends it.
+pub(crate) fn keep(socket: &Path, bytes: u64, supervisor: u32) -> ExitCode {
+    let _ = rustix::thread::set_name(c"rota-keeper");
+    let bound = rustix::process::set_parent_process_death_signal(Some(Signal::TERM));
+    let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
+    if bound.is_err() || parent != Some(supervisor) {
+        return ExitCode::FAILURE;
     }
+    keeper::process::run(socket, &[Part { bytes, node: None }])
 }
 
 fn make_folder(folder: &Path) -> anyhow::Result<()> {

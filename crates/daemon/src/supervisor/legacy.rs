@@ -20,6 +20,8 @@ pub(crate) struct Legacy<'a> {
     pub(crate) begun_ns: u64,
     /// How often a worker was started anew.
     pub(crate) restarts: u32,
+    /// How often the daemon was asked to end.
+    pub(crate) asked_to_end: u32,
     pub(crate) keeper_pid: u32,
     /// An earlier daemon left the keeper.
     pub(crate) is_keeper_found: bool,
@@ -32,6 +34,7 @@ pub(crate) struct Inherited {
     pub(crate) handover: Handover,
     pub(crate) begun_ns: u64,
     pub(crate) restarts: u32,
+    pub(crate) asked_to_end: u32,
     pub(crate) keeper_pid: u32,
     pub(crate) is_keeper_found: bool,
     pub(crate) supervisor_pid: u32,
@@ -42,10 +45,12 @@ impl Legacy<'_> {
     pub(crate) fn start_worker(&self, folder: &Path) -> anyhow::Result<Child> {
         let executable = std::env::current_exe().context("cannot tell where this executable is")?;
         let (listener, handover) = (self.listener.as_raw_fd(), self.handover.as_raw_fd());
-        let &Legacy { begun_ns, restarts, keeper_pid, is_keeper_found, .. } = self;
+        let &Legacy { begun_ns, restarts, asked_to_end, keeper_pid, is_keeper_found, .. } = self;
         let found = u8::from(is_keeper_found);
         let parent = std::process::id();
-        let value = format!("{listener} {handover} {begun_ns} {restarts} {keeper_pid} {found} {parent}");
+        let value = format!(
+            "{listener} {handover} {begun_ns} {restarts} {asked_to_end} {keeper_pid} {found} {parent}"
+        );
         let mut worker = Command::new(executable);
         worker.args(std::env::args_os().skip(1)).env(VARIABLE, value);
         worker.current_dir(folder);
@@ -71,7 +76,9 @@ impl Inherited {
     pub(crate) fn take() -> anyhow::Result<Self> {
         let value = std::env::var(VARIABLE).with_context(|| format!("{VARIABLE} is not text"))?;
         let words: Vec<u64> = value.split(' ').map_while(|word| word.parse().ok()).collect();
-        let &[listener, handover, begun_ns, restarts, keeper_pid, found, parent] = words.as_slice() else {
+        let &[listener, handover, begun_ns, restarts, asked_to_end, keeper_pid, found, parent] =
+            words.as_slice()
+        else {
             anyhow::bail!("{VARIABLE} is for rotad's own use");
         };
         let number =
@@ -90,6 +97,7 @@ impl Inherited {
             handover: Handover::from(file(handover)?),
             begun_ns,
             restarts: number(restarts)?,
+            asked_to_end: number(asked_to_end)?,
             keeper_pid: number(keeper_pid)?,
             is_keeper_found: found != 0,
             supervisor_pid,
