@@ -29,9 +29,7 @@ use std::process::{Child, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 use wire::{Connection, Listener, WireError};
 
-/// A worker that lived for less was of no use.
-const USEFUL_AFTER: Duration = Duration::from_secs(1);
-/// After so many of those in a row there is a pause.
+/// After so many workers in a row that died before they served there is a pause.
 const USELESS_MAX: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(30);
 
@@ -57,7 +55,7 @@ struct Supervisor<'a> {
     worker: Option<Worker>,
     /// How often a worker was started anew.
     restarts: u32,
-    /// How many died in a row before they were of use.
+    /// How many died in a row before they served.
     useless: u32,
     /// How often it was asked to end.
     asked_to_end: u32,
@@ -66,7 +64,6 @@ struct Supervisor<'a> {
 struct Worker {
     child: Child,
     watch: OwnedFd,
-    started: Instant,
 }
 
 /// What became of a worker.
@@ -158,7 +155,7 @@ impl Supervisor<'_> {
         let child = legacy.start_worker(&self.folder)?;
         let pid = Pid::from_child(&child);
         let watch = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch the worker")?;
-        self.worker = Some(Worker { child, watch, started: Instant::now() });
+        self.worker = Some(Worker { child, watch });
         Ok(())
     }
 
@@ -191,8 +188,9 @@ impl Supervisor<'_> {
 
     fn reap(&mut self) -> Option<ExitStatus> {
         let status = self.worker.as_mut()?.child.try_wait().ok()??;
-        let lived = self.worker.take()?.started.elapsed();
-        self.useless = if lived < USEFUL_AFTER { self.useless + 1 } else { 0 };
+        self.worker = None;
+        let has_served = self.handover.served() == u64::from(self.restarts) + 1;
+        self.useless = if has_served { 0 } else { self.useless + 1 };
         Some(status)
     }
 
@@ -245,7 +243,7 @@ impl Supervisor<'_> {
         }
         self.useless = 0;
         log::say(format_args!(
-            "{USELESS_MAX} workers in a row died within {USEFUL_AFTER:?}; the next one is started in {PAUSE:?}"
+            "{USELESS_MAX} workers in a row died before they served; the next one is started in {PAUSE:?}"
         ));
         let until = Instant::now() + PAUSE;
         let before = self.asked_to_end;

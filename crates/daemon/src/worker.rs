@@ -151,6 +151,8 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<()> {
     if detached {
         background::leave_folder();
     }
+    // Counted from 1: nobody has served is 0.
+    handover.set_served(u64::from(restarts) + 1);
     let movers = devices.into_iter().map(|device| mover(device, &arena, config.clean_copies)).collect();
     drop(arena);
     let uuids: Vec<String> = setup.gpus.iter().map(|gpu| gpu.uuid.clone()).collect();

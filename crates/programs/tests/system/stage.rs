@@ -230,8 +230,14 @@ impl Stage {
     /// How the daemon is.
     pub(crate) fn status(&self) -> wire::Status {
         let command = ToDaemon::Command { version: wire::VERSION, command: wire::Command::Status };
-        match Connection::ask(&self.socket, &command, PATIENCE).expect("the daemon answers") {
-            FromDaemon::Answer(answer) => match *answer {
+        let mut found = None;
+        until("the daemon answers", || {
+            // A worker that was just killed may have taken the question with it.
+            found = Connection::ask(&self.socket, &command, PATIENCE).ok();
+            found.is_some()
+        });
+        match found {
+            Some(FromDaemon::Answer(answer)) => match *answer {
                 wire::Answer::Status(status) => status,
                 other => panic!("the daemon answered {other:?}"),
             },
