@@ -5,7 +5,9 @@ use keeper::Part;
 use rota_daemon::config::Config;
 use rota_daemon::virtual_machine::VirtualMachine;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
@@ -15,12 +17,15 @@ use std::time::{Duration, Instant};
 use wire::Connection;
 use wire::quantity::Bytes;
 
+/// What is logged.
+const LOG: &str = "ROTAD_LOG";
+
 /// By which this executable is a keeper.
 const VERB: &str = "keeper";
 
 /// How long it may take to be found, and to end.
 const FOUND_WITHIN: Duration = Duration::from_secs(30);
-const ENDED_WITHIN: Duration = Duration::from_secs(2);
+const ENDED_WITHIN: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Where the keeper of the daemon at a socket is: in a folder that nobody else can look into.
@@ -53,11 +58,16 @@ impl KeeperProcess {
     }
 
     fn start(config: &Config, socket: &Path) -> anyhow::Result<Self> {
+        await_lock(socket);
         let bytes = arena_bytes(config)?;
         let executable = std::env::current_exe().context("cannot tell where this executable is")?;
         let mut command = Command::new(&executable);
         command.arg(VERB).arg("--socket").arg(socket).args(["--bytes", &bytes.to_string()]);
         command.args(["--parent", &std::process::id().to_string()]);
+        // Whatever concerns people is said by the worker or here.
+        if std::env::var_os(LOG).is_none() {
+            command.env(LOG, "error");
+        }
         // Apart from a terminal's signals, and from folders that may be unmounted.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).current_dir("/");
         let child = command.spawn().with_context(|| format!("cannot start {}", executable.display()))?;
@@ -108,13 +118,10 @@ impl KeeperProcess {
         rustix::event::poll(&mut polled, within.as_ref()).is_ok_and(|ready| ready > 0)
     }
 
-    /// Ends it, with whatever it has: nobody is left who could want it.
+    /// Ends it, with whatever it has: nobody is left who could want it. There is nothing that it would have to do first.
     pub(crate) fn end(&mut self) {
-        let _ = kill_process(self.pid, Signal::TERM);
-        if !self.ends_within(ENDED_WITHIN) {
-            let _ = kill_process(self.pid, Signal::KILL);
-            self.ends_within(ENDED_WITHIN);
-        }
+        let _ = kill_process(self.pid, Signal::KILL);
+        self.ends_within(ENDED_WITHIN);
         if let Some(child) = &mut self.child {
             let _ = child.wait();
         }
@@ -130,6 +137,18 @@ pub(crate) fn keep(socket: &Path, bytes: u64, supervisor: u32) -> ExitCode {
         return ExitCode::FAILURE;
     }
     keeper::process::run(socket, &[Part { bytes, node: None }])
+}
+
+/// Waits while the keeper of a daemon that has just ended is there still: it has memory to give back.
+fn await_lock(socket: &Path) {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".lock");
+    let Ok(lock) = File::open(&path) else { return };
+    let limit = Instant::now() + ENDED_WITHIN;
+    let taken = || rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+    while !taken() && Instant::now() < limit {
+        std::thread::sleep(LOOK);
+    }
 }
 
 fn make_folder(folder: &Path) -> anyhow::Result<()> {

@@ -269,6 +269,8 @@ impl Stage {
             });
         }
         self.met_no_error();
+        // A line to the device keeps it there until it was asked.
+        let line = Connection::connect(&self.directory.socket());
         if let Some(mut daemon) = self.daemon.take() {
             let pid = Pid::from_child(&daemon);
             rustix::process::kill_process(pid, Signal::TERM).unwrap();
@@ -277,6 +279,7 @@ impl Stage {
         for gpu in 0..self.gpus {
             until("all memory of the GPU is free", || self.figures(gpu).memory_used_bytes == 0);
         }
+        drop(line);
         // It holds this lock as long as it lives.
         let lock = File::open(self.directory.device_lock()).unwrap();
         until("the device ends", || {

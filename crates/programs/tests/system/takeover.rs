@@ -34,8 +34,9 @@ fn kill_workers(stage: &Stage, seed: u64, kills: u32) {
     let mut chance = Chance(seed);
     let mut slowest = Duration::ZERO;
     for kill in 0..kills {
-        std::thread::sleep(Duration::from_millis(150 + chance.below(450)));
+        std::thread::sleep(Duration::from_millis(50 + chance.below(400)));
         let before = stage.status();
+        let phase = phase(stage);
         assert!(stage.kill_worker(), "there is a worker to kill");
         let killed = Instant::now();
         // Whoever asks in the gap waits.
