@@ -376,7 +376,7 @@ impl Daemon {
     fn dismiss(&self, reason: &str) {
         let away = self.known.values().filter(|known| !known.link.grip.page().resident());
         for known in away {
-            let _ = known.link.outgoing.send(FromDaemon::Lost { reason: reason.into() });
+            known.link.outgoing.last_word(&FromDaemon::Lost { reason: reason.into() });
         }
     }
 

@@ -90,6 +90,7 @@ pub(crate) fn supervise(config: &Config, detached: bool) -> anyhow::Result<ExitC
         let (path, cause) = (config.socket.clone(), rustix::io::Errno::ADDRINUSE);
         return Err(WireError::NotListening { path, cause }).context(IS_ANOTHER_THERE);
     }
+    let _place = keeper::take_place(&config.socket)?;
     // Names in flags and in the environment may be relative to it.
     let folder = std::env::current_dir().context("cannot tell which folder this is")?;
     let keeper = KeeperProcess::find_or_start(config)?;
@@ -220,7 +221,7 @@ impl Supervisor<'_> {
         if !was_ready && self.asked_to_end > 0 {
             return Ok(Then::End(ExitCode::SUCCESS));
         }
-        if keeper_ended && !was_ready {
+        if keeper_ended && !was_ready && !self.keeper.is_found() {
             bail!("the keeper of what is away ended at its start; it has said why");
         }
         let how = status.signal().map_or("a panic".into(), |signal| format!("signal {signal}"));

@@ -9,13 +9,13 @@ use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
-use wire::Connection;
 use wire::quantity::Bytes;
+use wire::{Connection, WireError};
 
 /// What is logged.
 const LOG: &str = "ROTAD_LOG";
@@ -47,7 +47,6 @@ impl KeeperProcess {
     /// Uses the keeper that an earlier daemon left, or starts one.
     pub(crate) fn find_or_start(config: &Config) -> anyhow::Result<Self> {
         let socket = socket(&config.socket);
-        make_folder(socket.parent().unwrap_or(Path::new(".")))?;
         if let Ok(line) = Connection::connect(&socket) {
             let pid = line.peer().context("cannot tell who keeps what is away")?.pid;
             let watch = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch the keeper")?;
@@ -58,7 +57,7 @@ impl KeeperProcess {
     }
 
     fn start(config: &Config, socket: &Path) -> anyhow::Result<Self> {
-        await_lock(socket);
+        await_end_of_another(socket);
         let bytes = arena_bytes(config)?;
         let executable = std::env::current_exe().context("cannot tell where this executable is")?;
         let mut command = Command::new(&executable);
@@ -139,15 +138,42 @@ pub(crate) fn keep(socket: &Path, bytes: u64, supervisor: u32) -> ExitCode {
     keeper::process::run(socket, &[Part { bytes, node: None }])
 }
 
-/// Waits while the keeper of a daemon that has just ended is there still: it has memory to give back.
-fn await_lock(socket: &Path) {
+/// Takes the place of the daemon at a socket, for as long as the file is open. One that ends has it until its keeper has
+/// ended too, and is waited for.
+pub(crate) fn take_place(daemon: &Path) -> anyhow::Result<File> {
+    let socket = socket(daemon);
+    let folder = socket.parent().unwrap_or(Path::new("."));
+    make_folder(folder)?;
+    let path = folder.join("daemon.lock");
+    let lock = File::options().create(true).append(true).mode(0o600).open(&path);
+    let lock = lock.with_context(|| format!("cannot open {}", path.display()))?;
+    if !await_lock(&lock) {
+        let (path, cause) = (daemon.into(), rustix::io::Errno::ADDRINUSE);
+        return Err(WireError::NotListening { path, cause }).context(super::IS_ANOTHER_THERE);
+    }
+    Ok(lock)
+}
+
+/// Waits a while for a lock. Says whether it is ours.
+fn await_lock(lock: &File) -> bool {
+    let limit = Instant::now() + ENDED_WITHIN;
+    loop {
+        if rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            return true;
+        }
+        if Instant::now() > limit {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Waits while a keeper is there that nobody can reach any more: it has memory to give back.
+fn await_end_of_another(socket: &Path) {
     let mut path = socket.as_os_str().to_owned();
     path.push(".lock");
-    let Ok(lock) = File::open(&path) else { return };
-    let limit = Instant::now() + ENDED_WITHIN;
-    let taken = || rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
-    while !taken() && Instant::now() < limit {
-        std::thread::sleep(LOOK);
+    if let Ok(lock) = File::open(&path) {
+        await_lock(&lock);
     }
 }
 

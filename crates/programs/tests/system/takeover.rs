@@ -45,11 +45,7 @@ fn kill_workers(stage: &Stage, seed: u64, kills: u32) {
         assert_ne!(before.worker_pid, after.worker_pid);
         assert_eq!((before.pid, before.keeper_pid), (after.pid, after.keeper_pid));
         assert_eq!(after.worker_restarts, before.worker_restarts + 1);
-        println!(
-            "kill {kill} of seed {seed}: after {}, served again in {:?}",
-            phase(stage),
-            killed.elapsed()
-        );
+        println!("kill {kill} of seed {seed}: after {phase}, served again in {:?}", killed.elapsed());
     }
     assert!(slowest < SERVES_WITHIN * 5, "a new worker took {slowest:?}, which is far too long also here");
 }
