@@ -5,6 +5,8 @@
 //! It does nothing with what it holds, so that nothing in it can fail. Should it be killed all the same, the worker ends with
 //! it and the keeper stays as long as it has something: the next `rotad` takes it over.
 //!
+//! What it starts is its own executable, also if another was put in its place meanwhile.
+//!
 //! - [`keeper`]: how the keeper is found or started. [`legacy`]: what a worker is given.
 
 pub(crate) mod keeper;
@@ -32,6 +34,8 @@ use wire::{Connection, Listener, WireError};
 /// After so many workers in a row that died before they served there is a pause.
 const USELESS_MAX: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(30);
+/// After so long it is tried again to start what could not be started.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// How long a worker may take to end after its keeper did.
 const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
@@ -73,6 +77,9 @@ enum Then {
     /// It died.
     Again,
 }
+
+/// This executable, whatever has its name by now.
+pub(crate) const THIS_EXECUTABLE: &str = "/proc/self/exe";
 
 /// What is said where somebody listens already.
 pub(crate) const IS_ANOTHER_THERE: &str = "is another rotad running there? `rota ps` shows what it shares";
@@ -135,10 +142,27 @@ impl Supervisor<'_> {
             if !self.pause_if_useless() {
                 return Ok(ExitCode::SUCCESS);
             }
-            if self.keeper.has_ended() {
-                self.keeper = KeeperProcess::find_or_start(self.config)?;
+            if !self.start_both_anew() {
+                return Ok(ExitCode::SUCCESS);
             }
-            self.start_worker()?;
+        }
+    }
+
+    /// Starts what has ended, again and again: programs may wait for it. False if it was told to end meanwhile.
+    fn start_both_anew(&mut self) -> bool {
+        let before = self.asked_to_end;
+        loop {
+            let started = match self.keeper.has_ended() {
+                true => KeeperProcess::find_or_start(self.config).map(|keeper| self.keeper = keeper),
+                false => Ok(()),
+            };
+            let Err(cause) = started.and_then(|()| self.start_worker()) else { return true };
+            log::say(format_args!("{cause:#}; it is tried again"));
+            self.wait(Some(TRY_AGAIN));
+            self.pass_on_signals();
+            if self.asked_to_end > before {
+                return false;
+            }
         }
     }
 

@@ -118,7 +118,7 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<()> {
             // Where one GPU's programs cannot be frozen, nobody is to rely on it.
             self_test: slowest.filter(|_| all_freeze),
             idle_exit: config.idle_exit.map(|span| span.0),
-            supervisor_pid,
+            supervisor_pid: Some(supervisor_pid),
             keeper_pid: Some(keeper_pid),
             restarts,
             rules: config.rules,

@@ -59,9 +59,8 @@ impl KeeperProcess {
     fn start(config: &Config, socket: &Path) -> anyhow::Result<Self> {
         await_end_of_another(socket);
         let bytes = arena_bytes(config)?;
-        let executable = std::env::current_exe().context("cannot tell where this executable is")?;
-        let mut command = Command::new(&executable);
-        command.arg(VERB).arg("--socket").arg(socket).args(["--bytes", &bytes.to_string()]);
+        let mut command = Command::new(super::THIS_EXECUTABLE);
+        command.arg0("rotad").arg(VERB).arg("--socket").arg(socket).args(["--bytes", &bytes.to_string()]);
         command.args(["--parent", &std::process::id().to_string()]);
         // Whatever concerns people is said by the worker or here.
         if std::env::var_os(LOG).is_none() {
@@ -69,7 +68,7 @@ impl KeeperProcess {
         }
         // Apart from a terminal's signals, and from folders that may be unmounted.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).current_dir("/");
-        let child = command.spawn().with_context(|| format!("cannot start {}", executable.display()))?;
+        let child = command.spawn().context("cannot start a keeper for what is away")?;
         let pid = Pid::from_child(&child);
         let watch = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch the keeper")?;
         let mut keeper = Self { pid, watch, child: Some(child) };

@@ -227,6 +227,16 @@ impl Stage {
         parts.into_iter().for_each(kill_and_wait);
     }
 
+    /// Kills the daemon as nothing else can, but for the keeper of what is away.
+    pub(crate) fn kill_all_but_keeper(&mut self) {
+        let mut daemon = self.daemon.take().unwrap();
+        let worker = part(daemon.id(), |name| name != "rota-keeper").expect("there is a worker");
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+        // It ends with it, which takes a moment.
+        kill_and_wait(worker);
+    }
+
     /// How the daemon is.
     pub(crate) fn status(&self) -> wire::Status {
         let command = ToDaemon::Command { version: wire::VERSION, command: wire::Command::Status };

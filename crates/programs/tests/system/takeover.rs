@@ -91,6 +91,30 @@ fn the_worker_is_killed_many_times_and_no_byte_is_wrong() {
 }
 
 #[test]
+fn all_but_the_keeper_are_killed_and_the_next_daemon_takes_it_over() {
+    let setup = Setup { gpus: 1, gpu_mib: 64, arena_mib: 192, rotad: &["--turn", "40ms"] };
+    let mut stage = Stage::new(&setup);
+    let mut programs = ["1", "2", "3"].map(|seed| {
+        let more = ["--seed", seed, "--steps", "1000000", "--copies", "--kernel-ms", "10"];
+        stage.worker(0, seed, &[&LARGE[..], &more].concat())
+    });
+    for program in &mut programs {
+        program.goes_on(1);
+    }
+    let keeper = stage.status().keeper_pid;
+    stage.kill_all_but_keeper();
+    let waits = |program: &Program| program.log().contains("it waits for the next one");
+    until("those that are away wait", || programs.iter().any(waits));
+    stage.start_daemon(&setup);
+    assert_eq!(stage.status().keeper_pid, keeper);
+    for program in &mut programs {
+        program.goes_on(2);
+    }
+    drop(programs);
+    stage.finish();
+}
+
+#[test]
 fn jobs_and_their_terms_outlive_the_worker() {
     let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 128, arena_mib: 96, rotad: &["--turn", "50ms"] });
     let mut command = stage.under_rota_with(0, "night", &["--memory", "60MiB", "--weight", "3"]);
