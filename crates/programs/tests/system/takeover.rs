@@ -92,26 +92,39 @@ fn the_worker_is_killed_many_times_and_no_byte_is_wrong() {
 
 #[test]
 fn all_but_the_keeper_are_killed_and_the_next_daemon_takes_it_over() {
-    let setup = Setup { gpus: 1, gpu_mib: 64, arena_mib: 192, rotad: &["--turn", "40ms"] };
+    let setup = Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "500ms"] };
     let mut stage = Stage::new(&setup);
-    let mut programs = ["1", "2", "3"].map(|seed| {
-        let more = ["--seed", seed, "--steps", "1000000", "--copies", "--kernel-ms", "10"];
-        stage.worker(0, seed, &[&LARGE[..], &more].concat())
-    });
-    for program in &mut programs {
-        program.goes_on(1);
-    }
+    let programs = ["7", "8"].map(|name| busy(&stage, name));
+    one_is_away(&stage);
     let keeper = stage.status().keeper_pid;
     stage.kill_all_but_keeper();
-    let waits = |program: &Program| program.log().contains("it waits for the next one");
-    until("those that are away wait", || programs.iter().any(waits));
+    let waits = |program: &Puppet| program.log().contains("it waits for the next one");
+    until("the one that is away waits", || programs.iter().any(waits));
     stage.start_daemon(&setup);
     assert_eq!(stage.status().keeper_pid, keeper);
-    for program in &mut programs {
-        program.goes_on(2);
+    for mut program in programs {
+        program.does("stream");
+        program.does("check");
+        program.end();
     }
-    drop(programs);
     stage.finish();
+}
+
+/// A program of 40 MiB that has work all the time, so that no turn ends before its time.
+fn busy(stage: &Stage, name: &str) -> Puppet {
+    let mut program = Puppet::start(stage, name, &[]);
+    program.does("keep 40");
+    program.does("launch 60 100");
+    program
+}
+
+/// Waits for a turn that begins after the other program went away: nothing moves for a while.
+fn one_is_away(stage: &Stage) {
+    until("one is away and the other has its turn", || {
+        let events = stage.events();
+        let last = |name: &str| events.iter().rposition(|event| event["event"] == name);
+        last("away").is_some_and(|away| last("turn_begin") > Some(away) && last("moving_out") < Some(away))
+    });
 }
 
 #[test]
@@ -142,19 +155,8 @@ fn jobs_and_their_terms_outlive_the_worker() {
 #[test]
 fn keeper_and_worker_are_killed_and_only_what_was_away_is_lost() {
     let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "500ms"] });
-    // Both have work all the time, so that no turn ends before its time.
-    let mut programs = ["7", "8"].map(|name| {
-        let mut program = Puppet::start(&stage, name, &[]);
-        program.does("keep 40");
-        program.does("launch 60 100");
-        program
-    });
-    // A turn that begins after the other went away: nothing moves for a while.
-    until("one is away and the other has its turn", || {
-        let events = stage.events();
-        let last = |name: &str| events.iter().rposition(|event| event["event"] == name);
-        last("away").is_some_and(|away| last("turn_begin") > Some(away) && last("moving_out") < Some(away))
-    });
+    let mut programs = ["7", "8"].map(|name| busy(&stage, name));
+    one_is_away(&stage);
     stage.kill_worker_and_keeper();
     let mut ended = None;
     until("the one that is away ends", || {
