@@ -5,8 +5,39 @@
 set -u -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 
-declare -A limit=([turns]=550 [mixed]=570 [long_kernel]=310 [deaths]=570 [noise]=250 [foreign_freeze]=130 [stopped]=310 [away_calls]=210 [births]=250 [tenants]=600 [tenants1]=600 [tenants2]=600 [overhead]=600 [shares]=600 [limits]=310 [hash]=90 [four22]=600 [four35]=600 [kernels3s]=600 [one_ends]=600 [pair]=600 [switches]=570 [checkpoint]=290 [deep]=250 [six]=350)
-order=(foreign_freeze away_calls hash checkpoint deep noise births long_kernel turns switches four22 four35 kernels3s one_ends pair six mixed deaths stopped limits shares overhead tenants1 tenants2)
+# Each script, in the order in which all are run, and the seconds it may take.
+declare -A limit=()
+order=()
+while read -r name seconds; do
+    limit[$name]=$seconds
+    order+=("$name")
+done <<'END'
+    foreign_freeze 130
+    away_calls 210
+    hash 90
+    checkpoint 290
+    deep 250
+    noise 250
+    births 250
+    long_kernel 310
+    turns 550
+    switches 570
+    four22 600
+    four35 600
+    kernels3s 600
+    one_ends 600
+    pair 600
+    six 350
+    worker_killed 600
+    mixed 570
+    deaths 570
+    stopped 310
+    limits 310
+    shares 600
+    overhead 600
+    tenants1 600
+    tenants2 600
+END
 # Names that are a case of a script.
 declare -A script=([four22]="overfull --case four22" [four35]="overfull --case four35" [kernels3s]="overfull --case kernels3s" [one_ends]="overfull --case one_ends" [pair]="overfull --case pair" [tenants1]="tenants --half 1" [tenants2]="tenants --half 2")
 python="${ROTA_PYTHON_HARNESS:-python3}"

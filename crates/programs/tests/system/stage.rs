@@ -223,11 +223,54 @@ impl Stage {
         self.folder.path()
     }
 
-    /// Kills the daemon as nothing else can.
+    /// Kills the daemon as nothing else can, with all its processes.
     pub(crate) fn kill_daemon(&mut self) {
         let mut daemon = self.daemon.take().unwrap();
+        let parts = children(daemon.id());
         daemon.kill().unwrap();
         daemon.wait().unwrap();
+        parts.into_iter().for_each(kill_and_wait);
+    }
+
+    /// Kills the daemon as nothing else can, but for the keeper of what is away.
+    pub(crate) fn kill_all_but_keeper(&mut self) {
+        let mut daemon = self.daemon.take().unwrap();
+        let worker = part(daemon.id(), |name| name != "rota-keeper").expect("there is a worker");
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+        // It ends with it, which takes a moment.
+        kill_and_wait(worker);
+    }
+
+    /// How the daemon is.
+    pub(crate) fn status(&self) -> wire::Status {
+        let command = ToDaemon::Command { version: wire::VERSION, command: wire::Command::Status };
+        let mut found = None;
+        until("the daemon answers", || {
+            // A worker that was just killed may have taken the question with it.
+            found = Connection::ask(&self.socket, &command, PATIENCE).ok();
+            found.is_some()
+        });
+        match found {
+            Some(FromDaemon::Answer(answer)) => match *answer {
+                wire::Answer::Status(status) => status,
+                other => panic!("the daemon answered {other:?}"),
+            },
+            other => panic!("the daemon answered {other:?}"),
+        }
+    }
+
+    /// Kills the process that shares the GPUs, whichever it is just now. False if there is none.
+    pub(crate) fn kill_worker(&self) -> bool {
+        let worker = part(self.daemon_pid(), |name| name != "rota-keeper");
+        worker.is_some_and(|pid| rustix::process::kill_process(pid, Signal::KILL).is_ok())
+    }
+
+    /// Kills it together with the keeper of what is away.
+    pub(crate) fn kill_worker_and_keeper(&self) {
+        let keeper = part(self.daemon_pid(), |name| name == "rota-keeper").expect("there is a keeper");
+        assert!(self.kill_worker());
+        rustix::process::kill_process(keeper, Signal::KILL).unwrap();
     }
 
     /// When all programs are gone: nothing of theirs is left with the daemon or on the device, and nobody has anything to
@@ -241,6 +284,8 @@ impl Stage {
             });
         }
         self.met_no_error();
+        // A line to the device keeps it there until it was asked.
+        let line = Connection::connect(&self.directory.socket());
         if let Some(mut daemon) = self.daemon.take() {
             let pid = Pid::from_child(&daemon);
             rustix::process::kill_process(pid, Signal::TERM).unwrap();
@@ -249,6 +294,7 @@ impl Stage {
         for gpu in 0..self.gpus {
             until("all memory of the GPU is free", || self.figures(gpu).memory_used_bytes == 0);
         }
+        drop(line);
         // It holds this lock as long as it lives.
         let lock = File::open(self.directory.device_lock()).unwrap();
         until("the device ends", || {
@@ -263,8 +309,10 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         if let Some(mut child) = self.daemon.take() {
+            let parts = children(child.id());
             let _ = child.kill();
             let _ = child.wait();
+            parts.into_iter().for_each(kill_and_wait);
         }
         if std::thread::panicking() {
             self.tell_all();
@@ -294,6 +342,25 @@ impl Stage {
             eprintln!("--- {}:\n{last}", path.display());
         }
     }
+}
+
+/// The processes that a process has started.
+fn children(of: u32) -> Vec<Pid> {
+    let text = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
+    text.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+/// A part of the daemon, by the name of its program.
+fn part(of: u32, is_it: impl Fn(&str) -> bool) -> Option<Pid> {
+    let name = |pid: &Pid| std::fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).ok();
+    children(of).into_iter().find(|pid| name(pid).is_some_and(|name| is_it(name.trim_end())))
+}
+
+fn kill_and_wait(pid: Pid) {
+    let Ok(watch) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else { return };
+    let _ = rustix::process::kill_process(pid, Signal::KILL);
+    let mut polled = [rustix::event::PollFd::new(&watch, rustix::event::PollFlags::IN)];
+    let _ = rustix::event::poll(&mut polled, None);
 }
 
 /// Waits until something was counted so often, for as long as the count goes on.

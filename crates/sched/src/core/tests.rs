@@ -12,6 +12,7 @@ mod hardship;
 mod memory;
 mod pinned;
 mod rebase;
+mod rejoined;
 mod shares;
 mod standstill;
 mod turns;
@@ -122,7 +123,10 @@ impl Rig {
             self.off(tenant);
             self.away.retain(|owned| owned.tenant != tenant);
         }
-        if let Event::Context { tenant, present: true } = event {
+        // Contexts begin thawed, those of tenants with memory away excepted.
+        if let Event::Context { tenant, present: true } = event
+            && !self.away.iter().any(|owned| owned.tenant == tenant)
+        {
             self.thawed.insert(tenant, (self.now, Slice::Own));
         }
         let actions = self.core.step(self.now, event);
