@@ -16,6 +16,7 @@ mod door;
 mod expected;
 mod filler;
 mod gangs;
+mod gaps;
 mod length;
 mod memory;
 mod rebase;

@@ -8,6 +8,7 @@ mod failures;
 mod fillers;
 mod forecasts;
 mod gangs;
+mod gaps;
 mod hardship;
 mod memory;
 mod pinned;
