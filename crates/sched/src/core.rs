@@ -19,6 +19,7 @@ mod gangs;
 mod gaps;
 mod length;
 mod memory;
+mod outlook;
 mod rebase;
 mod reconcile;
 mod rehearse;

@@ -11,6 +11,7 @@ mod gangs;
 mod gaps;
 mod hardship;
 mod memory;
+mod outlook;
 mod pinned;
 mod rebase;
 mod shares;
