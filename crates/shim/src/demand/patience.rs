@@ -94,10 +94,10 @@ fn until_ready(look: &dyn Fn() -> CUresult) {
         let next = waited + (waited / PART).min(LATE_MAX);
         loop {
             if how == SCHED_YIELD {
-                std::thread::yield_now()
+                std::thread::yield_now();
             } else {
-                std::hint::spin_loop()
-            };
+                std::hint::spin_loop();
+            }
             if begin.elapsed() >= next {
                 break;
             }
