@@ -2,6 +2,7 @@
 
 use crate::args::{DescribeArgs, Output};
 use crate::columns::{hanging, terminal_width};
+use crate::ps::next;
 use crate::quantity::{printable, size, span, user};
 use crate::{daemon, print};
 use anyhow::Context as _;
@@ -187,14 +188,10 @@ fn tenant(tenant: &TenantView, one_of_several: bool) -> String {
     lines.line(4, "turns", format!("{}, {} in all", tenant.turns, span(Duration::from_nanos(tenant.ran_ns))));
     if tenant.waiting_ns > 0 {
         let waited = span(Duration::from_nanos(tenant.waiting_ns));
-        lines.line(
-            4,
-            "waiting",
-            match tenant.forecast_ns {
-                Some(more) => format!("for {waited}, about {} more", span(Duration::from_nanos(more))),
-                None => format!("for {waited}"),
-            },
-        );
+        lines.line(4, "waiting", format!("for {waited}"));
+        if tenant.places.is_some() {
+            lines.line(4, "next", next(tenant.place, tenant.places, tenant.forecast_ns));
+        }
     }
     lines.0
 }

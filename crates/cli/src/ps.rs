@@ -8,6 +8,7 @@ use crate::quantity::{printable, size, span};
 use anyhow::Context as _;
 use std::path::Path;
 use std::time::Duration;
+use wire::quantity::Roughly;
 use wire::{Gpu, Listing, Tenant, Unmanaged};
 
 /// Prints who is there.
@@ -22,7 +23,7 @@ pub(crate) fn ps(args: &PsArgs, socket: &Path) -> anyhow::Result<()> {
     print(&text)
 }
 
-const COLUMNS: [(&str, Side); 8] = [
+const COLUMNS: [(&str, Side); 9] = [
     ("PID", Side::Right),
     ("JOB", Side::Left),
     ("PROGRAM", Side::Left),
@@ -31,6 +32,7 @@ const COLUMNS: [(&str, Side); 8] = [
     ("AWAY", Side::Right),
     ("TURNS", Side::Right),
     ("WAITING", Side::Right),
+    ("NEXT", Side::Left),
 ];
 
 fn table(listing: &Listing) -> String {
@@ -103,6 +105,16 @@ fn strangers(listing: &Listing) -> String {
     listing.unmanaged.iter().map(line).collect()
 }
 
+/// Its place among those who wait, and about when it is next.
+pub(crate) fn next(place: Option<u32>, places: Option<u32>, forecast_ns: Option<u64>) -> String {
+    let Some(of) = places else { return "-".into() };
+    let when = forecast_ns.map_or("time unknown".into(), |ns| Roughly(Duration::from_nanos(ns)).to_string());
+    match place {
+        Some(place) => format!("{place} of {of}, {when}"),
+        None => format!("place unknown, {when}"),
+    }
+}
+
 fn cells(tenant: &Tenant) -> [String; COLUMNS.len()] {
     let waiting = match tenant.waiting_ns {
         0 => "-".into(),
@@ -117,5 +129,6 @@ fn cells(tenant: &Tenant) -> [String; COLUMNS.len()] {
         size(tenant.away_bytes),
         tenant.turns.to_string(),
         waiting,
+        next(tenant.place, tenant.places, tenant.forecast_ns),
     ]
 }

@@ -222,6 +222,7 @@ impl Grip {
         match before {
             None => {
                 self.page.set_frozen(false);
+                self.page.wake_held();
                 let reported = self.lock();
                 let _ = self.switch(&reported, &reported.groups, thaw);
                 Err(cause)
@@ -249,6 +250,8 @@ impl Grip {
             reported.frozen = None;
             Ok(count)
         });
+        // Threads of the tenant that wait for the GPU sleep meanwhile.
+        self.page.wake_held();
         let Err(cause) = thawed else { return thawed };
         self.page.set_frozen(true);
         Err(self.hold(Scope::All, cause))

@@ -21,6 +21,14 @@ pub(crate) struct Turn {
     pub(crate) goal: u64,
 }
 
+/// How many waited when a turn began, the most of late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Crowd {
+    pub(crate) others: u64,
+    /// From then on it does not matter any more.
+    pub(crate) until: Time,
+}
+
 /// What someone who left still has on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Departed {
@@ -102,6 +110,8 @@ pub(crate) struct Gpu {
     pub(crate) asking: BTreeSet<TenantId>,
     /// The line for turns.
     pub(crate) line: BTreeSet<(Rank, TenantId)>,
+    /// Those in the line who take turns, whoever has waited longest first.
+    pub(crate) waits: BTreeSet<(Time, TenantId)>,
     /// Those who have something on the device that could go.
     pub(crate) way: Places,
     /// Those who may be running something.
@@ -135,6 +145,10 @@ pub(crate) struct Gpu {
     pub(crate) mean_cost: Span,
     /// The same, but steady: turns are made to be worth it.
     pub(crate) known_cost: Span,
+    /// How many turns have begun.
+    pub(crate) turns: u64,
+    /// How many waited of late: turns are short enough for all of them.
+    pub(crate) crowd: Crowd,
     /// When the next handle that could not go out may be tried again.
     pub(crate) stuck_until: Time,
     /// The virtual time of the last one whose turn began: the present, for newcomers.
@@ -191,6 +205,7 @@ impl Gpu {
             arriving: BTreeSet::new(),
             asking: BTreeSet::new(),
             line: BTreeSet::new(),
+            waits: BTreeSet::new(),
             way: Places::default(),
             running: BTreeSet::new(),
             awake: BTreeSet::new(),
@@ -208,6 +223,8 @@ impl Gpu {
             expected_cost: Span::ZERO,
             mean_cost: Span::ZERO,
             known_cost: Span::ZERO,
+            turns: 0,
+            crowd: Crowd::default(),
             stuck_until: Time::ZERO,
             present: 0,
             critical: BTreeSet::new(),

@@ -32,4 +32,4 @@ pub use hints::HintCounts;
 pub use ids::{GpuId, HandleId, JobId, OpId, Owned, RequestId, TenantId, TicketId, UserId};
 pub use settings::{Costs, Deadlines, PolicyKind, Settings};
 pub use units::{Bytes, Ratio, Span, Time};
-pub use view::{Described, GpuView, State};
+pub use view::{Described, GpuView, Outlook, State};

@@ -128,6 +128,8 @@ pub(crate) struct Tenant {
     /// Since when it waits for its turn, the door or memory.
     pub(crate) since: Time,
     pub(crate) queued_at: Time,
+    /// How many turns had begun then.
+    pub(crate) queued_behind: u64,
     pub(crate) virtual_time: u64,
     /// The share of its turns in which it has work, and whether anybody measured it.
     pub(crate) busy: Ratio,
@@ -145,8 +147,14 @@ pub(crate) struct Tenant {
     pub(crate) not_before: Time,
     /// Until then, that is further away than a turn of everybody in line.
     pub(crate) near_from: Time,
+    /// It is next, although others have had less.
+    pub(crate) preferred: bool,
+    /// How long its last turn was.
+    pub(crate) ran: Span,
     /// Its place in the line for turns, while it is in line.
     pub(crate) in_line: Option<Rank>,
+    /// Since when it is in line, while it is among those in line who take turns.
+    pub(crate) in_waits: Option<Time>,
     /// Its place in the line of those who make room, while it has something there.
     pub(crate) in_way: Option<Place>,
     pub(crate) hints: Hints,
@@ -189,6 +197,7 @@ impl Tenant {
             idle_since: now,
             since: now,
             queued_at: now,
+            queued_behind: 0,
             virtual_time: 0,
             busy: Ratio::ONE,
             measured: false,
@@ -199,7 +208,10 @@ impl Tenant {
             pauses: Pauses::default(),
             not_before: Time::ZERO,
             near_from: Time::ZERO,
+            preferred: false,
+            ran: Span::ZERO,
             in_line: None,
+            in_waits: None,
             in_way: None,
             hints: Hints::default(),
         }

@@ -44,6 +44,17 @@ pub struct Described {
     pub pinned: Bytes,
 }
 
+/// What somebody who waits may expect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outlook {
+    /// Its place among those who wait for turns, or among those at the door; the first is 1. None if nobody knows.
+    pub place: Option<u32>,
+    /// How many wait there.
+    pub of: u32,
+    /// About how long until it is next, if that can be said.
+    pub forecast: Option<Span>,
+}
+
 /// A GPU, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuView {

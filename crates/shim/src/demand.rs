@@ -20,18 +20,20 @@
 //! - [`slots`]: how much was begun and is done, by stream. [`recorded`]: what events say about that.
 //! - [`launch`]: the code of a launch, a few instructions. [`streams`], [`events`]: waits and queries.
 //! - [`contexts`]: with more than one, the default stream and "the context" could be any of several.
+//! - [`patience`]: whoever waits for the GPU sleeps while the program is frozen.
 //! - [`hold`]: where a program is frozen by holding its launches back, they wait there.
 //!
 //! **Two threads.** One hands over work while another finds everything done. The first counts, then looks at the page;
 //! the other says in the page that nothing is left, then counts again, and takes it back if there is more. All of it is
 //! sequentially consistent, so one of them sees the other. The page has the same between this process and the daemon.
 //!
-//! Nothing here waits, and nothing but the events takes a lock.
+//! Nothing here waits but those, and nothing but the events takes a lock.
 
 mod contexts;
 mod events;
 pub(crate) mod hold;
 pub(crate) mod launch;
+mod patience;
 mod recorded;
 mod slots;
 mod streams;
@@ -96,6 +98,7 @@ pub(crate) fn forget() {
         WORK.enter();
     }
     events::forget();
+    patience::forget();
     contexts::forget();
 }
 

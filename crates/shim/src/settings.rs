@@ -10,6 +10,7 @@
 //! | `ROTA_RDMA` | not `0`: memory that the program creates for RDMA can be registered, and does not move |
 //! | `ROTA_WHOLE_HANDLES` | not `0`: memory above 256 MiB that the program creates to share is one handle, and does not move |
 //! | `ROTA_WAIT_FOR_DAEMON` | for how many seconds a program whose memory is away waits for the next daemon; 600 unless set |
+//! | `ROTA_WAITS` | `driver`: waits for the GPU are the driver's, also while the program is frozen; `patient`: they are not, also on a virtual GPU, whose waits keep no processor busy |
 //! | `ROTA_IOCTL_TRACE` | a file to which all RM calls are appended, with or without a daemon |
 
 use std::ffi::OsString;
@@ -73,6 +74,15 @@ pub(crate) fn rdma() -> bool {
 pub(crate) fn whole_handles() -> bool {
     static ANSWER: Once<bool> = Once::new();
     *ANSWER.get_or_make(|| variable("ROTA_WHOLE_HANDLES").is_some_and(|value| value != "0"))
+}
+
+/// Whether waits for the GPU are left to the driver.
+pub(crate) fn waits_in_driver() -> bool {
+    static ANSWER: Once<bool> = Once::new();
+    *ANSWER.get_or_make(|| match variable("ROTA_WAITS") {
+        Some(value) => value == "driver",
+        None => variable("ROTA_VGPU").is_some(),
+    })
 }
 
 /// A variable that is set to nothing counts as not set.

@@ -38,3 +38,4 @@ mod notice;
 mod rm;
 mod session;
 mod stream;
+mod waits;

@@ -62,6 +62,12 @@ pub struct Tenant {
     pub turns: u64,
     /// For how long it has waited for its next turn, in nanoseconds; 0 while it runs.
     pub waiting_ns: u64,
+    /// Its place among those who wait for turns on its GPU, or at the door, from 1; none if it does not wait, or nobody knows.
+    pub place: Option<u32>,
+    /// How many wait there; none if it does not.
+    pub places: Option<u32>,
+    /// About how long it will wait still, if that can be said.
+    pub forecast_ns: Option<u64>,
 }
 
 /// A process that uses a GPU past rota.

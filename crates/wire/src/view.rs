@@ -94,10 +94,14 @@ pub struct TenantView {
     pub ran_ns: u64,
     /// For how long it has waited; 0 while it does not.
     pub waiting_ns: u64,
-    /// How long it will wait still, if that can be said.
+    /// About how long it will wait still, if that can be said.
     pub forecast_ns: Option<u64>,
     /// Of its memory, what has to stay on the device: pinned, or the driver's own.
     pub pinned_bytes: u64,
+    /// Its place among those who wait for turns on its GPU, or at the door, from 1; none if it does not wait, or nobody knows.
+    pub place: Option<u32>,
+    /// How many wait there; none if it does not.
+    pub places: Option<u32>,
 }
 
 /// What a job sees of the machine's memory: its own, as if nobody else were there.

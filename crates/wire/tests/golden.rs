@@ -91,7 +91,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ),
         ("09 01", ToDaemon::List { version: 1 }),
         (
-            "0a 02 00 0161 0103 0101 0103 0100 8080808020 01 c0843d 010a 0101 0101 00 00 00 00 00 00 00 00 \
+            "0a 03 00 0161 0103 0101 0103 0100 8080808020 01 c0843d 010a 0101 0101 00 00 00 00 00 00 00 00 \
              01 02 01 05",
             command(Command::Open(JobRequest {
                 name: "a".into(),
@@ -111,7 +111,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             })),
         ),
         (
-            "0a 02 01 0161 00 0100 00 0101 05 00 00 00 00",
+            "0a 03 01 0161 00 0100 00 0101 05 00 00 00 00",
             command(Command::Set {
                 job: "a".into(),
                 change: Change {
@@ -121,12 +121,12 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
                 },
             }),
         ),
-        ("0a 02 02 0161", command(Command::Pause { job: "a".into() })),
-        ("0a 02 03 0161", command(Command::Resume { job: "a".into() })),
-        ("0a 02 04 0161", command(Command::Describe { what: "a".into() })),
-        ("0a 02 05", command(Command::Status)),
-        ("0a 02 06", command(Command::Settings)),
-        ("0a 02 07 0161", command(Command::Memory { job: "a".into() })),
+        ("0a 03 02 0161", command(Command::Pause { job: "a".into() })),
+        ("0a 03 03 0161", command(Command::Resume { job: "a".into() })),
+        ("0a 03 04 0161", command(Command::Describe { what: "a".into() })),
+        ("0a 03 05", command(Command::Status)),
+        ("0a 03 06", command(Command::Settings)),
+        ("0a 03 07 0161", command(Command::Memory { job: "a".into() })),
         ("0b", ToDaemon::Wants),
         ("0c 07 02 01 02", ToDaemon::Pin { request: GrantId(7), handles: vec![HandleId(1), HandleId(2)] }),
         ("0d 01 01", ToDaemon::Unpin { handles: vec![HandleId(1)] }),
@@ -153,8 +153,8 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ("11 05", ToDaemon::Closed { token: Token(5) }),
         ("12 03", ToDaemon::Drained { generation: 3 }),
         (
-            "13 02 03616263 01 054750552d61",
-            ToDaemon::Survey { version: 2, job: "abc".into(), gpus: vec!["GPU-a".into()] },
+            "13 03 03616263 01 054750552d61",
+            ToDaemon::Survey { version: 3, job: "abc".into(), gpus: vec!["GPU-a".into()] },
         ),
         ("14 07 80808001", ToDaemon::Keep { grant: GrantId(7), bytes: 2 << 20 }),
         (
@@ -183,7 +183,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
 }
 
 fn command(command: Command) -> ToDaemon {
-    ToDaemon::Command { version: 2, command }
+    ToDaemon::Command { version: 3, command }
 }
 
 /// Every answer to a command, with its bytes.
@@ -213,6 +213,8 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         waiting_ns: 8,
         forecast_ns: Some(9),
         pinned_bytes: 10,
+        place: None,
+        places: Some(3),
     };
     let job = JobView {
         job: "a".into(),
@@ -269,7 +271,7 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         ),
         (
             "08 01 01 01 00 0167 016e 01 02 03 04 05 06 00 0107 01 0161 01 01 01 04 0105 00 00 00 00 01 010177 0102 03 04 05 01 \
-             01 02 0162 0167 04 0172 03 04 05 06 07 08 0109 0a",
+             01 02 0162 0167 04 0172 03 04 05 06 07 08 0109 0a 00 0103",
             answer(Answer::Described(Description { schema_version: 1, gpu: Some(view), jobs: vec![job] })),
         ),
         (
@@ -310,6 +312,9 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         away_bytes: 5,
         turns: 6,
         waiting_ns: 7,
+        place: Some(1),
+        places: Some(2),
+        forecast_ns: None,
     };
     let states = [
         TenantState::Joined,
@@ -336,10 +341,10 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         ("05 02 01 02", FromDaemon::Create { handles: vec![HandleId(1), HandleId(2)] }),
         (
             "06 01 01 054750552d31 0448323030 8080808040 01 02 03 01022f76 07 \
-             01 9221 054750552d61 0161 0162 00 04 05 06 07  01 9221 054750552d61 0161 0162 01 04 05 06 07 \
-             01 9221 054750552d61 0161 0162 02 04 05 06 07  01 9221 054750552d61 0161 0162 03 04 05 06 07 \
-             01 9221 054750552d61 0161 0162 04 04 05 06 07  01 9221 054750552d61 0161 0162 05 04 05 06 07 \
-             01 9221 054750552d61 0161 0162 06 04 05 06 07  01 08 0167 09 0170 010161",
+             01 9221 054750552d61 0161 0162 00 04 05 06 07 0101 0102 00  01 9221 054750552d61 0161 0162 01 04 05 06 07 0101 0102 00 \
+             01 9221 054750552d61 0161 0162 02 04 05 06 07 0101 0102 00  01 9221 054750552d61 0161 0162 03 04 05 06 07 0101 0102 00 \
+             01 9221 054750552d61 0161 0162 04 04 05 06 07 0101 0102 00  01 9221 054750552d61 0161 0162 05 04 05 06 07 0101 0102 00 \
+             01 9221 054750552d61 0161 0162 06 04 05 06 07 0101 0102 00  01 08 0167 09 0170 010161",
             FromDaemon::Listing(listing),
         ),
         ("07 0466756c6c", FromDaemon::Waiting { reason: "full".into() }),

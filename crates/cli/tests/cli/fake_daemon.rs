@@ -155,6 +155,9 @@ pub(crate) fn two_tenants() -> Vec<Tenant> {
             away_bytes: 0,
             turns: 17,
             waiting_ns: 0,
+            place: None,
+            places: None,
+            forecast_ns: None,
         },
         Tenant {
             tenant: TenantId(2),
@@ -167,6 +170,9 @@ pub(crate) fn two_tenants() -> Vec<Tenant> {
             away_bytes: 24 << 30,
             turns: 9,
             waiting_ns: 83_500_000_000,
+            place: Some(1),
+            places: Some(2),
+            forecast_ns: Some(43_210_000_000),
         },
     ]
 }

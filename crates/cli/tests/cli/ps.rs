@@ -10,9 +10,9 @@ fn the_table_is_aligned_and_free_of_control_characters() {
     let expected = "\
 GPU-5e1f0b2a-0000-4000-8000-000000000001  NVIDIA H200  12.5 GiB of 16.0 GiB in use  arena 24.0 GiB of 32.0 GiB
 
- PID  JOB         PROGRAM  STATE    RESIDENT      AWAY  TURNS     WAITING
-4242  train-4242  python3  running  12.0 GiB     0 MiB     17           -
- 512  nightly     sim?[2J  away        0 MiB  24.0 GiB      9  1 min 23 s
+ PID  JOB         PROGRAM  STATE    RESIDENT      AWAY  TURNS     WAITING  NEXT
+4242  train-4242  python3  running  12.0 GiB     0 MiB     17           -  -
+ 512  nightly     sim?[2J  away        0 MiB  24.0 GiB      9  1 min 23 s  1 of 2, about 45 s
 ";
     assert_eq!(stdout(daemon.rota().arg("ps")), expected);
 }
@@ -28,9 +28,9 @@ fn of_several_gpus_each_has_a_number_and_tenants_say_which_is_theirs() {
 0  GPU-5e1f0b2a-0000-4000-8000-000000000001  NVIDIA H200  12.5 GiB of 16.0 GiB in use  arena 24.0 GiB of 32.0 GiB
 1  GPU-0  NVIDIA H200  12.5 GiB of 16.0 GiB in use  arena 24.0 GiB of 32.0 GiB
 
- PID  GPU  JOB         PROGRAM  STATE    RESIDENT      AWAY  TURNS     WAITING
-4242    0  train-4242  python3  running  12.0 GiB     0 MiB     17           -
- 512    1  nightly     sim?[2J  away        0 MiB  24.0 GiB      9  1 min 23 s
+ PID  GPU  JOB         PROGRAM  STATE    RESIDENT      AWAY  TURNS     WAITING  NEXT
+4242    0  train-4242  python3  running  12.0 GiB     0 MiB     17           -  -
+ 512    1  nightly     sim?[2J  away        0 MiB  24.0 GiB      9  1 min 23 s  1 of 2, about 45 s
 ";
     assert_eq!(stdout(daemon.rota().arg("ps")), expected);
 }
@@ -92,7 +92,10 @@ fn json_has_stable_keys_and_whole_numbers() {
       "resident_bytes": 12884901888,
       "away_bytes": 0,
       "turns": 17,
-      "waiting_ns": 0
+      "waiting_ns": 0,
+      "place": null,
+      "places": null,
+      "forecast_ns": null
     },
     {
       "tenant": 2,
@@ -104,7 +107,10 @@ fn json_has_stable_keys_and_whole_numbers() {
       "resident_bytes": 0,
       "away_bytes": 25769803776,
       "turns": 9,
-      "waiting_ns": 83500000000
+      "waiting_ns": 83500000000,
+      "place": 1,
+      "places": 2,
+      "forecast_ns": 43210000000
     }
   ],
   "unmanaged": []

@@ -35,6 +35,8 @@ pub(crate) fn job() -> JobView {
             waiting_ns: 3_500_000_000,
             forecast_ns: Some(2_000_000_000),
             pinned_bytes: GIB / 4,
+            place: Some(2),
+            places: Some(3),
         }],
     }
 }
@@ -64,7 +66,8 @@ Job nightly
     memory      0 MiB on the GPU, 24.0 GiB away, 512.0 MiB for its context
     pinned      256.0 MiB of it cannot move
     turns       9, 1 min 35 s in all
-    waiting     for 3 s, about 2 s more
+    waiting     for 3 s
+    next        2 of 3, about 2 s
 ";
     assert_eq!(stdout(daemon.rota().args(["describe", "nightly"])), expected);
     assert_eq!(daemon.asked(), [wire::Command::Describe { what: "nightly".into() }]);
@@ -163,7 +166,9 @@ fn a_description_in_json_has_stable_keys() {
         "      \"ran_ns\": 95000000000,",
         "          \"state\": \"away\",",
         "          \"forecast_ns\": 2000000000,",
-        "          \"pinned_bytes\": 268435456",
+        "          \"pinned_bytes\": 268435456,",
+        "          \"place\": 2,",
+        "          \"places\": 3",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }

@@ -8,19 +8,20 @@ use super::listing::state;
 use crate::events::nanos;
 use crate::names::on_wire;
 use sched::{Described, GpuId, JobId, State, TenantId};
+use std::collections::BTreeMap;
 use wire::quantity::Share;
 use wire::{Answer, Class, Description, GpuView, JobView, SCHEMA_VERSION, Status, TenantState, TenantView};
 
 /// The most jobs of a GPU in one answer, so that it fits into a message.
 const JOBS_MAX: usize = 64;
 
-/// The most forecasts in one answer: each is a rehearsal, and turns wait for it meanwhile.
+/// The most forecasts in one answer that look far ahead: each is a rehearsal, and turns wait for it meanwhile.
 const FORECASTS_MAX: usize = 4;
 
 impl Daemon {
     pub(super) fn status(&self) -> Status {
         let (rules, about) = (&self.setup.rules, &self.setup.about);
-        let listing = self.listing();
+        let listing = self.bare_listing();
         let count = |states: &[TenantState]| {
             let found = listing.tenants.iter().filter(|tenant| states.contains(&tenant.state));
             u32::try_from(found.count()).unwrap_or(u32::MAX)
@@ -83,9 +84,18 @@ impl Daemon {
         let jobs = jobs.into_iter().take(JOBS_MAX).filter_map(|id| self.jobs.get(id));
         let mut jobs: Vec<JobView> = jobs.map(|job| self.job_view(job, only)).collect();
         let waiting = jobs.iter_mut().flat_map(|job| &mut job.tenants).filter(|tenant| tenant.waiting_ns > 0);
-        for tenant in waiting.take(FORECASTS_MAX) {
+        let mut waiting = waiting.peekable();
+        let outlook = if waiting.peek().is_some() { self.outlook() } else { BTreeMap::new() };
+        let mut further = 0;
+        for tenant in waiting {
             let id = TenantId(tenant.tenant.0.into());
-            tenant.forecast_ns = self.core.forecast(id, self.now()).map(|span| span.0);
+            let Some(outlook) = outlook.get(&id) else { continue };
+            (tenant.place, tenant.places) = (outlook.place, Some(outlook.of));
+            tenant.forecast_ns = outlook.forecast.map(|span| span.0);
+            if outlook.forecast.is_none() && further < FORECASTS_MAX {
+                further += 1;
+                tenant.forecast_ns = self.core.forecast(id, self.now()).map(|span| span.0);
+            }
         }
         Answer::Described(Description { schema_version: SCHEMA_VERSION, gpu, jobs })
     }
@@ -180,6 +190,8 @@ impl Daemon {
             waiting_ns: described.waiting.0,
             forecast_ns: None,
             pinned_bytes: described.pinned.0,
+            place: None,
+            places: None,
         })
     }
 

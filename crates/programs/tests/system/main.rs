@@ -17,6 +17,7 @@
 //! - [`several`]: programs on several GPUs, and which GPUs a program gets. [`gang`]: kernels that wait for each other.
 //! - [`soak`]: all of it at once, for a while. [`crowd`]: fifty programs on four GPUs that come and go.
 //! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
+//! - [`patience`]: whoever waits for the GPU while it is frozen sleeps.
 //! - [`drivers`]: the same programs without rota, and what the virtual GPU answers them.
 //! - [`conformance`]: what the driver is known to answer, asked through rota.
 //! - [`stage`]: starts the parts, and sees to it that nothing is left of them; [`parts`]: where their files are.
@@ -44,6 +45,7 @@ mod instructions;
 mod jobs;
 mod loss;
 mod memory;
+mod patience;
 mod puppet;
 mod said;
 mod several;

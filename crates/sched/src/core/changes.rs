@@ -5,7 +5,9 @@ use super::{Core, OpKind, owned};
 use crate::gpu::Gpu;
 use crate::job::Job;
 use crate::tenant::{Grip, Phase};
-use crate::{Bytes, Class, GpuId, GpuSpec, JobId, Owned, Ratio, Scope, Settings, Slice, TenantId, Terms};
+use crate::{
+    Bytes, Class, GpuId, GpuSpec, JobId, Owned, Ratio, Scope, Settings, Slice, Span, TenantId, Terms,
+};
 use std::collections::BTreeSet;
 
 impl Core {
@@ -170,7 +172,10 @@ impl Core {
             return;
         }
         let (now, job) = (self.now, tenant.job);
-        self.update(id, |tenant| tenant.queued_at = now);
+        let turns = self.gpu_of(tenant.gpu).turns;
+        self.update(id, |tenant| {
+            (tenant.queued_at, tenant.queued_behind, tenant.ran) = (now, turns, Span::ZERO);
+        });
         self.start_at_present(id);
         // Fellows take turns with it from here on, whether they have work of their own or not.
         let idle = |&fellow: &TenantId| self.tenants.get(fellow).is_some_and(|fellow| !fellow.is_active());

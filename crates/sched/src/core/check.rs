@@ -71,6 +71,12 @@ impl Core {
                 format!("tenant {id} is not in line")
             })?;
         }
+        for &(since, id) in &books.waits {
+            hold(
+                self.tenants.get(id).is_some_and(|t| t.in_waits == Some(since) && t.in_line.is_some()),
+                || format!("tenant {id} does not wait"),
+            )?;
+        }
         Ok(())
     }
 }

@@ -25,6 +25,7 @@ impl Core {
         }
         self.let_gang_hold(gpu);
         self.put_off_the_vain(gpu);
+        self.prefer(gpu);
         if let Some(next) = self.candidate(gpu)
             && self.turn_is_over(gpu)
         {
@@ -46,7 +47,7 @@ impl Core {
     }
 
     /// Would a turn be of no use to a tenant? Whoever is latency-critical and has all its memory runs without one.
-    fn is_vain(&self, id: TenantId) -> bool {
+    pub(super) fn is_vain(&self, id: TenantId) -> bool {
         let Some(tenant) = self.tenants.get(id) else { return true };
         let runs_anyway = tenant.critical && tenant.is_whole() && self.fellows_are_whole(tenant);
         let only_asks = !self.gang_wants(tenant);
@@ -119,6 +120,9 @@ impl Core {
         if Some(rank) >= next.in_line {
             return false;
         }
+        let id = turn.tenant;
+        self.count_crowd(gpu, id);
+        let owner = self.tenants.get(id).expect("it was there above");
         let length = self.turn_length(owner);
         let (times, per) = self.virtual_rate(owner);
         let (from, until) = (owner.virtual_time, self.now + length);
@@ -162,10 +166,12 @@ impl Core {
         }
     }
 
-    /// Is the first in line latency-critical? Then it waits for memory.
+    /// Is the first in line latency-critical, or a gang that waits for this GPU? Then it waits for memory.
     pub(super) fn critical_waits(&self, gpu: GpuId) -> bool {
-        let first = books::first(&self.gpu_of(gpu).line).and_then(|first| self.tenants.get(first));
-        first.is_some_and(|first| first.critical)
+        let books = self.gpu_of(gpu);
+        let gangs = books.gangs_waiting.iter().filter_map(|&job| self.member_here(job, gpu));
+        let mut waiting = books::first(&books.line).into_iter().chain(gangs);
+        waiting.any(|id| self.tenants.get(id).is_some_and(|tenant| tenant.critical))
     }
 
     pub(super) fn cap(&self, tenant: &Tenant) -> Option<Ratio> {
@@ -208,6 +214,7 @@ impl Core {
         }
         let cost = self.gpu_of(gpu).switch_cost.unwrap_or(self.costs.freeze + self.costs.thaw);
         self.learn_cost(gpu, cost);
+        self.count_crowd(gpu, id);
         let tenant = self.tenants.get(id).expect("it was there above");
         let length = self.turn_length(tenant);
         let owed = tenant.owes.min(Self::moment(length));
@@ -219,6 +226,7 @@ impl Core {
         let books = self.gpu_mut(gpu);
         books.switch_cost = None;
         books.incoming = None;
+        books.turns += 1;
         books.turn = Some(Turn { tenant: id, since: now, until, charged, owed, from: virtual_time, goal });
         if !critical {
             books.present = books.present.max(virtual_time);
@@ -228,6 +236,7 @@ impl Core {
         }
         self.update(id, |tenant| {
             tenant.turns += 1;
+            tenant.preferred = false;
             tenant.stays_since = None;
             tenant.owes = Span::ZERO;
         });
@@ -245,11 +254,13 @@ impl Core {
         let ran = now.since(turn.since);
         let cap = self.tenants.get(turn.tenant).and_then(|tenant| self.cap(tenant));
         let virtual_time = self.evened_out(gpu, &turn);
+        let turns = self.gpu_of(gpu).turns;
         self.update(turn.tenant, |tenant| {
             tenant.since = now;
+            tenant.ran = ran;
             tenant.stays_since = (tenant.is_active() && !tenant.critical).then_some(now);
             if used_up {
-                tenant.queued_at = now;
+                (tenant.queued_at, tenant.queued_behind) = (now, turns);
                 tenant.virtual_time = virtual_time;
             }
         });

@@ -5,7 +5,7 @@ use crate::job::Gang;
 use crate::placement::{self, Seat};
 use crate::pressure::Pressure;
 use crate::tenant::{Phase, Tenant};
-use crate::{Action, Bytes, Class, GpuId, JobId, Short, Span, TenantId, TicketId, Time};
+use crate::{Action, Bytes, Class, GpuId, JobId, Short, TenantId, TicketId, Time};
 
 /// Tenants at one door.
 const DOOR_MAX: usize = 4_096;
@@ -39,9 +39,7 @@ impl Core {
         self.open_door(gpu);
         self.tell_the_door(gpu, Some(id));
         if self.tenants.get(id).is_some_and(|tenant| tenant.phase == Phase::Arriving) {
-            let books = self.gpu_of(gpu);
-            let out = books.short_of(Bytes::ZERO, self.settings.headroom).at(self.costs.out_per_second);
-            let forecast = Some(self.costs.freeze + self.costs.per_move + out);
+            let forecast = Some(self.until_there_is_room(gpu));
             self.actions.push(Action::Queue { tenant: id, place: 1, forecast, why: Short::Context });
         }
     }
@@ -164,8 +162,7 @@ impl Core {
                 continue;
             };
             let why = self.why_not(gpu, tenant).unwrap_or(Short::Context);
-            let known = books.stay > Span::ZERO && books.tenants > 0;
-            let forecast = known.then(|| Span(books.stay.0 / u64::from(books.tenants) * u64::from(place)));
+            let forecast = self.until_let_in(gpu, place);
             said.push(Action::Queue { tenant: id, place, forecast, why });
         }
         self.actions.extend(said);

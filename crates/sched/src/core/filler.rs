@@ -62,5 +62,10 @@ impl Core {
         self.gpu_mut(gpu).filler = None;
         let share = self.share_beside(filler, owner);
         self.charge_to(filler, share.of(self.now.since(since)));
+        // It ran so far: only from here on it waits.
+        let (now, turns) = (self.now, self.gpu_of(gpu).turns);
+        self.update(filler, |tenant| {
+            (tenant.since, tenant.queued_at, tenant.queued_behind) = (now, now, turns);
+        });
     }
 }

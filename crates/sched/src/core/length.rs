@@ -1,6 +1,7 @@
 //! How long turns are: what switching costs, and what that makes worthwhile.
 
 use super::Core;
+use super::gaps::dear;
 use crate::gpu::Turn;
 use crate::job::Gang;
 use crate::policies;
@@ -42,8 +43,7 @@ impl Core {
         let fits = books.everything() + books.asked <= books.usable(settings.headroom);
         let grip = self.costs.freeze + self.costs.thaw;
         let cost = if fits { grip } else { books.known_cost.max(grip) };
-        // What is known may lag behind by an eighth.
-        let by_share = settings.moving_share.whole(cost + Span(cost.0 / 8)).less(cost);
+        let by_share = settings.moving_share.whole(dear(cost)).less(cost);
         if policies::to_the_end(settings) {
             return Span::MAX;
         }
@@ -54,10 +54,9 @@ impl Core {
                 settings.lc_turn.max(by_share.min(settings.turn_max))
             };
         }
-        let is_in_line = gpu == tenant.gpu && tenant.in_line.is_some();
-        let others = (books.line.len() - usize::from(is_in_line)).max(1) as u64;
-        let by_gap = Span(settings.gap_max.less(cost).0 / others).less(cost).max(cost);
-        by_share.min(by_gap).clamp(settings.turn_min, settings.turn_max.max(settings.turn_min))
+        by_share
+            .min(self.length_by_gap(gpu, tenant, cost))
+            .clamp(settings.turn_min, settings.turn_max.max(settings.turn_min))
     }
 
     /// Within a turn of this length, a moment.
@@ -104,7 +103,10 @@ impl Core {
         let length = self.turn_length(owner);
         let (times, per) = self.virtual_rate(owner);
         let goal = owner.virtual_time.saturating_add(scale(length.0, times, per));
-        let until = (self.now + length).min(turn.since + self.settings.gap_max).max(turn.until);
+        // What it took to make room is part of it for all who wait, as a switch would be.
+        let known = self.gpu_of(gpu).known_cost;
+        let by_gap = turn.since + self.length_by_gap(gpu, owner, known) + known;
+        let until = (self.now + length).min(by_gap.max(self.now + known)).max(turn.until);
         self.gpu_mut(gpu).turn = Some(Turn { until, goal, ..turn });
     }
 

@@ -6,13 +6,12 @@
 
 use super::roster::Roster;
 use super::{Core, OpKind};
-use crate::policies;
-use crate::tenant::{Grip, Phase, Spot, Tenant};
+use crate::tenant::{Grip, Spot, Tenant};
 use crate::{Action, Event, GpuId, HandleId, OpId, Outcome, Owned, Ratio, Span, TenantId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many steps are looked ahead: what is further away than that nobody knows.
-const STEPS_MAX: usize = 20_000;
+pub(super) const STEPS_MAX: usize = 20_000;
 
 /// Or so far.
 const AHEAD_MAX: Span = Span::from_secs(3_600);
@@ -33,7 +32,7 @@ enum Expected {
     Buried(TenantId),
 }
 
-struct Rehearsal {
+pub(super) struct Rehearsal {
     core: Core,
     now: Time,
     /// What is expected when, in the order in which it was thought of.
@@ -42,22 +41,8 @@ struct Rehearsal {
 }
 
 impl Core {
-    /// How long until a tenant runs that waits for it, as far as can be said now.
-    pub fn forecast(&self, id: TenantId, now: Time) -> Option<Span> {
-        let tenant = self.tenants.get(id)?;
-        let waits = tenant.phase == Phase::Here && tenant.context && !tenant.paused;
-        if !waits || !self.gang_is_active(tenant) || tenant.grip == Grip::Thawed {
-            return None;
-        }
-        if policies::to_the_end(&self.settings) {
-            // Nobody knows when whoever runs is done.
-            return None;
-        }
-        Rehearsal::new(self.around(tenant.gpu), now.max(self.now)).until_runs(id)
-    }
-
     /// All that can matter to a GPU within the time of a forecast.
-    fn around(&self, gpu: GpuId) -> Self {
+    pub(super) fn around(&self, gpu: GpuId) -> Self {
         let gpus = self.tied_gpus(gpu);
         let mut tenants = Roster::default();
         let mut jobs = Roster::default();
@@ -125,7 +110,7 @@ impl Core {
 }
 
 impl Rehearsal {
-    fn new(core: Core, now: Time) -> Self {
+    pub(super) fn new(core: Core, now: Time) -> Self {
         let mut this = Self { core, now, agenda: BTreeMap::new(), thoughts: 0 };
         let open: Vec<_> = this.core.ops.keys().copied().collect();
         for op in open {
@@ -169,28 +154,46 @@ impl Rehearsal {
         }
     }
 
-    fn until_runs(mut self, id: TenantId) -> Option<Span> {
+    /// How long until each of these runs for the first time: those who do within so many steps.
+    pub(super) fn until_they_run(mut self, ids: &[TenantId], steps_max: usize) -> BTreeMap<TenantId, Span> {
         let begin = self.now;
+        let mut run = BTreeMap::new();
+        let mut left: Vec<_> = ids.to_vec();
         self.step(Event::Tick);
-        for _ in 0..STEPS_MAX {
-            if self.core.tenants.get(id)?.grip == Grip::Thawed {
-                let thawing = self.core.costs.thaw.less(THAW_EFFECT.of(self.core.costs.thaw));
-                return Some(self.now.since(begin).less(thawing));
-            }
-            let expected = self.agenda.first_key_value().map(|(&(at, _), _)| at);
-            let wake = self.core.wake_at().map(|at| at.max(self.now));
-            self.now = [expected, wake].into_iter().flatten().min()?;
-            if self.now.since(begin) > AHEAD_MAX {
-                return None;
-            }
-            if expected == Some(self.now) {
-                let (_, expected) = self.agenda.pop_first()?;
-                self.happen(expected);
-            } else {
-                self.step(Event::Tick);
+        for _ in 0..steps_max {
+            let thawing = self.core.costs.thaw.less(THAW_EFFECT.of(self.core.costs.thaw));
+            let after = self.now.since(begin).less(thawing);
+            left.retain(|&id| {
+                let grip = self.core.tenants.get(id).map(|tenant| tenant.grip);
+                if grip == Some(Grip::Thawed) {
+                    run.insert(id, after);
+                }
+                grip.is_some_and(|grip| grip != Grip::Thawed)
+            });
+            if left.is_empty() || !self.goes_on(begin) {
+                break;
             }
         }
-        None
+        run
+    }
+
+    /// Lets happen what is next. False if nothing is, or it is too far away.
+    fn goes_on(&mut self, begin: Time) -> bool {
+        let expected = self.agenda.first_key_value().map(|(&(at, _), _)| at);
+        let wake = self.core.wake_at().map(|at| at.max(self.now));
+        let Some(next) = [expected, wake].into_iter().flatten().min() else { return false };
+        self.now = next;
+        if self.now.since(begin) > AHEAD_MAX {
+            return false;
+        }
+        match self.agenda.first_entry().filter(|_| expected == Some(next)) {
+            Some(first) => {
+                let expected = first.remove();
+                self.happen(expected);
+            }
+            None => self.step(Event::Tick),
+        }
+        true
     }
 
     fn happen(&mut self, expected: Expected) {

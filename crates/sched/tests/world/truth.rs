@@ -279,8 +279,9 @@ impl World {
         let on_it = || self.tenants.values().filter(|t| t.gpu == gpu);
         let taken = |t: &Tenant| match t.gone {
             Some(gone) if gone.lingers => gone.device,
-            None if t.admitted() => t.residue,
-            _ => Bytes::ZERO,
+            Some(_) => Bytes::ZERO,
+            // Also for whom room is only being made: it is counted already.
+            None => t.residue,
         };
         let taken: Bytes = on_it().map(taken).sum();
         let kept = there.spec.reserve + there.unmanaged + self.settings.headroom;
