@@ -149,6 +149,8 @@ pub(crate) struct Gpu {
     pub(crate) turns: u64,
     /// How many waited of late: turns are short enough for all of them.
     pub(crate) crowd: Crowd,
+    /// Somebody left: until then those who wait come in the order in which they wait.
+    pub(crate) parted_until: Time,
     /// When the next handle that could not go out may be tried again.
     pub(crate) stuck_until: Time,
     /// The virtual time of the last one whose turn began: the present, for newcomers.
@@ -225,6 +227,7 @@ impl Gpu {
             known_cost: Span::ZERO,
             turns: 0,
             crowd: Crowd::default(),
+            parted_until: Time::ZERO,
             stuck_until: Time::ZERO,
             present: 0,
             critical: BTreeSet::new(),

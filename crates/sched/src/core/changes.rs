@@ -296,9 +296,13 @@ impl Core {
         for &handle in tenant.handles.keys() {
             self.forget_copy(owned(id, handle));
         }
-        let now = self.now;
+        let (now, gap_max) = (self.now, self.settings.gap_max);
         let door = door_key(id, &tenant);
         let books = self.gpu_mut(gpu);
+        // With fewer, there is no order that could change.
+        if books.line.len() > 1 && tenant.is_active() {
+            books.parted_until = now + gap_max;
+        }
         books.door.remove(&door);
         books.leaving.remove(&id);
         if books.incoming == Some(id) {

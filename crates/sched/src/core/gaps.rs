@@ -3,9 +3,10 @@
 //! Where everybody comes round in the same order, it is enough that turns are short. Three things disturb that.
 //!
 //! - Turns of different lengths, while costs are being learnt, and shares that change when somebody comes or goes, leave
-//!   virtual times behind by which some would have another turn before others had theirs. So whoever has waited longest is
-//!   next, if it has had more than the others by less than most of a turn; by less than a whole one, if all others have had
-//!   a turn since. What it had more it has less later: shares hold.
+//!   virtual times behind by which some would have another turn before others had theirs. So whoever would wait for too
+//!   long, and in the round after somebody left whoever has waited longest, is next, if it has had more than the others by less than most of a turn; by less than a whole one, if all others have
+//!   had a turn since. And nobody goes on for another turn because it has had less by less than most of one. What somebody had
+//!   more it has less later: shares hold. In all other cases the order by what they have had stands: memory makes room by it.
 //! - When somebody leaves, turns may be longer. But those who wait have waited for more turns than there will be. So turns
 //!   get longer a round later.
 //! - What a switch costs is known only roughly. So it is taken to cost a little more.
@@ -71,19 +72,26 @@ impl Core {
         let is_before = |owner: &&Tenant| owner.virtual_time < first.virtual_time;
         let rival = owner.filter(may_go_on).filter(is_before).unwrap_or(first);
         let length = self.turn_length(rival);
+        let cost = dear(books.known_cost);
         let (times, per) = self.virtual_rate(rival);
+        let is_ahead_by_less = |tenant: &Tenant, than: Span| {
+            tenant.virtual_time.saturating_sub(rival.virtual_time) < scale(than.0, times, per)
+        };
         let is_next = |tenant: &Tenant| {
+            let is_late = self.now.since(tenant.queued_at) + cost + length + cost > self.settings.gap_max;
             let round_is_over = books.turns - tenant.queued_behind >= self.others_in_line(gpu, tenant);
             // Turns may have been longer before.
             let most =
                 if round_is_over { tenant.ran.min(length + length).max(length) } else { LITTLE.of(length) };
-            tenant.virtual_time.saturating_sub(rival.virtual_time) < scale(most.0, times, per)
+            (is_late || self.now < books.parted_until) && is_ahead_by_less(tenant, most)
         };
         let mut waiting = books.waits.iter().take(WAITING_LOOKED_AT_MAX).map(|&(_, id)| id);
-        let next = waiting.find(|&id| self.tenants.get(id).is_some_and(is_next) && !self.is_vain(id));
+        let longest = waiting.find(|&id| self.tenants.get(id).is_some_and(is_next) && !self.is_vain(id));
         // The first in line is next anyway, unless the owner would go on.
         let owner_is_before = !std::ptr::eq(rival, first);
-        if let Some(id) = next.filter(|&id| id != first_id || owner_is_before) {
+        let instead = || (owner_is_before && is_ahead_by_less(first, LITTLE.of(length))).then_some(first_id);
+        let next = longest.filter(|&id| id != first_id || owner_is_before).or_else(instead);
+        if let Some(id) = next {
             self.update(id, |tenant| tenant.preferred = true);
         }
     }
