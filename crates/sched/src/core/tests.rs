@@ -9,6 +9,7 @@ mod fillers;
 mod forecasts;
 mod gangs;
 mod hardship;
+mod host;
 mod memory;
 mod pinned;
 mod rebase;

@@ -99,6 +99,13 @@ impl World {
             Event::Adopted { owned, .. } | Event::Pinned { owned, .. } | Event::Copied { owned, .. } => {
                 self.happen_to_handle(owned, event);
             }
+            // No job here may have memory of the host's.
+            Event::AskHost { tenant, request, .. } => {
+                if self.tenants.get(tenant).is_some_and(Tenant::lives) {
+                    self.to_deny = Some((*tenant, *request));
+                }
+            }
+            Event::ClaimedHost { .. } => {}
             Event::User { .. } => self.upset(),
             Event::Place { .. }
             | Event::Measured { .. }

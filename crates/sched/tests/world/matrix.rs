@@ -39,7 +39,7 @@ impl Seen {
 }
 
 /// Kinds of events, in the order of their declaration.
-pub(crate) const KINDS: [&str; 34] = [
+pub(crate) const KINDS: [&str; 36] = [
     "Gpu",
     "Settings",
     "Unmanaged",
@@ -55,6 +55,8 @@ pub(crate) const KINDS: [&str; 34] = [
     "ContextGone",
     "Shares",
     "Ask",
+    "AskHost",
+    "ClaimedHost",
     "Claimed",
     "Adopted",
     "Pinned",
@@ -106,6 +108,8 @@ impl Matrix {
             Event::Context { tenant, present: false } => ("ContextGone", vec![*tenant]),
             Event::Shares(one, other) => ("Shares", vec![*one, *other]),
             Event::Ask { tenant, .. } => ("Ask", vec![*tenant]),
+            Event::AskHost { tenant, .. } => ("AskHost", vec![*tenant]),
+            Event::ClaimedHost { owned, .. } => ("ClaimedHost", vec![owned.tenant]),
             Event::Claimed { owned, .. } => ("Claimed", vec![owned.tenant]),
             Event::Adopted { owned, .. } => ("Adopted", vec![owned.tenant]),
             Event::Pinned { owned, .. } => ("Pinned", vec![owned.tenant]),
