@@ -56,6 +56,19 @@ pub(crate) enum Verb {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
+    /// What holds memory that is away, started by rotad itself
+    #[command(hide = true)]
+    Keeper {
+        /// Where its worker finds it
+        #[arg(long, value_name = "PATH")]
+        socket: PathBuf,
+        /// How much it can hold
+        #[arg(long, value_name = "BYTES")]
+        bytes: u64,
+        /// The process to end with, once nothing is away
+        #[arg(long, value_name = "PID")]
+        parent: u32,
+    },
     /// What the self-test runs as its tenant
     #[command(name = self_test::TENANT, hide = true)]
     SelfTestTenant,

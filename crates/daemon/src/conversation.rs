@@ -3,8 +3,11 @@
 //! Death is seen by a pidfd, not by the socket, because forked children hold that open. What a message must look like
 //! is checked here; whatever is out of order ends this connection with a reason and touches nothing else.
 
+mod rejoin;
+
 use crate::daemon::commands::{Asked, Peer};
 use crate::daemon::publications::Publish;
+use crate::daemon::rejoining::Claim;
 use crate::daemon::{Input, Newcomer};
 use crate::grip::{Grip, GripError};
 use crate::names::{handles as in_core, owner};
@@ -99,6 +102,7 @@ pub fn hold(connection: Connection, ears: &Ears) {
         | ToDaemon::Hello { version, .. }
         | ToDaemon::Command { version, .. }
         | ToDaemon::Survey { version, .. }
+        | ToDaemon::Rejoin { version, .. }
             if version != VERSION =>
         {
             refuse(
@@ -123,6 +127,15 @@ pub fn hold(connection: Connection, ears: &Ears) {
                 return refuse(&connection, "a name is too long, or there are too many");
             }
             if let Err(ended) = hold_tenant(&connection, ears, job, program, gpus) {
+                refuse(&connection, &ended.to_string());
+            }
+        }
+        ToDaemon::Rejoin { tenant, epoch, job, program, gpu, resident, frozen, channels, .. } => {
+            if [&job, &program, &gpu].into_iter().any(|name| name.len() > NAME_BYTES_MAX) {
+                return refuse(&connection, "a name is too long");
+            }
+            let claim = Claim { tenant, epoch, job, program, gpu, resident, frozen, channels };
+            if let Err(ended) = rejoin::hold(&connection, ears, claim) {
                 refuse(&connection, &ended.to_string());
             }
         }
@@ -211,8 +224,14 @@ fn hold_tenant(
         // Refused by the main loop, which has told the tenant why; or it went away.
         return Ok(());
     };
+    stay_with(connection, &watch, ears, &taken);
+    Ok(())
+}
+
+/// Listens to a tenant that was taken in, to its end.
+fn stay_with(connection: &Connection, watch: &OwnedFd, ears: &Ears, taken: &Taken) {
     let (tenant, grip) = (taken.tenant, &taken.grip);
-    let ended = match listen(connection, &watch, ears, &taken) {
+    let ended = match listen(connection, watch, ears, taken) {
         Ok(never) => match never {},
         Err(ended) => ended,
     };
@@ -222,7 +241,7 @@ fn hold_tenant(
         _ => {
             tracing::warn!("tenant {tenant} is put out: {ended}");
             // It may not be listening either, and its end does not wait for that.
-            let _ = sockopt::set_socket_timeout(&**connection, sockopt::Timeout::Send, Some(REASON_WITHIN));
+            let _ = sockopt::set_socket_timeout(connection, sockopt::Timeout::Send, Some(REASON_WITHIN));
             let _ = connection.send(&FromDaemon::Refused { reason: ended.to_string() }, &[]);
         }
     }
@@ -232,12 +251,11 @@ fn hold_tenant(
     connection.shut_down();
     // The last close of a dead program's control file is what frees its memory, and may take the driver 100 ms.
     grip.close();
-    if !dies(&watch, Some(LINGER_AFTER)) {
+    if !dies(watch, Some(LINGER_AFTER)) {
         let _ = ears.inputs.send(Input::Lingers(tenant));
-        dies(&watch, None);
+        dies(watch, None);
     }
     let _ = ears.inputs.send(Input::Closed(tenant));
-    Ok(())
 }
 
 /// Waits at the door together with the tenant, and notices if that goes away.
@@ -264,6 +282,14 @@ fn await_welcome(
             deserted = true;
             ears.inputs.send(Input::Deserted(connection.clone())).ok()?;
         }
+    }
+}
+
+/// Waits for a process to end. One that cannot be watched is taken to have ended.
+pub(crate) fn wait_for_end(pid: u32) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    if let Some(Ok(watch)) = pid.map(watch) {
+        dies(&watch, None);
     }
 }
 
@@ -389,6 +415,8 @@ fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> R
         ToDaemon::Hello { .. }
         | ToDaemon::List { .. }
         | ToDaemon::Command { .. }
+        | ToDaemon::Rejoin { .. }
+        | ToDaemon::Has { .. }
         | ToDaemon::Survey { .. } => Err(Ended::OutOfOrder("a greeting in the middle of a conversation")),
     }
 }

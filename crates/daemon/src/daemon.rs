@@ -16,8 +16,10 @@ mod arrivals;
 pub mod commands;
 mod demands;
 mod departures;
+mod gathering;
 mod guests;
 mod idleness;
+mod inheritance;
 mod jobs;
 mod lengths;
 mod limits;
@@ -26,6 +28,7 @@ mod memory_told;
 mod pins;
 mod placing;
 pub mod publications;
+pub mod rejoining;
 mod setup;
 mod sights;
 mod views;
@@ -34,17 +37,20 @@ use crate::conversation::Ears;
 use crate::conversation::Taken;
 use crate::events::{Events, nanos};
 use crate::executor::{self, Done, Executor, Link, Work};
+use crate::handover::{Handover, Tested};
 use crate::machine::{Books, Sight};
 use arrivals::Arriving;
 use commands::Asked;
 use demands::Demands;
 use departures::Dying;
+use gathering::Gathering;
 use idleness::Idleness;
 use jobs::Jobs;
 use lengths::Lengths;
-use mover::{Device, Mover};
+use mover::{Arena, Device, Mover};
 use pins::Pins;
 use publications::{Publications, Publish};
+use rejoining::{Returner, Returning};
 use sched::{Bytes, Core, Event, GpuId, GpuSpec, HandleId, JobId, Owned, RequestId, TenantId, Time, UserId};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -79,6 +85,8 @@ pub struct Newcomer {
 pub enum Input {
     /// A tenant wants in.
     Hello(Newcomer),
+    /// A tenant of an earlier worker is here.
+    Rejoin(Box<Returner>),
     /// Someone at the door went away.
     Deserted(Arc<Connection>),
     /// A tenant has this many channels now.
@@ -175,6 +183,14 @@ pub struct Daemon {
     /// At the door.
     arriving: BTreeMap<TenantId, Arriving>,
     known: BTreeMap<TenantId, Known>,
+    /// Of an earlier worker, and being taken over.
+    returning: BTreeMap<TenantId, Returning>,
+    gathering: Gathering,
+    /// For all GPUs.
+    arena: Arena,
+    handover: Option<Handover>,
+    /// What is known of freezing, for the next worker.
+    tests: BTreeMap<String, Tested>,
     dying: BTreeMap<TenantId, Dying>,
     /// Who else is on the GPUs.
     strangers: sights::Strangers,
@@ -204,9 +220,11 @@ pub fn serve<D: Device<Memory: Send> + Send + 'static>(
     movers: Vec<Mover<D>>,
     listener: Listener,
     events: Events,
+    handover: Option<Handover>,
     ready: impl FnOnce(Sender<Input>),
 ) -> Result<(), Lost> {
     assert_eq!(setup.gpus.len(), movers.len(), "each GPU has a mover");
+    let arena = movers[0].arena().clone();
     let (inputs, heard) = mpsc::channel();
     let (report, done) = mpsc::channel();
     let started = movers.into_iter().map(|mover| Executor::start(mover, &report, &events));
@@ -222,8 +240,9 @@ pub fn serve<D: Device<Memory: Send> + Send + 'static>(
         }
     });
     executor::spawn("acceptor", move || arrivals::accept(&listener, &ears));
+    let daemon = Daemon::new(setup, events, executors.clone(), arena, handover);
+    daemon.watch_roots(&inputs);
     ready(inputs);
-    let daemon = Daemon::new(setup, events, executors.clone());
     let ended = daemon.run(heard);
     if ended.is_err() {
         // Left without anybody who gives them work, the memory threads would give back what is gone, and fail.
@@ -237,13 +256,19 @@ pub fn serve<D: Device<Memory: Send> + Send + 'static>(
 }
 
 impl Daemon {
-    fn new(mut setup: Setup, events: Events, executors: Vec<Executor>) -> Self {
+    fn new(
+        mut setup: Setup,
+        events: Events,
+        executors: Vec<Executor>,
+        arena: Arena,
+        handover: Option<Handover>,
+    ) -> Self {
         let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let rules = &mut setup.rules;
         rules.settings.deadlines = executor::deadlines();
         rules.settings.context =
             setup.gpus.iter().map(|gpu| Bytes(gpu.residue_bytes)).max().unwrap_or_default();
-        let arena = Bytes(rules.arena_bytes);
+        let arena_bytes = Bytes(rules.arena_bytes);
         let mut daemon = Self {
             core: Core::new(rules.settings.clone()),
             lengths: Lengths::new(rules.settings.clone(), rules.turn_jitter, rules.seed),
@@ -254,6 +279,12 @@ impl Daemon {
             jobs: Jobs::default(),
             arriving: BTreeMap::new(),
             known: BTreeMap::new(),
+            returning: BTreeMap::new(),
+            gathering: Gathering::of(arena.found()),
+            next_tenant: arena.highest_tenant().map_or(0, |highest| u64::from(highest.0)) + 1,
+            arena,
+            handover,
+            tests: BTreeMap::new(),
             dying: BTreeMap::new(),
             strangers: sights::Strangers::default(),
             look_at: None,
@@ -261,7 +292,6 @@ impl Daemon {
             pins_may_stay: false,
             publications: Publications::default(),
             executors,
-            next_tenant: 1,
             epoch: nanos(since_epoch.unwrap_or_default()),
             stopping: false,
             deserted: Some(Instant::now()),
@@ -280,7 +310,8 @@ impl Daemon {
             };
             daemon.step(Event::Gpu { gpu: GpuId(number), spec });
         }
-        daemon.step(Event::Arena(arena));
+        daemon.step(Event::Arena(arena_bytes));
+        daemon.take_up_jobs();
         daemon
     }
 
@@ -289,13 +320,21 @@ impl Daemon {
         loop {
             let wake = [self.core.wake_at(), self.look_at, self.give_up_at()].into_iter().flatten().min();
             let wake = wake.map(|at| Duration::from_nanos(at.since(self.now()).0));
-            let input = match [wake, self.ends_within()].into_iter().flatten().min() {
+            let wakes = [wake, self.ends_within(), self.gathering.wake_within()];
+            let input = match wakes.into_iter().flatten().min() {
                 Some(within) => heard.recv_timeout(within),
                 None => heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match input {
-                Ok(Input::Stop) if self.stopping => return Ok(()),
-                Ok(input) => self.take_in(input),
+                Ok(Input::Stop) if self.stopping => {
+                    self.dismiss("the daemon was stopped");
+                    return Ok(());
+                }
+                Ok(input) => {
+                    if let Some(input) = self.hold_back(input) {
+                        self.take_in(input);
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) if self.ends_within() == Some(Duration::ZERO) => {
                     tracing::info!("nobody was here for a while: the daemon ends");
                     return Ok(());
@@ -304,8 +343,11 @@ impl Daemon {
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
             if let Some(lost) = self.lost.take() {
+                self.dismiss(&lost.0);
                 return Err(lost);
             }
+            self.look_for_the_expected();
+            self.leave_jobs();
             self.answer_pins();
             if self.look_at.is_some_and(|at| at <= self.now()) {
                 self.look();
@@ -313,10 +355,14 @@ impl Daemon {
             if self.give_up_at().is_some_and(|at| at <= self.now()) {
                 self.give_up();
             }
-            if self.stopping && self.known.is_empty() && self.arriving.is_empty() {
+            let nobody_is_here = self.known.is_empty()
+                && self.arriving.is_empty()
+                && self.returning.is_empty()
+                && !self.gathering.expects();
+            if self.stopping && nobody_is_here {
                 return Ok(());
             }
-            let nobody = self.known.is_empty() && self.arriving.is_empty() && self.jobs.is_empty();
+            let nobody = nobody_is_here && self.jobs.is_empty();
             self.deserted = nobody.then(|| self.deserted.unwrap_or_else(Instant::now));
         }
     }
@@ -324,6 +370,14 @@ impl Daemon {
     /// How long it stays, if nobody comes.
     fn ends_within(&self) -> Option<Duration> {
         Some(self.setup.about.idle_exit?.saturating_sub(self.deserted?.elapsed()))
+    }
+
+    /// Tells those who cannot go on without this daemon that there is nothing to wait for.
+    fn dismiss(&self, reason: &str) {
+        let away = self.known.values().filter(|known| !known.link.grip.page().resident());
+        for known in away {
+            let _ = known.link.outgoing.send(FromDaemon::Lost { reason: reason.into() });
+        }
     }
 
     fn lose(&mut self, reason: String) {
@@ -339,6 +393,7 @@ impl Daemon {
     fn take_in(&mut self, input: Input) {
         match input {
             Input::Hello(newcomer) => self.hello(newcomer),
+            Input::Rejoin(returner) => self.rejoin(*returner),
             Input::Deserted(connection) => self.desert(&connection),
             Input::Channels(tenant, channels) => self.has_channels(tenant, channels > 0),
             Input::Wants(tenant) => self.wants(tenant),
@@ -403,6 +458,7 @@ impl Daemon {
             Done::Forgotten(tenant, handles) => self.forgotten(tenant, handles),
             Done::Answers(tenant) => self.step(Event::Answers(tenant)),
             Done::Reaped(tenant, seen) => self.reaped(tenant, seen),
+            Done::TakenOver(tenant, found) => self.taken_over(tenant, found),
         }
     }
 

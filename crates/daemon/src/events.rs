@@ -36,6 +36,12 @@ impl Events {
         Ok(Self { begin: Instant::now(), file: file.map(|file| Arc::new(Mutex::new(file))) })
     }
 
+    /// Goes on with a timeline that began at this instant of the system's monotonic clock.
+    pub fn since(self, begin_ns: u64) -> Self {
+        let ago = Duration::from_nanos(wire::monotonic_ns().saturating_sub(begin_ns));
+        Self { begin: Instant::now().checked_sub(ago).unwrap_or(self.begin), ..self }
+    }
+
     /// Time since the daemon began: the clock of everything in it.
     pub fn now(&self) -> Duration {
         self.begin.elapsed()

@@ -11,12 +11,14 @@
 pub mod memory;
 mod moves;
 pub mod switching;
+mod takeover;
 
+use crate::daemon::rejoining::TakenOver;
 use crate::events::{Events, Who};
 use crate::grip::Grip;
 use crate::outgoing::Outgoing;
 use memory::Memory;
-use mover::{Device, Mover, Reply};
+use mover::{Device, Mover, Reply, Reported};
 use sched::{Bytes, Deadlines, HandleId, OpId, Outcome, Owned, Scope, Slice, Span, TenantId};
 use serde_json::json;
 use std::os::fd::OwnedFd;
@@ -80,7 +82,22 @@ pub enum SwitchTo {
 #[derive(Debug)]
 pub enum Work {
     /// A tenant came.
-    Join(TenantId, Link),
+    Join(TenantId, Link, keeper::Process),
+    /// A tenant of an earlier worker came back.
+    TakeOver {
+        /// Who.
+        tenant: TenantId,
+        /// How to freeze it and to speak to it.
+        link: Link,
+        /// What it is.
+        process: keeper::Process,
+        /// The keeper does not know it: all that it has is on the device.
+        is_new: bool,
+        /// All that it has.
+        handles: Vec<Reported>,
+    },
+    /// A tenant of an earlier worker never comes back: what the arena has of it is free.
+    Forsake(TenantId),
     /// A tenant made this handle; its file comes along.
     Adopt(Owned, Bytes, OwnedFd),
     /// A tenant freed these.
@@ -119,6 +136,8 @@ pub enum Done {
     Answers(TenantId),
     /// What a dead tenant had is free.
     Reaped(TenantId, Instant),
+    /// What is left of a tenant that came back.
+    TakenOver(TenantId, TakenOver),
 }
 
 impl Done {

@@ -18,6 +18,7 @@ pub mod events;
 pub mod executor;
 pub mod fitness;
 pub mod grip;
+pub mod handover;
 pub mod machine;
 pub mod names;
 pub mod outgoing;

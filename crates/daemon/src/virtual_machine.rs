@@ -79,6 +79,13 @@ impl VirtualMachine {
         Err(VirtualMachineError::Begin(anew.exec()))
     }
 
+    /// What the GPUs of the machine in `folder` have together, whether it is there already or not.
+    pub fn memory_bytes(folder: &Path) -> Result<u64, VirtualMachineError> {
+        let spec = Spec::load(&Directory::new(folder), |name| std::env::var(name).ok())
+            .map_err(|error| VirtualMachineError::Spec(folder.into(), error))?;
+        Ok(spec.memory.0.saturating_mul(u64::from(spec.gpus)))
+    }
+
     /// Its folder.
     pub fn folder(&self) -> &str {
         &self.folder

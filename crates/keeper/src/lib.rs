@@ -8,7 +8,8 @@
 //! - [`index`]: what is where. Pure: no file, no clock, no thread. [`space`]: which parts of the arena are free.
 //! - [`segment`]: the memory, piece by piece; `preparation` makes it ready in the background, if `host_memory` has room.
 //! - [`keeper`]: requests become changes of the index; [`server`] reads them off the socket.
-//! - [`client`]: the worker's side.
+//! - [`process`]: a process that is a keeper, as `rota-keeper` is.
+//! - [`client`]: the worker's side. [`in_process`]: a keeper without a process of its own.
 //!
 //! ## The order that keeps every byte
 //! 1. *Out*: revoke the tenant's page and freeze it, reserve, copy, **record out**, and only then ask the tenant to unmap.
@@ -40,17 +41,20 @@
 
 pub mod client;
 mod host_memory;
+pub mod in_process;
 pub mod index;
 pub mod keeper;
 pub mod message;
 pub mod names;
 mod preparation;
+pub mod process;
 pub mod segment;
 pub mod server;
 pub mod space;
 
 pub use client::{Client, ClientError, Patience, View, ViewError};
-pub use host_memory::HostMemoryError;
+pub use host_memory::{HostMemoryError, check_fits, usual_arena_bytes};
+pub use in_process::{InProcess, InProcessError};
 pub use keeper::{Keeper, KeeperError, Part};
 pub use message::{
     Answer, BlockFact, End, Extent, In, Lack, Out, Outcome, Place, Progress, Recorded, Refusal, Request,

@@ -103,8 +103,8 @@ pub trait Device {
     /// Starts a copy to the host, on [`Lane::Out`].
     ///
     /// # Safety
-    /// `to` must be valid for writes of `bytes` bytes, registered, and untouched by others until a mark set after
-    /// this call has passed. `memory` must not be released before that either.
+    /// `to` must be valid for writes of `bytes` bytes, registered (or slower, where the device has refused that), and
+    /// untouched by others until a mark set after this call has passed. `memory` must not be released before that either.
     unsafe fn copy_out(
         &mut self,
         memory: &Self::Memory,
@@ -116,8 +116,8 @@ pub trait Device {
     /// Starts a copy from the host, on [`Lane::In`].
     ///
     /// # Safety
-    /// `from` must be valid for reads of `bytes` bytes, registered, and not written by others until a mark set after
-    /// this call has passed. `memory` must not be released before that either.
+    /// `from` must be valid for reads of `bytes` bytes, registered (or slower, where the device has refused that), and not
+    /// written by others until a mark set after this call has passed. `memory` must not be released before that either.
     unsafe fn copy_in(
         &mut self,
         memory: &Self::Memory,

@@ -1,8 +1,9 @@
 //! Moving some handles out and others in, both at once: the words of it. `run` is how it goes.
 //!
-//! A handle out: copy (of what changed, where that is known), ask the tenant to unmap, drop our import; its bytes are room then. A handle in: once there is
-//! room, ask the tenant to create memory, import it, copy, and give the arena space back, which may let further
-//! handles out. So each side makes way for the other, and bytes on the device never exceed what they may be.
+//! A handle out: copy (of what changed, where that is known), have the keeper record that, ask the tenant to unmap, drop our
+//! import; its bytes are room then. A handle in: once there is room, ask the tenant to create memory, import it, copy, and
+//! have that recorded, which gives the arena space back and may let further handles out. So each side makes way for the
+//! other, and bytes on the device never exceed what they may be. What ends in the same round is recorded at once.
 
 mod late;
 mod requests;
@@ -10,6 +11,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 
+use crate::arena::ArenaError;
 use crate::device::DeviceError;
 use crate::mover::clean::AuditError;
 use crate::{HandleKey, Owner};
@@ -149,6 +151,10 @@ pub enum MoveError {
     /// The copy to the device failed.
     #[error("the copy in failed: {0}")]
     CopyIn(DeviceError),
+    /// The keeper gave no space, or did not record a step. If the connection to it has failed, and the handle was in the
+    /// middle of its way, it stays there, and its tenant must not run.
+    #[error(transparent)]
+    Keeper(ArenaError),
     /// The tenant could not unmap or create.
     #[error("its tenant failed at {call} with CUDA error {code}")]
     TenantFailed {

@@ -4,12 +4,13 @@
 //! lane, as late as possible, so that memory that is let go too early shows up: either as wrong bytes, or in
 //! [`FakeDevice::violations`]. Nothing depends on time. Failures happen on request ([`FakeDevice::fail`]).
 
+pub(crate) mod mapping;
 mod work;
 
-use crate::arena::mapping::Mapping;
 use crate::device::{Capacity, Device, DeviceError, HASH_BLOCKS_MAX, HASHES_MAX, Lane, Mark, Registrar};
 use blocks::{BLOCK_BYTES, DeviceKey, Sums};
 use cuda::CUresult;
+use mapping::Mapping;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -71,6 +72,8 @@ struct Shared {
     registered: BTreeMap<usize, u64>,
     /// Which call of an operation fails, counted down.
     faults: BTreeMap<Operation, u64>,
+    /// It has refused to register some: from then on it copies without, as drivers do.
+    refused: bool,
     /// Every call fails from now on.
     broken: bool,
 }
@@ -121,9 +124,13 @@ pub struct FakeDevice {
     violations: Violations,
     polls: u64,
     at_poll: Option<(u64, Box<dyn FnOnce() + Send>)>,
+    each_call: Option<Call>,
     /// How many looks at a lane's marks each copy of that lane takes; 1 at first.
     pub polls_per_copy: u32,
 }
+
+/// What happens at every call.
+pub type Call = Box<dyn Fn() + Send>;
 
 /// What makes other sums of those that a memory has.
 pub type Forge = Box<dyn FnMut(Vec<Sums>) -> Vec<Sums> + Send>;
@@ -149,6 +156,7 @@ impl FakeDevice {
             violations: Arc::default(),
             polls: 0,
             at_poll: None,
+            each_call: None,
             polls_per_copy: 1,
         }
     }
@@ -169,6 +177,17 @@ impl FakeDevice {
     /// Calls something at the n-th look (from 1) at a mark from now on: a moment in the middle of copies.
     pub fn at_poll(&mut self, nth: u64, what: impl FnOnce() + Send + 'static) {
         self.at_poll = Some((self.polls + nth, Box::new(what)));
+    }
+
+    /// Calls something before every call of [`Device`] that starts, ends or looks at something, and behind every look.
+    pub fn each_call(&mut self, what: impl Fn() + Send + 'static) {
+        self.each_call = Some(Box::new(what));
+    }
+
+    fn called(&self) {
+        if let Some(what) = &self.each_call {
+            what();
+        }
     }
 
     /// Has hashes come out wrong from now on, as this says.
@@ -253,7 +272,8 @@ fn uuid(number: u8) -> String {
 fn is_registered(shared: &Mutex<Shared>, start: usize, bytes: u64) -> bool {
     let shared = lock(shared);
     let before = shared.registered.range(..=start).next_back();
-    before.is_some_and(|(&range, &range_bytes)| start as u64 + bytes <= range as u64 + range_bytes)
+    shared.refused
+        || before.is_some_and(|(&range, &range_bytes)| start as u64 + bytes <= range as u64 + range_bytes)
 }
 
 impl Device for FakeDevice {
@@ -264,6 +284,7 @@ impl Device for FakeDevice {
     }
 
     fn import(&mut self, file: OwnedFd, bytes: u64) -> Result<FakeMemory, DeviceError> {
+        self.called();
         lock(&self.shared).may_fail(Operation::Import)?;
         let failed = |call| DeviceError::Call { call, code: CUresult::INVALID_VALUE };
         let stat = rustix::fs::fstat(&file).map_err(|_| failed("fstat"))?;
@@ -278,6 +299,7 @@ impl Device for FakeDevice {
     }
 
     fn release(&mut self, memory: FakeMemory) -> Result<(), DeviceError> {
+        self.called();
         lock(&self.shared).may_fail(Operation::Release)?;
         lock(&self.imports).remove(&memory.inode);
         let is_of = |work: &Work| work.inode() == Some(memory.inode);
@@ -294,6 +316,7 @@ impl Device for FakeDevice {
         to: *mut u8,
         bytes: u64,
     ) -> Result<(), DeviceError> {
+        self.called();
         lock(&self.shared).may_fail(Operation::CopyOut)?;
         self.start_copy(Lane::Out, memory, offset, to as usize, bytes)
     }
@@ -305,11 +328,13 @@ impl Device for FakeDevice {
         from: *const u8,
         bytes: u64,
     ) -> Result<(), DeviceError> {
+        self.called();
         lock(&self.shared).may_fail(Operation::CopyIn)?;
         self.start_copy(Lane::In, memory, offset, from as usize, bytes)
     }
 
     fn zero(&mut self, memory: &FakeMemory, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.called();
         lock(&self.shared).may_fail(Operation::Zero)?;
         let memory_bytes = memory.mapping.bytes();
         if offset.checked_add(bytes).is_none_or(|end| end > memory_bytes) {
@@ -327,6 +352,7 @@ impl Device for FakeDevice {
     }
 
     fn hash(&mut self, memory: &FakeMemory) -> Result<Mark, DeviceError> {
+        self.called();
         lock(&self.shared).may_fail(Operation::Hash)?;
         if self.key.is_none() {
             return Err(DeviceError::NoHashing);
@@ -347,11 +373,13 @@ impl Device for FakeDevice {
     }
 
     fn sums(&mut self, mark: Mark) -> Result<Vec<Sums>, DeviceError> {
+        self.called();
         lock(&self.shared).may_fail(Operation::Sums)?;
         self.sums.remove(&mark.number).ok_or(DeviceError::TooMany)
     }
 
     fn mark(&mut self, lane: Lane) -> Result<Mark, DeviceError> {
+        self.called();
         lock(&self.shared).may_fail(Operation::Mark)?;
         let track = self.track(lane);
         track.marks_set += 1;
@@ -360,6 +388,7 @@ impl Device for FakeDevice {
     }
 
     fn passed(&mut self, mark: Mark) -> Result<bool, DeviceError> {
+        self.called();
         lock(&self.shared).may_fail(Operation::Passed)?;
         self.polls += 1;
         if let Some((_, what)) = self.at_poll.take_if(|(at, _)| *at <= self.polls) {
@@ -372,6 +401,7 @@ impl Device for FakeDevice {
             track.polls = 0;
             self.advance(mark.lane);
         }
+        self.called();
         Ok(self.track(mark.lane).marks_passed >= mark.number)
     }
 
@@ -411,7 +441,10 @@ struct FakeRegistrar(Arc<Mutex<Shared>>);
 impl Registrar for FakeRegistrar {
     unsafe fn register(&mut self, start: *mut u8, bytes: u64) -> Result<(), DeviceError> {
         let mut shared = lock(&self.0);
-        shared.may_fail(Operation::Register)?;
+        if let Err(error) = shared.may_fail(Operation::Register) {
+            shared.refused = true;
+            return Err(error);
+        }
         shared.registered.insert(start as usize, bytes);
         Ok(())
     }

@@ -2,27 +2,33 @@
 //!
 //! Rules that hold at every moment, whatever fails:
 //! - A handle is in exactly one `Place`, and in each place one copy of its bytes is the valid one.
-//! - A copy out is done before the tenant is asked to unmap; our import goes only after the tenant has unmapped.
-//! - Arena space is given back only after the copy in is done. It may be kept then, as a copy that is not the valid one.
+//! - A copy out is done, and recorded by the keeper, before the tenant is asked to unmap; our import goes only after the
+//!   tenant has unmapped.
+//! - A copy in is done, and recorded, before the handle counts as on the device: only then its arena space is free, or a
+//!   copy that is not the valid one.
 //! - Memory and arena space that a copy under way uses are dropped only after that copy has ended, also when the
 //!   tenant is gone: until then they wait in a `Grave`.
 //!
-//! The steps of a move are in `transit` and `hashing`; [`crate::exchange`] puts them in order. [`clean`]: copies that are
-//! kept of what is on the device.
+//! The steps of a move are in `transit`, `recording` and `hashing`; [`crate::exchange`] puts them in order. [`clean`]:
+//! copies that are kept of what is on the device. [`adoption`]: what an earlier worker has left.
 
+pub mod adoption;
 pub mod clean;
+mod dropping;
 mod hashing;
 mod parts;
+mod recording;
 mod transit;
 
 pub(crate) use hashing::HashState;
 pub(crate) use transit::{CopyState, Started};
 
-use crate::arena::{Arena, Extents};
+use crate::arena::{Arena, ArenaError};
 use crate::device::{Device, DeviceError, Mark};
 use crate::{BLOCK_BYTES, HandleKey, Owner};
-use clean::{AuditError, Copy, Habit, Hasher, Stored};
-use std::collections::{BTreeMap, VecDeque};
+use clean::{AuditError, Before, Habit, Hasher, Hashes, Stored};
+use keeper::Process;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 
 /// How many freed handles are remembered. Whoever plans learns of a free within a few moves.
@@ -51,6 +57,16 @@ pub enum MoverError {
         /// Its size.
         bytes: u64,
     },
+    /// Its size is not what was recorded of it.
+    #[error("{key} has {bytes} bytes, but {recorded_bytes} of it were recorded")]
+    OtherSize {
+        /// Which one.
+        key: HandleKey,
+        /// Its size.
+        bytes: u64,
+        /// What the keeper has.
+        recorded_bytes: u64,
+    },
     /// The device refused the import.
     #[error("cannot import {key} of {bytes} bytes: {error}")]
     Import {
@@ -66,11 +82,11 @@ pub enum MoverError {
 /// Where a handle is.
 #[derive(Debug)]
 enum Place<M> {
-    /// On the device. The arena may have a copy of what it was when it came.
-    Device { memory: M, copy: Option<Copy> },
+    /// On the device. The arena may have a copy of what it was when it came, of these hashes.
+    Device { memory: M, copy: Option<Hashes> },
     /// In the arena; the device has no memory for it.
     Arena(Stored),
-    /// On the way out. The device's bytes are the valid ones.
+    /// On the way out. The device's bytes are the valid ones; once that is recorded, those in the arena are the same.
     Leaving(Leaving<M>),
     /// On the way in. The arena's bytes are the valid ones.
     Returning { stored: Stored, stage: Returning<M> },
@@ -81,8 +97,10 @@ struct Leaving<M> {
     memory: M,
     /// Where it goes. While it is hashed, the hashes are those of the copy that is there; afterwards its own.
     stored: Stored,
-    /// An older copy, to be audited with.
-    before: Option<Stored>,
+    /// Where it goes, its clean copy is or was, so that the keeper wants to know its blocks.
+    reused: bool,
+    /// What its clean copy was, to be audited with.
+    before: Option<Before>,
     /// How much of it is copied.
     copied_bytes: u64,
     stage: Stage,
@@ -94,7 +112,9 @@ enum Stage {
     Hashing(Mark),
     /// The copy is under way until this mark.
     Copying(Mark),
-    /// The copy is done; the tenant is to unmap.
+    /// The copy is done, and to be recorded.
+    Copied,
+    /// That is recorded; the tenant is to unmap.
     Unmapping,
 }
 
@@ -104,6 +124,8 @@ enum Returning<M> {
     Creating,
     /// The copy is under way until this mark.
     Copying { memory: M, mark: Mark },
+    /// The copy is done, and to be recorded.
+    Copied { memory: M },
     /// The tenant has created memory that cannot be filled, and is to unmap it. The device then gets these bytes back.
     BackingOut { freed_bytes: u64 },
 }
@@ -119,7 +141,6 @@ struct Held<M> {
 struct Grave<M> {
     key: HandleKey,
     memory: M,
-    extents: Extents,
     until: Mark,
     bytes: u64,
 }
@@ -178,7 +199,10 @@ pub struct Mover<D: Device> {
     /// What was found and not told yet.
     audit_errors: Vec<AuditError>,
     lost_device_bytes: u64,
-    lost_arena_bytes: u64,
+    /// Handles whose space in the arena a failed copy may still write to, with their bytes: it stays reserved.
+    lost: BTreeMap<HandleKey, u64>,
+    /// Tenants that are gone and have graves still. Only after that the keeper is told.
+    dying: BTreeSet<Owner>,
     // The arena is dropped before the device that it is registered with.
     arena: Arena,
     device: D,
@@ -196,14 +220,30 @@ impl<D: Device> Mover<D> {
             habits: BTreeMap::new(),
             audit_errors: Vec::new(),
             lost_device_bytes: 0,
-            lost_arena_bytes: 0,
+            lost: BTreeMap::new(),
+            dying: BTreeSet::new(),
             arena,
             device,
         }
     }
 
+    /// There is a new tenant. To be said before the first move of it.
+    pub fn introduce(&mut self, owner: Owner, process: Process) -> Result<(), ArenaError> {
+        self.arena.introduce(owner, process)
+    }
+
     /// Takes in a new handle of a tenant, by its file. It is on the device.
     pub fn adopt(&mut self, key: HandleKey, bytes: u64, file: OwnedFd) -> Result<(), MoverError> {
+        self.take_in(key, bytes, file, None)
+    }
+
+    fn take_in(
+        &mut self,
+        key: HandleKey,
+        bytes: u64,
+        file: OwnedFd,
+        copy: Option<Hashes>,
+    ) -> Result<(), MoverError> {
         if self.handles.contains_key(&key) {
             return Err(MoverError::Duplicate { key });
         }
@@ -212,53 +252,8 @@ impl<D: Device> Mover<D> {
         }
         let memory =
             self.device.import(file, bytes).map_err(|error| MoverError::Import { key, bytes, error })?;
-        self.handles.insert(key, Held { bytes, place: Place::Device { memory, copy: None } });
+        self.handles.insert(key, Held { bytes, place: Place::Device { memory, copy } });
         Ok(())
-    }
-
-    /// Drops a handle that its tenant has freed.
-    pub fn forget(&mut self, key: HandleKey) -> Result<Dropped, MoverError> {
-        self.reap();
-        let dropped = self.drop_handle(key)?;
-        self.remember_freed(key, dropped.device_bytes);
-        Ok(dropped)
-    }
-
-    /// A handle was freed, and these bytes of it that the device got back are nobody's room yet.
-    pub(crate) fn remember_freed(&mut self, key: HandleKey, device_bytes: u64) {
-        if self.freed.len() == FREED_MAX {
-            self.freed.pop_front();
-        }
-        self.freed.push_back((key, device_bytes));
-    }
-
-    /// The room of a handle that was freed, once.
-    pub(crate) fn take_freed(&mut self, key: HandleKey) -> Option<u64> {
-        let at = self.freed.iter().rposition(|(freed, _)| *freed == key)?;
-        self.freed.remove(at).map(|(_, bytes)| bytes)
-    }
-
-    /// Drops everything of a tenant that is gone.
-    pub fn forget_owner(&mut self, owner: Owner) -> Dropped {
-        self.reap();
-        self.drop_owner(owner)
-    }
-
-    pub(crate) fn drop_handle(&mut self, key: HandleKey) -> Result<Dropped, MoverError> {
-        let held = self.handles.remove(&key).ok_or(MoverError::Unknown { key })?;
-        let mut dropped = Dropped::default();
-        self.bury(key, held, &mut dropped);
-        Ok(dropped)
-    }
-
-    pub(crate) fn drop_owner(&mut self, owner: Owner) -> Dropped {
-        let mut dropped = Dropped::default();
-        for key in self.keys(owner) {
-            if let Some(held) = self.handles.remove(&key) {
-                self.bury(key, held, &mut dropped);
-            }
-        }
-        dropped
     }
 
     /// Bytes of a tenant that are on the device, or may be (while a move of them has not ended).
@@ -309,9 +304,9 @@ impl<D: Device> Mover<D> {
         self.lost_device_bytes
     }
 
-    /// Arena space that a failed copy may still write to. Not used again.
+    /// Arena space that a failed copy may still write to. Not used again by this worker.
     pub fn lost_arena_bytes(&self) -> u64 {
-        self.lost_arena_bytes
+        self.lost.values().sum()
     }
 
     fn of(&self, owner: Owner) -> impl Iterator<Item = (&HandleKey, &Held<D::Memory>)> {
@@ -323,92 +318,6 @@ impl<D: Device> Mover<D> {
     fn keys(&self, owner: Owner) -> Vec<HandleKey> {
         self.of(owner).map(|(&key, _)| key).collect()
     }
-
-    /// Drops what a handle holds, now or as soon as its copy has ended.
-    fn bury(&mut self, key: HandleKey, held: Held<D::Memory>, dropped: &mut Dropped) {
-        let bytes = held.bytes;
-        dropped.handles.push(key);
-        self.habits.remove(&key);
-        match held.place {
-            Place::Device { memory, copy } => {
-                self.drop_copy(copy);
-                dropped.device_bytes += self.release(key, memory, bytes);
-            }
-            Place::Arena(stored) | Place::Returning { stored, stage: Returning::Creating } => {
-                self.arena.give_back(stored.extents);
-            }
-            Place::Returning { stored, stage: Returning::BackingOut { freed_bytes } } => {
-                self.arena.give_back(stored.extents);
-                dropped.device_bytes += freed_bytes;
-            }
-            Place::Leaving(Leaving { memory, stored, before, stage, .. }) => {
-                if let Some(before) = before {
-                    self.arena.give_back(before.extents);
-                }
-                match stage {
-                    Stage::Unmapping => {
-                        self.arena.give_back(stored.extents);
-                        dropped.device_bytes += self.release(key, memory, bytes);
-                    }
-                    Stage::Hashing(until) | Stage::Copying(until) => {
-                        dropped.dying_bytes += bytes;
-                        self.graves.push(Grave { key, memory, extents: stored.extents, until, bytes });
-                    }
-                }
-            }
-            Place::Returning { stored, stage: Returning::Copying { memory, mark: until } } => {
-                dropped.dying_bytes += bytes;
-                self.graves.push(Grave { key, memory, extents: stored.extents, until, bytes });
-            }
-        }
-    }
-
-    /// Drops what was waiting for a copy that has ended now. Says which handles, and how many bytes of each the device
-    /// got back.
-    pub(crate) fn reap(&mut self) -> Vec<(HandleKey, u64)> {
-        let mut reaped = Vec::new();
-        for grave in std::mem::take(&mut self.graves) {
-            match self.device.passed(grave.until) {
-                Ok(false) => {
-                    self.graves.push(grave);
-                    continue;
-                }
-                Ok(true) => self.arena.give_back(grave.extents),
-                Err(error) => self.after_failed_copy(grave.key, grave.extents, &error),
-            }
-            let freed_bytes = self.release(grave.key, grave.memory, grave.bytes);
-            reaped.push((grave.key, freed_bytes));
-        }
-        reaped
-    }
-
-    pub(crate) fn has_graves(&self) -> bool {
-        !self.graves.is_empty()
-    }
-
-    /// Drops an import. Says how many bytes the device got back: all or none.
-    fn release(&mut self, key: HandleKey, memory: D::Memory, bytes: u64) -> u64 {
-        match self.device.release(memory) {
-            Ok(()) => bytes,
-            Err(error) => {
-                tracing::error!(%key, bytes, %error, "cannot let go of device memory; it counts as used from now on");
-                self.lost_device_bytes += bytes;
-                0
-            }
-        }
-    }
-
-    /// Gives arena space of a failed copy back, if it is certain that nothing is under way any more.
-    fn after_failed_copy(&mut self, key: HandleKey, extents: Extents, error: &DeviceError) {
-        match self.device.drain() {
-            Ok(()) => self.arena.give_back(extents),
-            Err(drain_error) => {
-                let bytes = extents.bytes();
-                tracing::error!(%key, bytes, %error, %drain_error, "a copy failed and may go on; its arena space is lost");
-                self.lost_arena_bytes += bytes;
-            }
-        }
-    }
 }
 
 impl<M> Place<M> {
@@ -419,18 +328,5 @@ impl<M> Place<M> {
             Place::Leaving { .. } => Whereabouts::Leaving,
             Place::Returning { .. } => Whereabouts::Returning,
         }
-    }
-}
-
-impl<D: Device> Drop for Mover<D> {
-    fn drop(&mut self) {
-        // Host memory must not be unregistered under a copy. This may be another thread than the one that used it.
-        if let Err(error) = self.device.attach().and_then(|()| self.device.drain()) {
-            tracing::warn!(%error, "cannot wait for copies under way");
-        }
-        for (key, held) in std::mem::take(&mut self.handles) {
-            self.bury(key, held, &mut Dropped::default());
-        }
-        self.reap();
     }
 }

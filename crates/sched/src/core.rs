@@ -22,6 +22,7 @@ mod memory;
 mod rebase;
 mod reconcile;
 mod rehearse;
+mod rejoin;
 mod roster;
 mod standstill;
 #[cfg(test)]
@@ -211,6 +212,9 @@ impl Core {
             Event::Arrived { tenant, job, gpu, residue } => {
                 self.came(job, gpu);
                 self.arrive(tenant, job, gpu, residue);
+            }
+            Event::Rejoined { tenant, job, gpu, residue, handles } => {
+                self.rejoin(tenant, job, gpu, residue, &handles);
             }
             Event::Context { tenant, present } => self.set_context(tenant, present),
             Event::Shares(one, other) => self.tie(one, other),

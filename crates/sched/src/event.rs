@@ -71,6 +71,20 @@ pub enum Event {
         /// Device memory that its context will take.
         residue: Bytes,
     },
+    /// A tenant of an earlier worker is there, with its context and its memory: it is let in whatever that takes. Until its
+    /// channels are told of ([`Event::Context`]) nothing of it moves.
+    Rejoined {
+        /// Who, under the number that it had.
+        tenant: TenantId,
+        /// Of which job.
+        job: JobId,
+        /// Where.
+        gpu: GpuId,
+        /// Device memory that its context takes.
+        residue: Bytes,
+        /// Everything it has.
+        handles: Vec<Survivor>,
+    },
     /// A tenant made its first channels, or gave up its last. It begins thawed if all its memory is on the device,
     /// otherwise frozen.
     Context {
@@ -195,6 +209,31 @@ pub enum Event {
         /// How much.
         bytes: Bytes,
     },
+}
+
+/// A handle that outlived a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Survivor {
+    /// Which.
+    pub handle: HandleId,
+    /// How large.
+    pub bytes: Bytes,
+    /// Where it was found.
+    pub place: SurvivorPlace,
+}
+
+/// Where a handle was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SurvivorPlace {
+    /// On the device.
+    Device {
+        /// Can the mover move it?
+        movable: bool,
+    },
+    /// In the arena.
+    Arena,
+    /// In the arena; its tenant has memory for it that it is to let go of, and then [`Event::Answers`].
+    Unsettled,
 }
 
 /// How an action went.

@@ -75,8 +75,9 @@ fn run(session: &'static Session) {
     loop {
         match serve(session) {
             Ok(Ended::Program) => return farewell::leave(session),
+            Ok(Ended::Lost(reason)) => farewell::lose(&reason),
             // Whatever the error, there is no daemon to talk to any more.
-            Err(_) => farewell::say(session),
+            Err(_) => {}
         }
         if !rejoin::join_next(session) {
             return;
@@ -88,6 +89,8 @@ fn run(session: &'static Session) {
 enum Ended {
     /// The program exits: its driver library has shut down already.
     Program,
+    /// Its memory is lost, for this reason.
+    Lost(String),
 }
 
 fn serve(session: &Session) -> Result<Ended, WireError> {
@@ -247,6 +250,7 @@ fn obey(session: &Session, message: FromDaemon, files: Vec<OwnedFd>) -> Result<(
         }
         FromDaemon::Unmap { handles } => return orders::unmap(session, &handles),
         FromDaemon::Create { handles } => return orders::create(session, &handles),
+        FromDaemon::Lost { reason } => return Err(Ended::Lost(reason)),
         FromDaemon::Welcome { .. }
         | FromDaemon::Waiting { .. }
         | FromDaemon::Refused { .. }

@@ -5,23 +5,23 @@
 //! goes, the session has *ended*: the table of allocations stays, because the program still frees what it has, and
 //! everything new goes to the real driver. When another daemon comes, it begins again.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
 
 use cuda::types::{CUcontext, CUdevice, CUuuid};
 use cuda::{CUresult, Driver};
 use rustix::event::EventfdFlags;
-use wire::{Connection, GrantId, HANDLES_MAX, HandleId, SharedPage, ToDaemon, Token};
+use wire::{Connection, GrantId, HANDLES_MAX, HandleId, SharedPage, TenantId, ToDaemon, Token};
 
 use crate::gate::Gate;
 use crate::grants::{Answer, Grants};
 use crate::guard::lock;
 use crate::ipc::Names;
-use crate::join::JoinError;
+use crate::join::{JoinError, Welcome};
 use crate::memory::kept::watched::Watched;
 use crate::memory::table::is_number;
 use crate::memory::{Kept, Table, physical};
@@ -134,6 +134,8 @@ pub(crate) struct Session {
     pub(crate) uuid: CUuuid,
     /// Its size by the daemon's word.
     pub(crate) capacity_bytes: u64,
+    /// The daemon's name for it.
+    tenant: AtomicU32,
     /// Requests for bytes.
     grants: Grants,
     /// What the agent is to send.
@@ -170,11 +172,10 @@ pub(crate) enum NotPinned {
 impl Session {
     pub(crate) fn new(
         driver: &'static Driver,
-        connection: Connection,
-        page: SharedPage,
+        welcome: Welcome,
         gpu: (CUdevice, CUuuid),
-        capacity_bytes: u64,
     ) -> Result<Self, rustix::io::Errno> {
+        let Welcome { connection, page, tenant, capacity_bytes, .. } = welcome;
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let files = [connection.as_fd(), page.file(), bell.as_fd()].map(|file| file.as_raw_fd());
         Ok(Self {
@@ -184,6 +185,7 @@ impl Session {
             device: gpu.0,
             uuid: gpu.1,
             capacity_bytes,
+            tenant: AtomicU32::new(tenant.0),
             grants: Grants::default(),
             outbox: Outbox::default(),
             table: Mutex::default(),
@@ -233,18 +235,25 @@ impl Session {
 
     /// Asks for bytes and waits for the answer. The calling thread must hold no lock.
     pub(crate) fn ask(&self, bytes: u64) -> (GrantId, Answer) {
-        let grant = self.grants.open();
-        self.say(ToDaemon::Grow { grant, bytes });
-        self.wake_agent();
-        (grant, self.grants.wait(grant))
+        self.ask_whoever_is_there(|grant| ToDaemon::Grow { grant, bytes })
     }
 
     /// The same for bytes that will never move.
     pub(crate) fn ask_to_keep(&self, bytes: u64) -> (GrantId, Answer) {
-        let grant = self.grants.open();
-        self.say(ToDaemon::Keep { grant, bytes });
-        self.wake_agent();
-        (grant, self.grants.wait(grant))
+        self.ask_whoever_is_there(|grant| ToDaemon::Keep { grant, bytes })
+    }
+
+    /// Asks the daemon, and the next one if it goes before it has answered.
+    fn ask_whoever_is_there(&self, question: impl Fn(GrantId) -> ToDaemon) -> (GrantId, Answer) {
+        loop {
+            let grant = self.grants.open();
+            self.say(question(grant));
+            self.wake_agent();
+            let answer = self.grants.wait(grant);
+            if answer != Answer::Ended || self.has_ended() {
+                return (grant, answer);
+            }
+        }
     }
 
     /// Has handles stay on the device, and waits until they are there for good. The daemon must know them. They stay until
@@ -385,16 +394,37 @@ impl Session {
         self.gate.open();
     }
 
-    /// Another daemon has taken this program in: from now on its page and its connection are those of the session. It is
-    /// told of all memory that it may move. The session must have ended; only the agent may call this.
-    pub(crate) fn begin_again(&self, connection: Connection, page: SharedPage) -> Result<(), JoinError> {
-        self.page.renew(page)?;
-        self.connection.renew(connection)?;
+    /// What a new daemon may move.
+    pub(crate) fn survivors(&self) -> Vec<HandleId> {
+        let table = self.table();
+        let pins = lock(&self.pins);
+        table.survivors(|handle| pins.contains_key(&handle))
+    }
+
+    /// The daemon's name for this tenant.
+    pub(crate) fn tenant(&self) -> TenantId {
+        TenantId(self.tenant.load(SeqCst))
+    }
+
+    /// Another daemon has taken this program in, and was told of these handles: from now on its page and its connection are
+    /// those of the session. Only the agent may call this, while no daemon is there.
+    pub(crate) fn begin_again(&self, welcome: Welcome, told: &BTreeSet<HandleId>) -> Result<(), JoinError> {
+        // Its groups may have another slice still, which the new daemon would take for their own.
+        let slice = self.page.slice_us();
+        self.page.renew(welcome.page)?;
+        if let Some(us) = slice {
+            self.page.set_slice_us(us);
+        }
+        self.connection.renew(welcome.connection)?;
+        self.tenant.store(welcome.tenant.0, SeqCst);
         let mut table = self.table();
         let pins = lock(&self.pins);
-        let asked = table.begin_again(|handle| pins.contains_key(&handle), || self.grants.number());
+        let is_pinned = |handle| pins.contains_key(&handle);
+        let untold = table.begin_again(told, is_pinned, || self.grants.number());
         self.outbox.clear();
-        for (grant, bytes) in asked {
+        // First of all: what the daemon takes for the program's, and is not, must not move.
+        untold.freed.into_iter().for_each(|handle| self.outbox.put_freed(handle));
+        for (grant, bytes) in untold.asked {
             self.outbox.put(ToDaemon::Grow { grant, bytes }, Vec::new());
         }
         self.groups_changed.store(true, SeqCst);

@@ -9,13 +9,18 @@
 //! | `ROTA_POOLS` | `native`: stream-ordered memory is the driver's, and does not move |
 //! | `ROTA_RDMA` | not `0`: memory that the program creates for RDMA can be registered, and does not move |
 //! | `ROTA_WHOLE_HANDLES` | not `0`: memory above 256 MiB that the program creates to share is one handle, and does not move |
+//! | `ROTA_WAIT_FOR_DAEMON` | for how many seconds a program whose memory is away waits for the next daemon; 600 unless set |
 //! | `ROTA_IOCTL_TRACE` | a file to which all RM calls are appended, with or without a daemon |
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::forward::once::Once;
 use crate::forward::real::disabled;
+
+/// How long a program waits for the next daemon unless it is told otherwise.
+const USUAL_WAIT: Duration = Duration::from_secs(600);
 
 /// The daemon's socket; None if this process is not to be a tenant.
 pub(crate) fn socket() -> Option<PathBuf> {
@@ -33,6 +38,12 @@ pub(crate) fn job() -> String {
 /// Whether this process may use the GPU as a tenant only.
 pub(crate) fn required() -> bool {
     variable("ROTA_REQUIRED").is_some_and(|value| value != "0")
+}
+
+/// How long a program that cannot go on without a daemon waits for the next one.
+pub(crate) fn wait_for_daemon() -> Duration {
+    let seconds = variable("ROTA_WAIT_FOR_DAEMON").and_then(|value| value.to_str()?.parse().ok());
+    seconds.map_or(USUAL_WAIT, |seconds: u32| Duration::from_secs(seconds.into()))
 }
 
 /// Where RM calls are recorded, if they are.

@@ -186,6 +186,38 @@ pub enum ToDaemon {
         /// How many bytes: a multiple of [`crate::BLOCK_BYTES`].
         bytes: u64,
     },
+    /// First word of a tenant whose daemon is gone: it is there with its context and its memory, of which `Has` tells next.
+    /// Then answered by `Welcome`, `Lost` or `Refused`.
+    Rejoin {
+        /// [`crate::VERSION`] of the sender.
+        version: u32,
+        /// The name that it had.
+        tenant: TenantId,
+        /// The epoch of the daemon that it had.
+        epoch: u64,
+        /// The job that this process belongs to.
+        job: String,
+        /// The program's name, for people.
+        program: String,
+        /// UUID of the GPU that it was on.
+        gpu: String,
+        /// Whether all of its memory was on the device, by the page's word.
+        resident: bool,
+        /// Whether it is frozen.
+        frozen: bool,
+        /// Whether it has channels, and so will tell of them.
+        channels: bool,
+    },
+    /// Memory of a tenant that comes back. Carries one file for each of `here`, in that order. Several of these messages
+    /// make one whole.
+    Has {
+        /// Memory lies under these.
+        here: Vec<SizedHandle>,
+        /// Under these there is none.
+        away: Vec<SizedHandle>,
+        /// Is this the last of them?
+        complete: bool,
+    },
 }
 
 /// What the daemon says.
@@ -270,5 +302,10 @@ pub enum FromDaemon {
     Shared {
         /// Some of those that were named.
         gpus: Vec<SharedGpu>,
+    },
+    /// Memory of a tenant that comes back is nowhere any more, or the daemon has given the tenant up: the program is to end.
+    Lost {
+        /// What is lost, and why, for people.
+        reason: String,
     },
 }

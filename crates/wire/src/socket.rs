@@ -194,6 +194,23 @@ pub struct Listener {
 impl Listener {
     /// Listens at `path`. A socket file that nobody listens at any more is replaced; one that answers is an error.
     pub fn bind(path: &Path) -> Result<Self, WireError> {
+        let listener = Self::prepare()?;
+        listener.open(path)?;
+        Ok(listener)
+    }
+
+    /// A socket that does not listen yet: whoever has it, by inheritance too, can open it for all.
+    pub fn prepare() -> Result<Self, WireError> {
+        Ok(Self { socket: packet_socket()? })
+    }
+
+    /// Does it listen already?
+    pub fn is_open(&self) -> bool {
+        rustix::net::sockopt::socket_acceptconn(&self.socket).unwrap_or(false)
+    }
+
+    /// Listens at `path`, as [`Listener::bind`] does.
+    pub fn open(&self, path: &Path) -> Result<(), WireError> {
         let failed = |cause| WireError::NotListening { path: path.into(), cause };
         if Connection::connect(path).is_ok() {
             return Err(failed(rustix::io::Errno::ADDRINUSE));
@@ -202,11 +219,9 @@ impl Listener {
             Ok(()) | Err(rustix::io::Errno::NOENT) => {}
             Err(cause) => return Err(failed(cause)),
         }
-        let socket = packet_socket().map_err(failed)?;
         let address = SocketAddrUnix::new(path).map_err(failed)?;
-        rustix::net::bind(&socket, &address).map_err(failed)?;
-        rustix::net::listen(&socket, 128).map_err(failed)?;
-        Ok(Self { socket })
+        rustix::net::bind(&self.socket, &address).map_err(failed)?;
+        rustix::net::listen(&self.socket, 128).map_err(failed)
     }
 
     /// Waits for the next one.
@@ -214,6 +229,13 @@ impl Listener {
         let socket =
             rustix::io::retry_on_intr(|| rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC))?;
         Ok(Connection { socket })
+    }
+}
+
+impl From<OwnedFd> for Listener {
+    /// One that was inherited.
+    fn from(socket: OwnedFd) -> Self {
+        Self { socket }
     }
 }
 
@@ -307,6 +329,23 @@ mod tests {
         let _deaf = served.join().unwrap();
         let none = Connection::ask::<_, ToDaemon>(&path, &question, Duration::from_millis(1));
         assert!(matches!(none, Err(WireError::System(rustix::io::Errno::TIMEDOUT))), "{none:?}");
+    }
+
+    #[test]
+    fn whoever_comes_between_two_owners_waits_for_the_second() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rotad.sock");
+        let held = Listener::prepare().unwrap();
+        let first = Listener::from(held.as_fd().try_clone_to_owned().unwrap());
+        assert!(!held.is_open());
+        first.open(&path).unwrap();
+        assert!(held.is_open());
+        drop(first);
+        let waiting = Connection::connect(&path).unwrap();
+        waiting.send(&ToDaemon::List { version: 1 }, &[]).unwrap();
+        let second = Listener::from(held.as_fd().try_clone_to_owned().unwrap());
+        let (heard, _) = second.accept().unwrap().receive::<ToDaemon>().unwrap();
+        assert_eq!(heard, ToDaemon::List { version: 1 });
     }
 
     #[test]

@@ -166,6 +166,12 @@ pub struct Status {
     pub running: u32,
     /// Tenants that wait for a turn, for memory or at the door.
     pub waiting: u32,
+    /// The process that shares the GPUs, started anew when it dies.
+    pub worker_pid: u32,
+    /// How often it was.
+    pub worker_restarts: u32,
+    /// The process that holds what is away; None where it is gone, or the worker's own.
+    pub keeper_pid: Option<u32>,
 }
 
 /// What a self-test that went well found.

@@ -157,6 +157,28 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             ToDaemon::Survey { version: 2, job: "abc".into(), gpus: vec!["GPU-a".into()] },
         ),
         ("14 07 80808001", ToDaemon::Keep { grant: GrantId(7), bytes: 2 << 20 }),
+        (
+            "15 03 05 ac02 03616263 06707974686f6e 054750552d61 00 01 01",
+            ToDaemon::Rejoin {
+                version: 3,
+                tenant: TenantId(5),
+                epoch: 300,
+                job: "abc".into(),
+                program: "python".into(),
+                gpu: "GPU-a".into(),
+                resident: false,
+                frozen: true,
+                channels: true,
+            },
+        ),
+        (
+            "16 01 07 80808001 01 08 80808002 01",
+            ToDaemon::Has {
+                here: vec![SizedHandle { handle: HandleId(7), bytes: 2 << 20 }],
+                away: vec![SizedHandle { handle: HandleId(8), bytes: 4 << 20 }],
+                complete: true,
+            },
+        ),
     ]
 }
 
@@ -234,6 +256,9 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         tenants: 10,
         running: 11,
         waiting: 12,
+        worker_pid: 13,
+        worker_restarts: 14,
+        keeper_pid: Some(15),
     };
     let setting = Setting { key: "k".into(), value: "v".into(), origin: "o".into() };
     let answer = |answer| FromDaemon::Answer(Box::new(answer));
@@ -247,7 +272,10 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
              01 02 0162 0167 04 0172 03 04 05 06 07 08 0109 0a",
             answer(Answer::Described(Description { schema_version: 1, gpu: Some(view), jobs: vec![job] })),
         ),
-        ("08 02 01 0176 01 02 03 00 0170 04 05 00 01060708 00 09 0a 0b 0c", answer(Answer::Status(status))),
+        (
+            "08 02 01 0176 01 02 03 00 0170 04 05 00 01060708 00 09 0a 0b 0c 0d 0e 010f",
+            answer(Answer::Status(status)),
+        ),
         ("08 03 01 016b 0176 016f", answer(Answer::Settings(vec![setting]))),
         ("08 04 026e6f 010168", answer(Answer::Refused { reason: "no".into(), hint: Some("h".into()) })),
         (
@@ -317,6 +345,7 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         ("07 0466756c6c", FromDaemon::Waiting { reason: "full".into() }),
         ("0c 03", FromDaemon::Drain { generation: 3 }),
         ("0d 046c617465", FromDaemon::GaveUp { reason: "late".into() }),
+        ("0f 04676f6e65", FromDaemon::Lost { reason: "gone".into() }),
         (
             "0e 01 054750552d61 80808001",
             FromDaemon::Shared { gpus: vec![SharedGpu { uuid: "GPU-a".into(), capacity_bytes: 2 << 20 }] },
@@ -358,6 +387,8 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::Closed { .. } => 17,
         ToDaemon::Drained { .. } => 18,
         ToDaemon::Survey { .. } => 19,
+        ToDaemon::Rejoin { .. } => 21,
+        ToDaemon::Has { .. } => 22,
         ToDaemon::Keep { .. } => 20,
     }
 }
@@ -378,13 +409,14 @@ fn kind_from_daemon(message: &FromDaemon) -> usize {
         FromDaemon::Opened { .. } => 11,
         FromDaemon::Drain { .. } => 12,
         FromDaemon::GaveUp { .. } => 13,
+        FromDaemon::Lost { .. } => 15,
         FromDaemon::Shared { .. } => 14,
     }
 }
 
 #[test]
 fn the_versions_belong_to_these_bytes() {
-    assert_eq!((VERSION, SCHEMA_VERSION), (2, 1), "write new golden bytes, then the new version here");
+    assert_eq!((VERSION, SCHEMA_VERSION), (3, 1), "write new golden bytes, then the new version here");
 }
 
 #[test]
@@ -393,7 +425,7 @@ fn messages_to_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = to_daemon().iter().map(|(_, message)| kind_to_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=20), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=22), "a kind of message has no golden bytes");
 }
 
 #[test]
@@ -402,7 +434,7 @@ fn messages_from_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = from_daemon().iter().map(|(_, message)| kind_from_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=14), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=15), "a kind of message has no golden bytes");
 }
 
 #[test]
@@ -415,7 +447,7 @@ fn the_page_keeps_its_offsets() {
     };
     assert_eq!(rustix::fs::fstat(page.file()).unwrap().st_size, 4096);
     assert_eq!(word(0).to_le_bytes(), *b"rotapage");
-    assert_eq!(word(8), 2, "version");
+    assert_eq!(word(8), 3, "version");
     assert_eq!(word(16), 0x1122_3344_5566_7788, "epoch");
     assert_eq!(word(24), 0, "freeze generation: even, not frozen");
     assert_eq!(word(32), 1, "residency commit: nothing is away");

@@ -195,6 +195,9 @@ fn status() -> Status {
         tenants: 2,
         running: 1,
         waiting: 1,
+        worker_pid: 4001,
+        worker_restarts: 2,
+        keeper_pid: Some(4002),
     }
 }
 
@@ -204,6 +207,7 @@ fn the_status_is_a_few_lines_and_a_table() {
     let expected = format!(
         "\
 rotad 0.1.0, process 4000 of root (0), up for 1 h 2 min
+  worker     process 4001, started anew 2 times; process 4002 keeps what is away
   socket     {}
   config     /etc/rota/rotad.toml
   sharing    fair turns of 100ms to 60s

@@ -2,7 +2,7 @@
 
 use super::commands::Peer;
 use super::guests::Guests;
-use super::limits::in_core;
+use super::limits::{Refusal, in_core};
 use super::sights::Recent;
 use super::{Daemon, Freezes, Known, Newcomer};
 use crate::conversation::{self, Ears, Taken};
@@ -11,6 +11,7 @@ use crate::executor::{Link, Work};
 use crate::grip::Grip;
 use crate::names::{TENANT_NUMBER_MAX, on_wire};
 use crate::outgoing::Outgoing;
+use anyhow::Context as _;
 use sched::{Bytes, Event, GpuId, JobId, Span, TenantId, Time};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -108,17 +109,10 @@ impl Daemon {
         let Newcomer { uid, pid, job: name, .. } = &newcomer;
         let job = match self.jobs.named(*uid, name) {
             Some(job) => job,
-            None => {
-                // Not started by `rota run`: it gets what is usual.
-                let terms = match self.usual_terms(*uid, *pid) {
-                    Ok(terms) => terms,
-                    Err(refusal) => return turn_away(&newcomer, &refusal.reason),
-                };
-                let core_terms = in_core(*uid, &terms, false);
-                let job = self.jobs.begin(*uid, name, terms, self.now());
-                self.step(Event::Job { job, terms: core_terms });
-                job
-            }
+            None => match self.begin_usual_job(*uid, *pid, name) {
+                Ok(job) => job,
+                Err(refusal) => return turn_away(&newcomer, &refusal.reason),
+            },
         };
         if let Err(refusal) = self.may_be_on(Peer { pid: *pid, uid: *uid }, job, gpu) {
             turn_away(&newcomer, &refusal.reason);
@@ -138,6 +132,15 @@ impl Daemon {
         let residue = Bytes(self.gpu(gpu).residue_bytes);
         self.step(Event::Arrived { tenant, job, gpu, residue });
         self.keep_waiting(tenant, "room is being made for its context".into());
+    }
+
+    /// A job that was not started by `rota run` gets what is usual.
+    pub(super) fn begin_usual_job(&mut self, uid: u32, pid: u32, name: &str) -> Result<JobId, Refusal> {
+        let terms = self.usual_terms(uid, pid)?;
+        let core_terms = in_core(uid, &terms, false);
+        let job = self.jobs.begin(uid, name, terms, self.now());
+        self.step(Event::Job { job, terms: core_terms });
+        Ok(job)
     }
 
     /// Which of these GPUs are shared here, for a program that will be a tenant of those that it uses.
@@ -237,29 +240,14 @@ impl Daemon {
     pub(super) fn welcome(&mut self, tenant: TenantId) {
         let Some(Arriving { newcomer, gpu, .. }) = self.arriving.remove(&tenant) else { return };
         let Newcomer { pid, job, program, connection, answer, .. } = newcomer;
-        let shared = self.gpu(gpu);
         let home = self.jobs.of(tenant);
-        // A program that may have less sees a GPU of that size.
-        let limit = home.map_or(shared.capacity_bytes, |job| self.memory_limit(job, gpu));
-        let welcome =
-            FromDaemon::Welcome { tenant: on_wire(tenant), gpu: shared.uuid.clone(), capacity_bytes: limit };
-        let begin = || -> anyhow::Result<_> {
-            let page = SharedPage::create(self.epoch)?;
-            if shared.freezes == Freezes::Launches {
-                page.set_holds_launches();
-            }
-            page.set_memory(limit, 0, shared.residue_bytes);
-            // One of the first two messages in its queue: this does not wait.
-            connection.send(&welcome, &[page.file()])?;
-            let outgoing = Outgoing::start(connection.clone())?;
-            let grip = match shared.freezes {
-                Freezes::Channels => Grip::new(page, self.setup.manager),
-                Freezes::Launches => Grip::by_launches(page, self.setup.manager, outgoing.clone()),
-            };
-            Ok((Arc::new(grip), outgoing))
-        };
-        let (grip, outgoing) = match begin() {
-            Ok(begun) => begun,
+        let meeting = Meeting { tenant, gpu, frozen: false, resident: true };
+        let process = keeper::Process::find(pid);
+        let met = process.context("it has ended").and_then(|process| {
+            self.meet(&connection, &meeting).map(|(grip, outgoing)| (process, grip, outgoing))
+        });
+        let (process, grip, outgoing) = match met {
+            Ok(met) => met,
             Err(cause) => {
                 tracing::error!("process {pid} ({program}) cannot be let in: {cause:#}");
                 connection.shut_down();
@@ -268,7 +256,7 @@ impl Daemon {
             }
         };
         let link = Link { who: Who { tenant, pid, job }, grip: grip.clone(), outgoing };
-        self.executor(gpu).order(Work::Join(tenant, link.clone()));
+        self.executor(gpu).order(Work::Join(tenant, link.clone(), process));
         let (idleness, demands, pins) = Default::default();
         let contexts = Recent::default();
         let known = Known { link, gpu, program, context: false, idleness, demands, pins, contexts };
@@ -278,6 +266,49 @@ impl Daemon {
         }
         self.note("joined", tenant, json!({ "gpu": gpu.0 }));
         let _ = answer.send(Taken { tenant, grip, replies: self.executor(gpu).replies.clone() });
+    }
+}
+
+/// How somebody begins who is taken in.
+pub(super) struct Meeting {
+    pub(super) tenant: TenantId,
+    pub(super) gpu: GpuId,
+    /// It is frozen.
+    pub(super) frozen: bool,
+    /// All of its memory is on the device.
+    pub(super) resident: bool,
+}
+
+impl Daemon {
+    /// Makes the page of somebody who is taken in, and welcomes it.
+    pub(super) fn meet(
+        &self,
+        connection: &Arc<Connection>,
+        meeting: &Meeting,
+    ) -> anyhow::Result<(Arc<Grip>, Outgoing)> {
+        let &Meeting { tenant, gpu, frozen, resident } = meeting;
+        let shared = self.gpu(gpu);
+        // A program that may have less sees a GPU of that size.
+        let limit = self.jobs.of(tenant).map_or(shared.capacity_bytes, |job| self.memory_limit(job, gpu));
+        let page = SharedPage::create(self.epoch)?;
+        if shared.freezes == Freezes::Launches {
+            page.set_holds_launches();
+        }
+        page.set_memory(limit, 0, shared.residue_bytes);
+        page.set_frozen(frozen);
+        if !resident {
+            page.revoke_residency();
+        }
+        let (tenant, gpu) = (on_wire(tenant), shared.uuid.clone());
+        let welcome = FromDaemon::Welcome { tenant, gpu, capacity_bytes: limit };
+        // One of the first two messages in its queue: this does not wait.
+        connection.send(&welcome, &[page.file()])?;
+        let outgoing = Outgoing::start(connection.clone())?;
+        let grip = match shared.freezes {
+            Freezes::Channels => Grip::new(page, self.setup.manager),
+            Freezes::Launches => Grip::by_launches(page, self.setup.manager, outgoing.clone()),
+        };
+        Ok((Arc::new(grip), outgoing))
     }
 }
 

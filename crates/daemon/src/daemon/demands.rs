@@ -52,11 +52,18 @@ impl Demands {
 impl Daemon {
     /// Whoever has channels takes turns as soon as it has work for them.
     pub(super) fn has_channels(&mut self, tenant: TenantId, present: bool) {
+        if self.note_channels(tenant, present) && present {
+            self.find_demand(tenant);
+        }
+    }
+
+    /// A tenant has channels, or none any more. False if that is known.
+    pub(super) fn note_channels(&mut self, tenant: TenantId, present: bool) -> bool {
         let now = self.now();
         let Self { core, known, .. } = self;
-        let Some(known) = known.get_mut(&tenant) else { return };
+        let Some(known) = known.get_mut(&tenant) else { return false };
         if std::mem::replace(&mut known.context, present) == present {
-            return;
+            return false;
         }
         if present {
             let page = known.link.grip.page();
@@ -68,12 +75,11 @@ impl Daemon {
                 let switch = Switch { op: None, link: known.link.clone(), to: SwitchTo::Thawed(Slice::Own) };
                 self.executors[usize::from(known.gpu.0)].switch(switch);
             }
-            self.step(Event::Context { tenant, present });
-            self.find_demand(tenant);
         } else {
             self.without_demand(tenant);
-            self.step(Event::Context { tenant, present });
         }
+        self.step(Event::Context { tenant, present });
+        true
     }
 
     pub(super) fn ask(&mut self, tenant: TenantId, request: RequestId, bytes: Bytes) {

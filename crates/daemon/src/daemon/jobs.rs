@@ -47,6 +47,8 @@ pub(super) struct Jobs {
     all: BTreeMap<JobId, Job>,
     ran: BTreeMap<TenantId, Ran>,
     given_out: u64,
+    /// Something may be other than it was left to the next worker.
+    changed: bool,
 }
 
 impl Jobs {
@@ -65,6 +67,7 @@ impl Jobs {
     }
 
     pub(super) fn get_mut(&mut self, id: JobId) -> Option<&mut Job> {
+        self.changed = true;
         self.all.get_mut(&id)
     }
 
@@ -81,6 +84,7 @@ impl Jobs {
     /// A job begins.
     pub(super) fn begin(&mut self, uid: u32, name: &str, terms: Terms, began: Time) -> JobId {
         self.given_out += 1;
+        self.changed = true;
         let id = JobId(self.given_out);
         let job = Job {
             uid,
@@ -119,6 +123,7 @@ impl Jobs {
 
     /// A process that began a job is gone. Says which job is over with it, if one is.
     pub(super) fn root_gone(&mut self, id: JobId, pid: u32) -> Option<JobId> {
+        self.changed = true;
         let roots = &mut self.all.get_mut(&id)?.roots;
         if let Some(at) = roots.iter().position(|&root| root == pid) {
             roots.remove(at);
@@ -132,7 +137,13 @@ impl Jobs {
         if !(job.members.is_empty() && job.roots.is_empty()) {
             return None;
         }
+        self.changed = true;
         self.all.remove(&id).map(|_| id)
+    }
+
+    /// May anything have changed since this was asked last?
+    pub(super) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
     }
 
     /// A tenant's turn begins.

@@ -19,7 +19,7 @@ const FORECASTS_MAX: usize = 4;
 
 impl Daemon {
     pub(super) fn status(&self) -> Status {
-        let rules = &self.setup.rules;
+        let (rules, about) = (&self.setup.rules, &self.setup.about);
         let listing = self.listing();
         let count = |states: &[TenantState]| {
             let found = listing.tenants.iter().filter(|tenant| states.contains(&tenant.state));
@@ -29,7 +29,7 @@ impl Daemon {
         Status {
             schema_version: SCHEMA_VERSION,
             version: env!("CARGO_PKG_VERSION").into(),
-            pid: std::process::id(),
+            pid: about.supervisor_pid,
             uid: rustix::process::geteuid().as_raw(),
             uptime_ns: nanos(self.events.now()),
             config: self.setup.about.config.clone(),
@@ -43,6 +43,9 @@ impl Daemon {
             running: count(&[TenantState::Running]),
             waiting: u32::try_from(waiting).unwrap_or(u32::MAX),
             gpus: listing.gpus,
+            worker_pid: std::process::id(),
+            worker_restarts: about.restarts,
+            keeper_pid: about.keeper_pid.filter(|_| self.arena.lost().is_none()),
         }
     }
 

@@ -84,8 +84,17 @@ impl<D: Device> Memory<D> {
 
     fn take_up(&mut self, item: Work) -> Option<Done> {
         match item {
-            Work::Join(tenant, link) => {
+            Work::Join(tenant, link, process) => {
                 self.links.insert(tenant, link);
+                self.introduce(tenant, process);
+                None
+            }
+            Work::TakeOver { tenant, link, process, is_new, handles } => {
+                Some(self.take_over(tenant, link, process, is_new, handles))
+            }
+            Work::Forsake(tenant) => {
+                self.mover.forget_owner(owner(tenant));
+                self.links.remove(&tenant);
                 None
             }
             Work::Adopt(owned, bytes, file) => Some(Done::Adopted(owned, self.adopt(owned, bytes, file))),
@@ -106,6 +115,13 @@ impl<D: Device> Memory<D> {
                 Some(Done::Reaped(tenant, seen))
             }
             Work::Stop => None,
+        }
+    }
+
+    /// Tells the keeper of a tenant. Without that nothing of it can be moved, which every move will say.
+    pub(super) fn introduce(&mut self, tenant: TenantId, process: keeper::Process) {
+        if let Err(cause) = self.mover.introduce(owner(tenant), process) {
+            self.error(Some(tenant), &format!("the keeper does not take it in: {cause}"));
         }
     }
 

@@ -23,6 +23,7 @@ mod lies;
 mod pins;
 mod publications;
 mod refusals;
+mod rejoining;
 mod sharing;
 mod stopping;
 mod strangers;

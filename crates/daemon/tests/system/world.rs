@@ -1,6 +1,7 @@
 //! A daemon for one test, and what can be seen of it from outside.
 
 use crate::engine;
+use keeper::InProcess;
 use mover::fake_device::{FakeDevice, Imports};
 use mover::{Arena, Device, Mover};
 use rota_daemon::daemon::{About, Freezes, Input, Lost, Rules, Setup, SharedGpu, serve};
@@ -118,6 +119,8 @@ pub(crate) struct World {
     serving: Option<JoinHandle<Result<(), Lost>>>,
     imports: Imports,
     pub(crate) meter: Meter,
+    // Dropped after the daemon has ended.
+    _keeper: InProcess,
 }
 
 impl World {
@@ -136,7 +139,11 @@ impl World {
         let folder = tempfile::tempdir().expect("a folder");
         let device = FakeDevice::new(capacity_bytes);
         let imports = device.imports();
-        let arena = Arena::prepare(rules.arena_bytes, device.registrar()).expect("an arena");
+        let parts = [keeper::Part { bytes: rules.arena_bytes, node: None }];
+        let keeper = InProcess::start(&folder.path().join("keeper"), &parts, keeper::SEGMENT_BYTES);
+        let keeper = keeper.expect("a small arena");
+        let client = keeper::Client::connect(keeper.socket(), keeper::Patience::default());
+        let arena = Arena::open(client.expect("the keeper is there"), device.registrar()).expect("an arena");
         let setup = Setup {
             gpus: vec![SharedGpu {
                 uuid: device.uuid().into(),
@@ -157,9 +164,9 @@ impl World {
         let events = Events::begin(Some(&folder.path().join("events"))).expect("a file");
         let (sender, inputs) = mpsc::channel();
         let ready = move |inputs| sender.send(inputs).expect("the test waits for it");
-        let serving = std::thread::spawn(move || serve(setup, movers, listener, events, ready));
+        let serving = std::thread::spawn(move || serve(setup, movers, listener, events, None, ready));
         let inputs = inputs.recv().expect("the daemon starts");
-        Self { folder, inputs, serving: Some(serving), imports, meter: Meter::default() }
+        Self { folder, inputs, serving: Some(serving), imports, meter: Meter::default(), _keeper: keeper }
     }
 
     /// Where the daemon listens.

@@ -80,7 +80,7 @@ impl<D: Device> Mover<D> {
         self.ask_to_unmap(&backing_out, tenants);
     }
 
-    fn ask_to_unmap(&mut self, keys: &[HandleKey], tenants: &mut dyn Tenants) {
+    pub(crate) fn ask_to_unmap(&mut self, keys: &[HandleKey], tenants: &mut dyn Tenants) {
         for (owner, handles) in requests(keys, |key| self.bytes_of(key)) {
             if tenants.unmap(owner, &handles).is_err() {
                 self.drop_owner(owner);

@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 const PIECES_AHEAD_MAX: usize = 256;
 /// How long to wait for an answer before looking at the copies again.
 const WAIT: Duration = Duration::from_micros(100);
+/// How long copies may take to be started before they are looked at again: memory may have to be registered first.
+const START_WITHIN: Duration = Duration::from_millis(5);
 /// Answers that are taken before the copies are looked at again.
 const REPLIES_PER_ROUND_MAX: usize = 64;
 
@@ -183,11 +185,12 @@ impl<'a, D: Device> Run<'a, D> {
     /// Looks at the oldest of each lane, and goes on with what has ended.
     fn look_at_copies(&mut self) -> bool {
         let mut progress = self.mover.passed_waypoint();
+        let (mut copied_out, mut copied_in) = (Vec::new(), Vec::new());
         while let Some(&key) = self.hashing.front() {
             match self.mover.look_hash(key) {
                 HashState::UnderWay => break,
                 HashState::Copying(pieces) => self.copying_out.push_back((key, pieces)),
-                HashState::Done => self.to_unmap.push(key),
+                HashState::Done => copied_out.push(key),
                 HashState::Failed(error) => self.outcome.failed.push((key, error)),
                 HashState::None => {}
             }
@@ -197,7 +200,7 @@ impl<'a, D: Device> Run<'a, D> {
         while let Some(&(key, _)) = self.copying_out.front() {
             match self.mover.look_out(key) {
                 CopyState::UnderWay => break,
-                CopyState::Done => self.to_unmap.push(key),
+                CopyState::Done => copied_out.push(key),
                 CopyState::Failed(error) => self.outcome.failed.push((key, error)),
                 CopyState::None => {}
             }
@@ -207,17 +210,14 @@ impl<'a, D: Device> Run<'a, D> {
         while let Some(&key) = self.copying_in.front() {
             match self.mover.look_in(key) {
                 CopyState::UnderWay => break,
-                CopyState::Done => {
-                    self.outcome.bytes_in += self.mover.bytes_of(key);
-                    self.outcome.moved_in.push(key);
-                    self.outcome.into.end = self.start.elapsed();
-                }
+                CopyState::Done => copied_in.push(key),
                 CopyState::Failed(error) => self.back_out(key, error),
                 CopyState::None => {}
             }
             self.copying_in.pop_front();
             progress = true;
         }
+        self.record(&copied_out, &copied_in);
         for (key, freed_bytes) in self.mover.reap() {
             if self.freed_on_device.remove(&key) {
                 self.room_bytes += freed_bytes;
@@ -225,6 +225,26 @@ impl<'a, D: Device> Run<'a, D> {
             progress = true;
         }
         progress
+    }
+
+    /// Records what was copied. What is out is to be unmapped, what is in has arrived.
+    fn record(&mut self, out: &[HandleKey], into: &[HandleKey]) {
+        for (&key, recorded) in out.iter().zip(self.mover.record_out(out)) {
+            match recorded {
+                Ok(()) => self.to_unmap.push(key),
+                Err(error) => self.outcome.failed.push((key, error)),
+            }
+        }
+        for (&key, recorded) in into.iter().zip(self.mover.record_in(into)) {
+            match recorded {
+                Ok(()) => {
+                    self.outcome.bytes_in += self.mover.bytes_of(key);
+                    self.outcome.moved_in.push(key);
+                    self.outcome.into.end = self.start.elapsed();
+                }
+                Err(error) => self.outcome.failed.push((key, error)),
+            }
+        }
     }
 
     /// Drops our import of one handle that its tenant has unmapped: it is out, and its bytes are room now.
@@ -242,9 +262,11 @@ impl<'a, D: Device> Run<'a, D> {
     /// Starts copies out, in order, as far as there is arena space.
     fn start_copies_out(&mut self) -> bool {
         let mut progress = false;
+        let begin = Instant::now();
         let mut pieces: usize = self.copying_out.iter().map(|(_, pieces)| pieces).sum();
         while pieces < PIECES_AHEAD_MAX
             && self.hashing.len() < HASHES_MAX
+            && begin.elapsed() < START_WITHIN
             && let Some(&key) = self.waiting_out.front()
         {
             match self.start_out(key) {

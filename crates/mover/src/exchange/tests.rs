@@ -8,12 +8,13 @@ mod shared_arena;
 mod world;
 
 use super::{MoveError, Outcome, Plan, Reply, Step, Stuck, Tenants};
-use crate::arena::Arena;
 use crate::device::{Device, DeviceError, Registrar};
 use crate::fake_device::{FakeDevice, Operation};
 use crate::mover::Whereabouts;
+use crate::test_keeper::{TestKeeper, process};
 use crate::{BLOCK_BYTES, HandleKey, Mover, Owner};
 use proptest::prelude::*;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use world::{Event, FakeTenants, Twist};
@@ -38,6 +39,8 @@ struct Setup {
     mover: Mover<FakeDevice>,
     tenants: FakeTenants,
     replies: Receiver<Reply>,
+    // Dropped last.
+    keeper: Arc<TestKeeper>,
 }
 
 impl Setup {
@@ -56,10 +59,13 @@ impl Setup {
         let device = FakeDevice::new(capacity);
         let (sender, replies) = channel();
         let tenants = FakeTenants::new(sender, device.imports(), capacity);
-        let registrar = registrar(device.registrar());
-        let arena = Arena::prepare_in_segments(arena_blocks * BLOCK_BYTES, SEGMENT, registrar)
-            .expect("a small arena");
-        Setup { mover: Mover::new(device, arena), tenants, replies }
+        let keeper = TestKeeper::start(arena_blocks, SEGMENT);
+        let arena = keeper.arena(registrar(device.registrar()));
+        let mut mover = Mover::new(device, arena);
+        for owner in [A, B] {
+            mover.introduce(owner, process(owner)).expect("a new tenant");
+        }
+        Setup { mover, tenants, replies, keeper }
     }
 
     /// Two tenants of which B is away and A has all the device, in handles of these sizes.
@@ -207,17 +213,18 @@ fn all_goes_out_and_all_comes_in() {
 #[test]
 fn a_scattered_arena_is_no_obstacle() {
     let (mut setup, plan) = usual();
+    let other = Owner(9);
     let arena = setup.mover.arena();
-    let mut single: Vec<_> = std::iter::from_fn(|| arena.take(BLOCK_BYTES)).collect();
-    assert_eq!(single.len(), 5);
-    for index in [4, 2, 0] {
-        arena.give_back(single.swap_remove(index));
+    arena.introduce(other, process(other)).expect("a new tenant");
+    for handle in 0..5 {
+        assert!(arena.take(key(other, handle), BLOCK_BYTES).expect("the keeper answers").is_some());
+    }
+    for handle in [0, 2, 4] {
+        arena.free(key(other, handle));
     }
     let outcome = setup.exchange(plan.clone());
     assert_eq!((outcome.moved_out.len(), outcome.moved_in.len()), (3, 3), "{outcome:?}");
-    for extents in single {
-        setup.mover.arena().give_back(extents);
-    }
+    setup.mover.forget_owner(other);
     setup.check_all();
 }
 

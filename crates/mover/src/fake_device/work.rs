@@ -1,8 +1,8 @@
 //! What is started on the lanes of a fake device, and what it does to bytes.
 
 use super::{FakeDevice, is_registered, lock};
-use crate::arena::mapping::Mapping;
 use crate::device::{HASHES_MAX, Lane};
+use crate::fake_device::mapping::Mapping;
 use blocks::{BLOCK_BYTES, Sums};
 use std::sync::Arc;
 

@@ -52,9 +52,6 @@ pub(super) fn pieces_of(extents: &Extents, parts: &[Range<u64>]) -> Vec<(u64, Ex
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::Arena;
-    use crate::device::Device;
-    use crate::fake_device::FakeDevice;
 
     const B: u64 = BLOCK_BYTES;
 
@@ -66,11 +63,8 @@ mod tests {
 
     #[test]
     fn parts_are_cut_where_runs_end_and_cover_no_more() {
-        let device = FakeDevice::new(1 << 30);
-        let arena = Arena::prepare_in_segments(6 * B, 2 * B, device.registrar()).expect("small");
-        arena.wait_until_prepared();
-        let extents = arena.take(6 * B).expect("all is free");
-        let runs: Vec<u64> = extents.runs().iter().map(|run| run.offset).collect();
+        let runs = [8 * B, 2 * B, 20 * B];
+        let extents = Extents::new(runs.map(|offset| Extent { offset, bytes: 2 * B }).to_vec());
         let pieces = pieces_of(&extents, &[0..B, 3 * B..6 * B]);
         let at =
             |run: usize, block: u64, blocks: u64| Extent { offset: runs[run] + block * B, bytes: blocks * B };
@@ -78,6 +72,5 @@ mod tests {
         let all = pieces_of(&extents, std::slice::from_ref(&(0..6 * B)));
         assert_eq!(all, [(0, at(0, 0, 2)), (2 * B, at(1, 0, 2)), (4 * B, at(2, 0, 2))]);
         assert_eq!(pieces_of(&extents, &[]), []);
-        arena.give_back(extents);
     }
 }

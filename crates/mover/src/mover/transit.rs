@@ -3,11 +3,10 @@
 //! Callers go through the steps in order; a step for a handle in another place does nothing and says so.
 
 use super::clean::Stored;
-use super::hashing::Destination;
 use super::parts::{pieces_of, ranges, sum};
 use super::{Held, Leaving, Mover, Place, Returning, Stage};
 use crate::HandleKey;
-use crate::arena::Extents;
+use crate::arena::{Extents, Taken};
 use crate::device::{Device, DeviceError, Lane, Mark};
 use crate::exchange::MoveError;
 use std::ops::Range;
@@ -48,6 +47,8 @@ impl<D: Device> Mover<D> {
     /// Whether a handle can be moved out.
     pub(crate) fn check_out(&self, key: HandleKey) -> Result<(), MoveError> {
         match self.handles.get(&key).map(|held| &held.place) {
+            // A copy of it that failed may still write to its space.
+            Some(Place::Device { .. }) if self.lost.contains_key(&key) => Err(MoveError::Unsettled),
             Some(Place::Device { .. }) => Ok(()),
             Some(Place::Arena(_)) => Err(MoveError::NotResident),
             Some(Place::Leaving { .. } | Place::Returning { .. }) => Err(MoveError::Unsettled),
@@ -68,28 +69,48 @@ impl<D: Device> Mover<D> {
     /// Starts the copy out of a handle on the device, or the hashing that comes before.
     pub(crate) fn start_out(&mut self, key: HandleKey) -> Result<Started, MoveError> {
         self.check_out(key)?;
+        let taken = self.arena.take(key, self.bytes_of(key)).map_err(MoveError::Keeper)?;
         let Some(Held { bytes, place: Place::Device { memory, copy } }) = self.handles.remove(&key) else {
             unreachable!("check_out has found it on the device");
         };
-        let Some(Destination { stored, before }) = self.take_space(bytes, copy) else {
+        let Some(Taken { extents, reused }) = taken else {
             // Its copy, if it had one, had gone already.
             self.handles.insert(key, Held { bytes, place: Place::Device { memory, copy: None } });
             return Ok(Started::NoSpace);
         };
         let mark = self.start_hash(key, &memory, bytes);
         // Where nothing is hashed, the copy says the stage.
-        let stage = mark.map_or(Stage::Unmapping, Stage::Hashing);
-        let mut leaving = Leaving { memory, stored, before, copied_bytes: 0, stage };
+        let stage = mark.map_or(Stage::Copied, Stage::Hashing);
+        let stored = Stored { extents, hashes: copy.filter(|_| reused) };
+        let leaving = Leaving { memory, stored, reused, before: None, copied_bytes: 0, stage };
         let (place, result) = match mark {
             Some(_) => (Place::Leaving(leaving), Ok(Started::Hashing)),
             None => {
-                leaving.stored.hashes = None;
-                let (place, started) = self.start_copy_out(key, leaving, std::slice::from_ref(&(0..bytes)));
+                let (place, started) = self.copy_all_out(key, leaving);
                 (place, started.map(Started::Pieces))
             }
         };
         self.handles.insert(key, Held { bytes, place });
         result
+    }
+
+    /// Starts to copy all of a handle whose blocks are not known. Says in how many pieces. The place of a clean copy is of no
+    /// use then: the keeper could not tell that its zero blocks are written.
+    pub(super) fn copy_all_out(
+        &mut self,
+        key: HandleKey,
+        mut leaving: Leaving<D::Memory>,
+    ) -> (Place<D::Memory>, Result<usize, MoveError>) {
+        let bytes = leaving.stored.extents.bytes();
+        leaving.stored.hashes = None;
+        if leaving.reused {
+            match self.arena.retake(key, bytes) {
+                Ok(extents) => leaving.stored.extents = extents,
+                Err(error) => return (self.stay(key, leaving), Err(MoveError::Keeper(error))),
+            }
+            leaving.reused = false;
+        }
+        self.start_copy_out(key, leaving, std::slice::from_ref(&(0..bytes)))
     }
 
     /// Starts to copy parts of a handle to its place in the arena. Says in how many pieces.
@@ -99,6 +120,9 @@ impl<D: Device> Mover<D> {
         leaving: Leaving<D::Memory>,
         parts: &[Range<u64>],
     ) -> (Place<D::Memory>, Result<usize, MoveError>) {
+        if let Err(error) = self.arena.make_usable(&leaving.stored.extents) {
+            return (self.stay(key, leaving), Err(MoveError::Keeper(error)));
+        }
         match self.copy(Lane::Out, &leaving.memory, &leaving.stored.extents, parts) {
             Ok((mark, pieces)) => {
                 let stage = Stage::Copying(mark);
@@ -115,14 +139,13 @@ impl<D: Device> Mover<D> {
         leaving: Leaving<D::Memory>,
         error: &DeviceError,
     ) -> Place<D::Memory> {
-        self.after_failed_copy(key, leaving.stored.extents, error);
-        if let Some(before) = leaving.before {
-            self.arena.give_back(before.extents);
+        match self.has_ended(key, leaving.stored.extents.bytes(), error) {
+            true => self.stay(key, leaving),
+            false => Place::Device { memory: leaving.memory, copy: None },
         }
-        Place::Device { memory: leaving.memory, copy: None }
     }
 
-    /// Looks at the copy out of a handle. When it is done, the tenant is to unmap the handle.
+    /// Looks at the copy out of a handle. When it is done, that is to be recorded.
     pub(crate) fn look_out(&mut self, key: HandleKey) -> CopyState {
         let Some(held) = self.handles.get(&key) else { return CopyState::None };
         let Place::Leaving(Leaving { stage: Stage::Copying(mark), .. }) = held.place else {
@@ -137,14 +160,8 @@ impl<D: Device> Mover<D> {
         self.replace(key, |mover, place| match (place, passed) {
             (Place::Leaving(leaving), Err(error)) => mover.stay_after_failed_copy(key, leaving, &error),
             (Place::Leaving(mut leaving), Ok(_)) => {
-                let before = leaving.before.take();
-                if mover.hasher.as_ref().is_some_and(|hasher| hasher.audit) {
-                    mover.audit(key, &leaving.stored, before.as_ref());
-                }
-                if let Some(before) = before {
-                    mover.arena.give_back(before.extents);
-                }
-                Place::Leaving(Leaving { stage: Stage::Unmapping, ..leaving })
+                mover.audit(key, &mut leaving);
+                Place::Leaving(Leaving { stage: Stage::Copied, ..leaving })
             }
             (other, _) => other,
         });
@@ -171,16 +188,6 @@ impl<D: Device> Mover<D> {
             other => other,
         });
         freed_bytes
-    }
-
-    /// The tenant could not unmap: the handle stays on the device, and its copy is not the valid one any more.
-    pub(crate) fn unmap_failed(&mut self, key: HandleKey) {
-        self.replace(key, |mover, place| match place {
-            Place::Leaving(Leaving { memory, stored, stage: Stage::Unmapping, .. }) => {
-                Place::Device { memory, copy: mover.keep(stored) }
-            }
-            other => other,
-        });
     }
 
     /// The tenant is being asked to create memory for a handle in the arena.
@@ -232,19 +239,20 @@ impl<D: Device> Mover<D> {
             Ok(memory) => memory,
             Err(error) => return (Returning::BackingOut { freed_bytes: bytes }, Err(error)),
         };
-        match self.copy_in(&memory, stored, bytes) {
+        let usable = self.arena.make_usable(&stored.extents).map_err(MoveError::Keeper);
+        let started = usable.and_then(|()| self.copy_in(&memory, stored, bytes).map_err(MoveError::CopyIn));
+        match started {
             Ok(mark) => (Returning::Copying { memory, mark }, Ok(())),
             Err(error) => {
                 let freed_bytes = self.drop_unfilled(key, memory, bytes);
-                (Returning::BackingOut { freed_bytes }, Err(MoveError::CopyIn(error)))
+                (Returning::BackingOut { freed_bytes }, Err(error))
             }
         }
     }
 
-    /// Starts to copy a handle in, and marks the end. Blocks that are zero are not in the arena, unless there is an auditor.
+    /// Starts to copy a handle in, and marks the end. What lies in the place of a block that is zero counts for nothing.
     fn copy_in(&mut self, memory: &D::Memory, stored: &Stored, bytes: u64) -> Result<Mark, DeviceError> {
-        let audit = self.hasher.as_ref().is_some_and(|hasher| hasher.audit);
-        let parts = match stored.hashes.as_deref().filter(|_| !audit) {
+        let parts = match stored.hashes.as_deref() {
             Some(hashes) => {
                 let is_zero = |zero: bool| move |block: &usize| hashes[*block].zero == zero;
                 for range in ranges((0..hashes.len()).filter(is_zero(true))) {
@@ -257,8 +265,7 @@ impl<D: Device> Mover<D> {
         Ok(self.copy(Lane::In, memory, &stored.extents, &parts)?.0)
     }
 
-    /// Looks at the copy in of a handle. When it is done, the handle is on the device and its arena space is free; it may
-    /// be kept as a copy.
+    /// Looks at the copy in of a handle. When it is done, that is to be recorded.
     pub(crate) fn look_in(&mut self, key: HandleKey) -> CopyState {
         let Some(held) = self.handles.get(&key) else { return CopyState::None };
         let bytes = held.bytes;
@@ -273,7 +280,7 @@ impl<D: Device> Mover<D> {
         };
         self.replace(key, |mover, place| match place {
             Place::Returning { stored, stage: Returning::Copying { memory, .. } } if passed.is_ok() => {
-                Place::Device { memory, copy: mover.keep(stored) }
+                Place::Returning { stored, stage: Returning::Copied { memory } }
             }
             Place::Returning { stored, stage: Returning::Copying { memory, .. } } => {
                 let freed_bytes = mover.drop_unfilled(key, memory, bytes);
@@ -317,9 +324,18 @@ impl<D: Device> Mover<D> {
         let mut backing_out = Vec::new();
         for (key, lane) in copying {
             match lane {
-                Lane::Out if matches!(self.look_out(key), CopyState::Done) => self.unmap_failed(key),
-                Lane::In if matches!(self.look_in(key), CopyState::Failed(_)) => backing_out.push(key),
-                Lane::Out | Lane::In => {}
+                Lane::Out if matches!(self.look_out(key), CopyState::Done) => {
+                    self.replace(key, |mover, place| match place {
+                        Place::Leaving(leaving) => mover.stay(key, leaving),
+                        other => other,
+                    });
+                }
+                Lane::In => match self.look_in(key) {
+                    CopyState::Failed(_) => backing_out.push(key),
+                    CopyState::Done => drop(self.record_in(&[key])),
+                    CopyState::UnderWay | CopyState::None => {}
+                },
+                Lane::Out => {}
                 Lane::Hash => self.abandon_hash(key),
             }
         }

@@ -47,4 +47,5 @@ mod said;
 mod several;
 mod sharing;
 mod soak;
+mod takeover;
 mod turns;

@@ -218,11 +218,38 @@ impl Stage {
         self.folder.path()
     }
 
-    /// Kills the daemon as nothing else can.
+    /// Kills the daemon as nothing else can, with all its processes.
     pub(crate) fn kill_daemon(&mut self) {
         let mut daemon = self.daemon.take().unwrap();
+        let parts = children(daemon.id());
         daemon.kill().unwrap();
         daemon.wait().unwrap();
+        parts.into_iter().for_each(kill_and_wait);
+    }
+
+    /// How the daemon is.
+    pub(crate) fn status(&self) -> wire::Status {
+        let command = ToDaemon::Command { version: wire::VERSION, command: wire::Command::Status };
+        match Connection::ask(&self.socket, &command, PATIENCE).expect("the daemon answers") {
+            FromDaemon::Answer(answer) => match *answer {
+                wire::Answer::Status(status) => status,
+                other => panic!("the daemon answered {other:?}"),
+            },
+            other => panic!("the daemon answered {other:?}"),
+        }
+    }
+
+    /// Kills the process that shares the GPUs, whichever it is just now. False if there is none.
+    pub(crate) fn kill_worker(&self) -> bool {
+        let worker = part(self.daemon_pid(), |name| name != "rota-keeper");
+        worker.is_some_and(|pid| rustix::process::kill_process(pid, Signal::KILL).is_ok())
+    }
+
+    /// Kills it together with the keeper of what is away.
+    pub(crate) fn kill_worker_and_keeper(&self) {
+        let keeper = part(self.daemon_pid(), |name| name == "rota-keeper").expect("there is a keeper");
+        assert!(self.kill_worker());
+        rustix::process::kill_process(keeper, Signal::KILL).unwrap();
     }
 
     /// When all programs are gone: nothing of theirs is left with the daemon or on the device, and nobody has anything to
@@ -258,8 +285,10 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         if let Some(mut child) = self.daemon.take() {
+            let parts = children(child.id());
             let _ = child.kill();
             let _ = child.wait();
+            parts.into_iter().for_each(kill_and_wait);
         }
         if std::thread::panicking() {
             self.tell_all();
@@ -289,6 +318,25 @@ impl Stage {
             eprintln!("--- {}:\n{last}", path.display());
         }
     }
+}
+
+/// The processes that a process has started.
+fn children(of: u32) -> Vec<Pid> {
+    let text = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
+    text.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+/// A part of the daemon, by the name of its program.
+fn part(of: u32, is_it: impl Fn(&str) -> bool) -> Option<Pid> {
+    let name = |pid: &Pid| std::fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).ok();
+    children(of).into_iter().find(|pid| name(pid).is_some_and(|name| is_it(name.trim_end())))
+}
+
+fn kill_and_wait(pid: Pid) {
+    let Ok(watch) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else { return };
+    let _ = rustix::process::kill_process(pid, Signal::KILL);
+    let mut polled = [rustix::event::PollFd::new(&watch, rustix::event::PollFlags::IN)];
+    let _ = rustix::event::poll(&mut polled, None);
 }
 
 /// Waits until something was counted so often, for as long as the count goes on.

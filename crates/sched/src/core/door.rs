@@ -31,19 +31,8 @@ impl Core {
             self.actions.push(Action::Refuse { tenant: id, why });
             return;
         }
-        let mut tenant = Tenant::new(job, gpu, residue, self.now);
-        let owner = self.jobs.get_mut(job).expect("it was there above");
-        owner.members.insert(id);
-        tenant.heed(&owner.terms);
-        tenant.paused = owner.paused;
-        tenant.critical = owner.class == Class::LatencyCritical;
-        tenant.virtual_time = self.gpu_of(gpu).present;
-        let key = door_key(id, &tenant);
-        self.book(id, tenant);
-        if self.jobs.get(job).is_some_and(|job| job.gang == Gang::Apart) {
-            // One that was alone so far is of a gang from here on, and gets its turns as one.
-            self.part(job);
-        }
+        let tenant = Tenant::new(job, gpu, residue, self.now);
+        let key = self.enrol(id, tenant);
         self.gpu_mut(gpu).door.insert(key);
         self.concerned.insert(gpu);
         // Let in at once, it hears nothing of a door.
@@ -55,6 +44,25 @@ impl Core {
             let forecast = Some(self.costs.freeze + self.costs.per_move + out);
             self.actions.push(Action::Queue { tenant: id, place: 1, forecast, why: Short::Context });
         }
+    }
+
+    /// Puts a new tenant on the books of a job and a GPU that are there. Says what its place at the door would be.
+    pub(super) fn enrol(&mut self, id: TenantId, mut tenant: Tenant) -> (u8, Time, TenantId) {
+        let (job, gpu) = (tenant.job, tenant.gpu);
+        if let Some(owner) = self.jobs.get_mut(job) {
+            owner.members.insert(id);
+            tenant.heed(&owner.terms);
+            tenant.paused = owner.paused;
+            tenant.critical = owner.class == Class::LatencyCritical;
+        }
+        tenant.virtual_time = self.gpu_of(gpu).present;
+        let key = door_key(id, &tenant);
+        self.book(id, tenant);
+        if self.jobs.get(job).is_some_and(|job| job.gang == Gang::Apart) {
+            // One that was alone so far is of a gang from here on, and gets its turns as one.
+            self.part(job);
+        }
+        key
     }
 
     /// Changes a tenant that may be at the door, and its place there.

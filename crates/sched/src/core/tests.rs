@@ -13,6 +13,7 @@ mod host;
 mod memory;
 mod pinned;
 mod rebase;
+mod rejoined;
 mod shares;
 mod standstill;
 mod turns;
@@ -123,7 +124,10 @@ impl Rig {
             self.off(tenant);
             self.away.retain(|owned| owned.tenant != tenant);
         }
-        if let Event::Context { tenant, present: true } = event {
+        // Contexts begin thawed, those of tenants with memory away excepted.
+        if let Event::Context { tenant, present: true } = event
+            && !self.away.iter().any(|owned| owned.tenant == tenant)
+        {
             self.thawed.insert(tenant, (self.now, Slice::Own));
         }
         let actions = self.core.step(self.now, event);

@@ -116,10 +116,16 @@ impl Life {
                 }
             }
             // Somebody who left the door is forgotten at once.
-            "Arrived" if known.is_some_and(|t| t.gone.is_some_and(|gone| gone.device == Bytes::ZERO)) => {
+            "Arrived" | "Rejoined"
+                if known.is_some_and(|t| t.gone.is_some_and(|gone| gone.device == Bytes::ZERO)) =>
+            {
                 return None;
             }
             "Arrived" => Event::Arrived { tenant, job, gpu, residue: Bytes::from_mib(500) },
+            "Rejoined" => {
+                let (residue, handles) = (Bytes::from_mib(500), Vec::new());
+                Event::Rejoined { tenant, job, gpu, residue, handles }
+            }
             "Context" => Event::Context { tenant, present: true },
             "ContextGone" => Event::Context { tenant, present: false },
             "Shares" => Event::Shares(tenant, tenant),

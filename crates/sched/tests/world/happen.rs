@@ -54,6 +54,19 @@ impl World {
                 self.tenants.insert(*tenant, Tenant::new(*job, *gpu, *residue));
                 self.upset();
             }
+            Event::Rejoined { tenant, job, gpu, residue, handles } => {
+                let unknown = !self.gpus.contains_key(gpu) || !self.jobs.contains_key(job);
+                if unknown || self.tenants.get(tenant).is_some_and(|t| t.stage != Stage::Refused) {
+                    self.to_refuse = Some(*tenant);
+                    return;
+                }
+                let mut t = Tenant::new(*job, *gpu, *residue);
+                t.stage = Stage::Admitted;
+                t.handles = handles.iter().map(|one| (one.handle, Handle::survived(one))).collect();
+                t.next = handles.len() as u64 + 1;
+                self.tenants.insert(*tenant, t);
+                self.upset();
+            }
             Event::Shares(one, other) => self.share(*one, *other),
             Event::Left(tenant) => self.leave(*tenant),
             Event::Lingers(tenant) => {

@@ -39,7 +39,7 @@ impl Seen {
 }
 
 /// Kinds of events, in the order of their declaration.
-pub(crate) const KINDS: [&str; 36] = [
+pub(crate) const KINDS: [&str; 37] = [
     "Gpu",
     "Settings",
     "Unmanaged",
@@ -51,6 +51,7 @@ pub(crate) const KINDS: [&str; 36] = [
     "Resume",
     "Place",
     "Arrived",
+    "Rejoined",
     "Context",
     "ContextGone",
     "Shares",
@@ -104,6 +105,7 @@ impl Matrix {
             Event::Resume(id) => ("Resume", job(id)),
             Event::Place { .. } => ("Place", all()),
             Event::Arrived { tenant, .. } => ("Arrived", vec![*tenant]),
+            Event::Rejoined { tenant, .. } => ("Rejoined", vec![*tenant]),
             Event::Context { tenant, present: true } => ("Context", vec![*tenant]),
             Event::Context { tenant, present: false } => ("ContextGone", vec![*tenant]),
             Event::Shares(one, other) => ("Shares", vec![*one, *other]),

@@ -3,8 +3,8 @@
 use super::World;
 use super::execute::How;
 use sched::{
-    Bytes, Class, GpuId, GpuSpec, HandleId, JobId, Owned, RequestId, Scope, Slice, Span, TenantId, Terms,
-    Time,
+    Bytes, Class, GpuId, GpuSpec, HandleId, JobId, Owned, RequestId, Scope, Slice, Span, Survivor,
+    SurvivorPlace, TenantId, Terms, Time,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,6 +61,18 @@ pub(crate) struct Handle {
     pub(crate) pinned: bool,
     /// The arena has a copy of what is on the device.
     pub(crate) clean: bool,
+}
+
+impl Handle {
+    /// One that outlived a worker.
+    pub(crate) fn survived(one: &Survivor) -> Self {
+        let (place, movable) = match one.place {
+            SurvivorPlace::Device { movable } => (Place::Device, movable),
+            SurvivorPlace::Arena => (Place::Arena, true),
+            SurvivorPlace::Unsettled => (Place::Unsettled, true),
+        };
+        Self { bytes: one.bytes, place, adopted: true, movable, pinned: false, clean: false }
+    }
 }
 
 /// A hint that is neither honoured nor reported.

@@ -1,9 +1,20 @@
-//! A program that outlives its daemon joins the next one that listens at the same place: after an update, or when the daemon
-//! was started again by whoever looks after it.
+//! A program that outlives its daemon joins the next one at the same place: its worker was replaced, or the whole daemon was
+//! started again by whoever looks after it.
+//!
+//! It comes with all of its memory: what lies under its addresses, and what was away when the daemon went and is with the
+//! keeper still. So one that has all of its memory goes on meanwhile, and one that has not waits, frozen as it is.
 
-use std::time::Duration;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-use crate::join::{self, JoinError};
+use cuda::CUresult;
+use rustix::io::Errno;
+use wire::{Connection, FromDaemon, HANDLES_MAX, HandleId, SizedHandle, ToDaemon, VERSION, WireError};
+
+use super::farewell;
+use crate::join::{self, JoinError, WELCOME_SECONDS_MAX};
+use crate::memory::physical;
 use crate::notice::{OnceNotice, notice};
 use crate::session::{self, Session};
 use crate::settings;
@@ -13,39 +24,170 @@ const SOON: Duration = Duration::from_millis(200);
 const SOON_TRIES: u32 = 100;
 const LATER: Duration = Duration::from_secs(2);
 
-/// Waits for the next daemon, and has it take this program in. False if there will be none for it.
+/// How long a daemon may be silent to a program that cannot go on without: one that is started anew tests the GPU first.
+const PATIENT_SECONDS_MAX: i64 = 120;
+
+/// How often a message is tried again that the system has no room for.
+const TRIES_MAX: u32 = 500;
+const TRY_AGAIN: Duration = Duration::from_millis(10);
+
+/// Waits for the next daemon, and has it take this program in. False if there will be none for it, and it goes on without.
+/// A program that cannot go on without ends here, should its memory be lost.
 pub(super) fn join_next(session: &'static Session) -> bool {
-    static REFUSED: OnceNotice = OnceNotice::new();
-    let Some(socket) = settings::socket() else { return false };
-    for tries in 0.. {
-        std::thread::sleep(if tries < SOON_TRIES { SOON } else { LATER });
-        // The GPUs of a process read each other's memory: with one of them under a daemon and another not, memory would move
-        // away from under somebody who is not frozen.
-        if session::all().nth(1).is_some() {
-            return false;
+    let can_go_on = farewell::can_go_on();
+    if can_go_on {
+        farewell::release(session);
+    }
+    session.connection.shut_down();
+    // The GPUs of a process read each other's memory: with one of them under a daemon and another not, memory would move
+    // away from under somebody who is not frozen.
+    let is_on_several = session::all().nth(1).is_some();
+    let Some(socket) = settings::socket().filter(|_| !is_on_several) else {
+        if !can_go_on {
+            farewell::lose(
+                "the daemon is gone, and a program on several GPUs cannot be taken over by the next",
+            );
         }
-        match join::be_welcomed(&socket, vec![session.uuid.to_string()], true, |_| ()) {
-            Ok(welcome) => {
-                let old = &session.page;
-                if welcome.page.epoch() == old.epoch() {
-                    // It is there, and did not want this program any more.
-                    return false;
-                }
-                if welcome.page.holds_launches() != old.holds_launches() {
-                    notice(format_args!(
-                        "the new daemon stops programs in another way; running on without rota"
-                    ));
-                    return false;
-                }
-                if session.begin_again(welcome.connection, welcome.page).is_ok() {
+        farewell::go_alone(session);
+        return false;
+    };
+    let waits = settings::wait_for_daemon();
+    let until = Instant::now() + waits;
+    let mut was_alone = false;
+    for tries in 0.. {
+        match attempt(session, &socket, can_go_on) {
+            Ok(()) => {
+                if was_alone {
                     notice(format_args!("there is a daemon again"));
-                    return true;
+                }
+                return true;
+            }
+            Err(JoinError::Exiting) => {
+                farewell::leave(session);
+                return false;
+            }
+            Err(JoinError::Lost(reason)) if !can_go_on => farewell::lose(&reason),
+            Err(error) => {
+                was_alone = true;
+                let is_final = matches!(error, JoinError::Lost(_) | JoinError::Strange(_));
+                if can_go_on {
+                    complain(&error);
+                    farewell::go_alone(session);
+                    if is_final {
+                        return false;
+                    }
+                } else {
+                    wait(&error, waits);
+                    if Instant::now() >= until {
+                        farewell::lose(&format!("no daemon took this program in within {waits:?}"));
+                    }
                 }
             }
-            // Nobody is there yet.
-            Err(JoinError::Wire(_) | JoinError::Silent(_)) => {}
-            Err(error) => REFUSED.notice(format_args!("{error}; running on without rota")),
         }
+        std::thread::sleep(if tries < SOON_TRIES { SOON } else { LATER });
     }
     false
+}
+
+/// Why a program that can go on does so without rota. Where nobody is there, that is said elsewhere.
+fn complain(error: &JoinError) {
+    static REFUSED: OnceNotice = OnceNotice::new();
+    if !matches!(error, JoinError::Wire(_) | JoinError::Silent(..)) {
+        REFUSED.notice(format_args!("{error}; running on without rota"));
+    }
+}
+
+/// A program that cannot go on waits.
+fn wait(error: &JoinError, waits: Duration) {
+    static WAITS: OnceNotice = OnceNotice::new();
+    WAITS.notice(format_args!(
+        "the daemon is gone ({error}); memory of this program is with its keeper, so it waits for the next one, for up to \
+         {waits:?} (ROTA_WAIT_FOR_DAEMON)"
+    ));
+}
+
+/// Has the daemon at a socket take this program in.
+fn attempt(session: &'static Session, socket: &Path, can_go_on: bool) -> Result<(), JoinError> {
+    let connection = Connection::connect(socket)?;
+    let patience = if can_go_on { WELCOME_SECONDS_MAX } else { PATIENT_SECONDS_MAX };
+    let page = &session.page;
+    let (program, job) = join::names(true);
+    let rejoin = ToDaemon::Rejoin {
+        version: VERSION,
+        tenant: session.tenant(),
+        epoch: page.epoch(),
+        job,
+        program,
+        gpu: session.uuid.to_string(),
+        resident: can_go_on,
+        frozen: page.frozen(),
+        channels: page.channel_generation() > 0,
+    };
+    join::ask(&connection, &rejoin)?;
+    // Nothing is sent that nobody is there to take: files on their way count for the whole user.
+    let (mut answer, mut files) = join::answer_within(&connection, socket, patience)?;
+    let mut told = BTreeSet::new();
+    if let FromDaemon::Waiting { .. } = answer {
+        told = tell(session, &connection)?;
+        (answer, files) = join::answer_within(&connection, socket, patience)?;
+    }
+    let welcome = join::welcomed(connection, answer, files)?;
+    if welcome.page.holds_launches() != page.holds_launches() {
+        return Err(JoinError::Strange("the new daemon stops programs in another way"));
+    }
+    session.begin_again(welcome, &told)
+}
+
+/// Tells a daemon of all memory that it may move. Returns which that is.
+fn tell(session: &Session, connection: &Connection) -> Result<BTreeSet<HandleId>, JoinError> {
+    static FAILED: OnceNotice = OnceNotice::new();
+    let mut told = BTreeSet::new();
+    for handles in session.survivors().chunks(HANDLES_MAX) {
+        let (mut here, mut away, mut files) = (Vec::new(), Vec::new(), Vec::new());
+        for &handle in handles {
+            // Held for one at a time: the program may be busy with its memory.
+            let table = session.table();
+            let Some((_, part)) = table.part(handle) else { continue };
+            let sized = SizedHandle { handle, bytes: part.bytes };
+            match part.physical.map(|physical| physical::export(session.driver, physical)) {
+                None => away.push(sized),
+                Some(Ok(file)) => {
+                    here.push(sized);
+                    files.push(file);
+                }
+                Some(Err(refused)) if refused.code == CUresult::DEINITIALIZED => {
+                    return Err(JoinError::Exiting);
+                }
+                Some(Err(refused)) => {
+                    // Asked for later, as what is new.
+                    FAILED.notice(format_args!("{} failed: {}", refused.call, refused.code));
+                    continue;
+                }
+            }
+            told.insert(handle);
+        }
+        send(connection, &ToDaemon::Has { here, away, complete: false }, &files)?;
+    }
+    let (here, away) = (Vec::new(), Vec::new());
+    send(connection, &ToDaemon::Has { here, away, complete: true }, &[])?;
+    Ok(told)
+}
+
+/// Sends a message, again after a moment if the system is short of memory, or of files on their way.
+fn send(
+    connection: &Connection,
+    message: &ToDaemon,
+    files: &[std::os::fd::OwnedFd],
+) -> Result<(), WireError> {
+    use std::os::fd::AsFd as _;
+    let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
+    for _ in 0..TRIES_MAX {
+        match connection.send(message, &files) {
+            Err(WireError::System(Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM)) => {
+                std::thread::sleep(TRY_AGAIN);
+            }
+            done => return done,
+        }
+    }
+    connection.send(message, &files)
 }

@@ -142,6 +142,15 @@ impl Program {
     }
 }
 
+/// What a program says that comes back.
+pub(crate) struct Survivor {
+    pub(crate) epoch: u64,
+    pub(crate) resident: bool,
+    pub(crate) frozen: bool,
+    pub(crate) here: Vec<(SizedHandle, OwnedFd)>,
+    pub(crate) away: Vec<SizedHandle>,
+}
+
 pub(crate) struct Daemon {
     pub(crate) connection: Connection,
     pub(crate) page: SharedPage,
@@ -163,6 +172,35 @@ impl Daemon {
             FromDaemon::Welcome { tenant: TenantId(1), gpu: GPU.to_owned(), capacity_bytes: CAPACITY_BYTES };
         daemon.connection.send(&welcome, &[daemon.page.file()]).unwrap();
         daemon
+    }
+
+    /// Takes over a program whose daemon went: hears who it was and what it has, and gives it a page.
+    pub(crate) fn take_over(page: SharedPage, listener: &Listener) -> (Self, Survivor) {
+        let connection = listener.accept().unwrap();
+        let daemon = Self { connection, page };
+        let (rejoin, _) = daemon.receive();
+        let ToDaemon::Rejoin { version: wire::VERSION, tenant, epoch, job, gpu, resident, frozen, .. } =
+            rejoin
+        else {
+            panic!("{rejoin:?}")
+        };
+        assert_eq!((tenant, job.as_str(), gpu.as_str()), (TenantId(1), "night shift", GPU));
+        daemon.send(FromDaemon::Waiting { reason: "its memory".to_owned() });
+        let mut survivor = Survivor { epoch, resident, frozen, here: Vec::new(), away: Vec::new() };
+        loop {
+            let (message, files) = daemon.receive();
+            let ToDaemon::Has { here, away, complete } = message else { panic!("{message:?}") };
+            assert_eq!(here.len(), files.len());
+            survivor.here.extend(here.into_iter().zip(files));
+            survivor.away.extend(away);
+            if complete {
+                break;
+            }
+        }
+        let welcome =
+            FromDaemon::Welcome { tenant: TenantId(1), gpu: GPU.to_owned(), capacity_bytes: CAPACITY_BYTES };
+        daemon.connection.send(&welcome, &[daemon.page.file()]).unwrap();
+        (daemon, survivor)
     }
 
     pub(crate) fn send(&self, message: FromDaemon) {

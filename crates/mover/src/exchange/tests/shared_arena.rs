@@ -3,6 +3,7 @@
 use super::world::FakeTenants;
 use super::{A, B, LONG, SHORT, Setup, Stuck, plan};
 use crate::{BLOCK_BYTES, Mover};
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ fn beside(first: &Setup, capacity_blocks: u64) -> Setup {
     let device = first.mover.device().beside(1, capacity);
     let (sender, replies) = channel();
     let tenants = FakeTenants::new(sender, device.imports(), capacity);
-    Setup { mover: Mover::new(device, first.mover.arena().clone()), tenants, replies }
+    let keeper = Arc::clone(&first.keeper);
+    Setup { mover: Mover::new(device, first.mover.arena().clone()), tenants, replies, keeper }
 }
 
 #[test]

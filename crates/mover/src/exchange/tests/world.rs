@@ -1,8 +1,8 @@
 //! Tenants for tests: handles are memfds with known contents, and somebody counts the bytes on the device.
 
-use crate::arena::mapping::Mapping;
 use crate::exchange::{Gone, HANDLES_PER_REQUEST_MAX, Reply, Tenants};
 use crate::fake_device::Imports;
+use crate::fake_device::mapping::Mapping;
 use crate::{BLOCK_BYTES, HandleKey, Owner};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;

@@ -1,17 +1,15 @@
-//! The arena's memory: one memfd, mapped shared. A memfd outlives its user, so that another process can take it over.
+//! A memfd, mapped shared: what stands for physical memory of a device.
 
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::c_void;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
-
-const PAGE_BYTES: usize = 4096;
 
 /// Memory that lives as long as this does.
 #[derive(Debug)]
 pub(crate) struct Mapping {
+    #[cfg(test)]
     file: OwnedFd,
     start: NonNull<u8>,
     bytes: usize,
@@ -23,10 +21,11 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps new memory, all zero, without any page behind it yet.
+    /// Maps new memory, all zero.
+    #[cfg(test)]
     pub(crate) fn new(name: &str, bytes: u64) -> Result<Mapping, Errno> {
-        let file = memfd_create(name, MemfdFlags::CLOEXEC)?;
-        ftruncate(&file, bytes)?;
+        let file = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?;
+        rustix::fs::ftruncate(&file, bytes)?;
         Mapping::of_file(file, bytes)
     }
 
@@ -37,11 +36,17 @@ impl Mapping {
         // SAFETY: a new mapping at an address the kernel chooses touches no memory that is in use.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, &file, 0) }?;
         let start = NonNull::new(start.cast::<u8>()).ok_or(Errno::NOMEM)?;
-        Ok(Mapping { file, start, bytes })
+        Ok(Mapping {
+            #[cfg(test)]
+            file,
+            start,
+            bytes,
+        })
     }
 
-    pub(crate) fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    #[cfg(test)]
+    pub(crate) fn file(&self) -> std::os::fd::BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.file)
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -54,28 +59,6 @@ impl Mapping {
         assert!(inside, "{bytes} bytes at {offset} leave a mapping of {} bytes", self.bytes);
         // SAFETY: `offset` is within the mapping, as just checked.
         unsafe { self.start.as_ptr().add(offset as usize) }
-    }
-
-    /// Puts pages behind a range, so that no later access has to wait or to fail for lack of memory.
-    ///
-    /// Nobody may use the range meanwhile.
-    pub(crate) fn populate(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
-        let start = self.address(offset, bytes);
-        // SAFETY: the range is within our own mapping, and populating keeps its contents.
-        match unsafe { madvise(start.cast::<c_void>(), bytes as usize, Advice::LinuxPopulateWrite) } {
-            Err(Errno::INVAL) => {
-                // Linux before 5.14 cannot populate: touch each page instead.
-                for page in (0..bytes as usize).step_by(PAGE_BYTES) {
-                    // SAFETY: within the range, which nobody else uses; writing back what was read keeps contents.
-                    unsafe {
-                        let byte = start.add(page);
-                        byte.write_volatile(byte.read_volatile());
-                    }
-                }
-                Ok(())
-            }
-            other => other,
-        }
     }
 }
 

@@ -1,0 +1,143 @@
+//! The first moments of a worker that follows another: who was there comes back before anything is decided.
+//!
+//! Programs of the last worker have their memory on the device whether they are known here or not. Were the first of them
+//! given a turn before the others are known, there would be no room for it. So newcomers and turns wait until all are back
+//! whom the keeper knows, or a moment has passed. Who comes later is taken in all the same.
+
+use super::{Daemon, Input};
+use crate::executor::Work;
+use crate::names::tenant as named;
+use sched::TenantId;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How long those are waited for who do not come: they are stopped, most likely.
+const GATHER_WITHIN: Duration = Duration::from_secs(2);
+
+/// How often to look whether those are alive who have not come.
+const LOOK_WHILE_GATHERING: Duration = Duration::from_millis(20);
+const LOOK_LATER: Duration = Duration::from_secs(1);
+
+/// Who is expected, and what waits for them.
+#[derive(Debug, Default)]
+pub(super) struct Gathering {
+    /// Not back yet, or not in full.
+    expected: BTreeMap<TenantId, keeper::Process>,
+    /// Until when everything waits.
+    until: Option<Instant>,
+    held: Vec<Input>,
+    look_at: Option<Instant>,
+}
+
+impl Gathering {
+    /// Expects these, alive or not.
+    pub(super) fn of(found: Vec<(mover::Owner, keeper::Process)>) -> Self {
+        let expected: BTreeMap<_, _> =
+            found.into_iter().map(|(owner, process)| (named(owner), process)).collect();
+        let now = Instant::now();
+        let until = (!expected.is_empty()).then(|| now + GATHER_WITHIN);
+        Self { look_at: until.map(|_| now), until, expected, held: Vec::new() }
+    }
+
+    /// Does anything wait?
+    pub(super) fn is_on(&self) -> bool {
+        self.until.is_some()
+    }
+
+    /// Is somebody expected still?
+    pub(super) fn expects(&self) -> bool {
+        !self.expected.is_empty()
+    }
+
+    /// When to look next.
+    pub(super) fn wake_within(&self) -> Option<Duration> {
+        Some(self.look_at?.saturating_duration_since(Instant::now()))
+    }
+}
+
+impl Daemon {
+    /// Takes what has to wait. Gives back what has not.
+    pub(super) fn hold_back(&mut self, input: Input) -> Option<Input> {
+        if !self.gathering.is_on() {
+            return Some(input);
+        }
+        match input {
+            Input::Channels(tenant, _) => {
+                self.gathering.held.push(input);
+                self.gathered(tenant);
+                None
+            }
+            // Whoever asks how things are is told of all who are there.
+            Input::Hello(_) | Input::RootGone(..) | Input::List(_) | Input::Command(_) => {
+                self.gathering.held.push(input);
+                None
+            }
+            // Those who are not back yet would count as programs outside of rota.
+            Input::Sight(_) => None,
+            other => Some(other),
+        }
+    }
+
+    /// Somebody is back in full.
+    pub(super) fn gathered(&mut self, tenant: TenantId) {
+        self.gathering.expected.remove(&tenant);
+        self.gathering.look_at = Some(Instant::now());
+    }
+
+    /// Looks who is expected still, and goes on if nobody is.
+    pub(super) fn look_for_the_expected(&mut self) {
+        let now = Instant::now();
+        if self.gathering.look_at.is_none_or(|at| at > now) {
+            return;
+        }
+        let gone: Vec<TenantId> = self
+            .gathering
+            .expected
+            .iter()
+            .filter(|(tenant, process)| !self.known.contains_key(tenant) && !process.is_there())
+            .map(|(&tenant, _)| tenant)
+            .collect();
+        for tenant in gone {
+            tracing::info!("tenant {tenant} ended while no worker was there");
+            self.gathering.expected.remove(&tenant);
+            self.executors[0].order(Work::Forsake(tenant));
+        }
+        let is_over = !self.gathering.expects() || self.gathering.until.is_some_and(|until| until <= now);
+        if self.gathering.is_on() && is_over {
+            self.go_on();
+        }
+        let pause = if self.gathering.is_on() { LOOK_WHILE_GATHERING } else { LOOK_LATER };
+        self.gathering.look_at = self.gathering.expects().then(|| now + pause);
+    }
+
+    /// Everybody is here who will be: turns begin.
+    fn go_on(&mut self) {
+        self.gathering.until = None;
+        let late = self.gathering.expected.len();
+        let here = self.known.len();
+        tracing::info!("{here} programs of the last worker are back, {late} are not");
+        self.events.note("gathered", serde_json::json!({ "here": here, "late": late }));
+        let jobs: Vec<_> = self.jobs.iter().map(|(id, _)| id).collect();
+        for job in jobs {
+            self.mind_several(job);
+        }
+        let held = std::mem::take(&mut self.gathering.held);
+        let mut begun = Vec::new();
+        let mut others = Vec::new();
+        for input in held {
+            match input {
+                Input::Channels(tenant, channels) => {
+                    if self.note_channels(tenant, channels > 0) && channels > 0 {
+                        begun.push(tenant);
+                    }
+                }
+                other => others.push(other),
+            }
+        }
+        // Only when all are known, so that whoever is first finds the others where they are.
+        begun.into_iter().for_each(|tenant| self.find_demand(tenant));
+        others.into_iter().for_each(|input| self.take_in(input));
+        let jobs: Vec<_> = self.jobs.iter().map(|(id, _)| id).collect();
+        jobs.into_iter().for_each(|job| self.end_if_empty(job));
+    }
+}

@@ -1,0 +1,273 @@
+//! The process that people start as `rotad`. It starts the keeper, which holds what is away, and the worker, which does
+//! everything else, and starts a worker anew that died. It holds the listening socket meanwhile: whoever connects in the gap
+//! waits for the next worker.
+//!
+//! It does nothing with what it holds, so that nothing in it can fail. Should it be killed all the same, the worker ends with
+//! it and the keeper stays as long as it has something: the next `rotad` takes it over.
+//!
+//! - [`keeper`]: how the keeper is found or started. [`legacy`]: what a worker is given.
+
+pub(crate) mod keeper;
+pub(crate) mod legacy;
+
+use crate::log;
+use crate::socket_folder::make_folder_of;
+use anyhow::{Context as _, bail};
+use keeper::KeeperProcess;
+use legacy::Legacy;
+use rota_daemon::config::Config;
+use rota_daemon::handover::Handover;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::io::Read as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{Child, ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+use wire::{Connection, Listener, WireError};
+
+/// A worker that lived for less was of no use.
+const USEFUL_AFTER: Duration = Duration::from_secs(1);
+/// After so many of those in a row there is a pause.
+const USELESS_MAX: u32 = 5;
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// How long a worker may take to end after its keeper did.
+const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_millis(5);
+
+/// How a worker ends that panicked.
+const PANICKED: i32 = 101;
+
+/// Signals that are read at a time.
+const SIGNALS_MAX: usize = 16;
+
+struct Supervisor<'a> {
+    config: &'a Config,
+    listener: Listener,
+    handover: Handover,
+    begun_ns: u64,
+    signals: UnixStream,
+    keeper: KeeperProcess,
+    /// Where it was started, and workers are.
+    folder: PathBuf,
+    worker: Option<Worker>,
+    /// How often a worker was started anew.
+    restarts: u32,
+    /// How many died in a row before they were of use.
+    useless: u32,
+    /// How often it was asked to end.
+    asked_to_end: u32,
+}
+
+struct Worker {
+    child: Child,
+    watch: OwnedFd,
+    started: Instant,
+}
+
+/// What became of a worker.
+enum Then {
+    /// It ended as it should, or failed and said why.
+    End(ExitCode),
+    /// It died.
+    Again,
+}
+
+/// What is said where somebody listens already.
+pub(crate) const IS_ANOTHER_THERE: &str = "is another rotad running there? `rota ps` shows what it shares";
+
+/// Looks after a keeper and a worker until the worker ends of itself.
+pub(crate) fn supervise(config: &Config, detached: bool) -> anyhow::Result<ExitCode> {
+    let (signals, heard) = UnixStream::pair().context("cannot wait for signals")?;
+    for signal in [SIGINT, SIGTERM] {
+        let to = heard.try_clone().context("cannot wait for signals")?;
+        signal_hook::low_level::pipe::register(signal, to).context("cannot wait for signals")?;
+    }
+    drop(heard);
+    make_folder_of(&config.socket, config.everybody)?;
+    if Connection::connect(&config.socket).is_ok() {
+        let (path, cause) = (config.socket.clone(), rustix::io::Errno::ADDRINUSE);
+        return Err(WireError::NotListening { path, cause }).context(IS_ANOTHER_THERE);
+    }
+    // Names in flags and in the environment may be relative to it.
+    let folder = std::env::current_dir().context("cannot tell which folder this is")?;
+    let keeper = KeeperProcess::find_or_start(config)?;
+    let mut supervisor = Supervisor {
+        config,
+        listener: Listener::prepare().context("cannot make a socket")?,
+        handover: Handover::create().context("cannot make memory that workers share")?,
+        begun_ns: wire::monotonic_ns(),
+        signals,
+        keeper,
+        folder,
+        worker: None,
+        restarts: 0,
+        useless: 0,
+        asked_to_end: 0,
+    };
+    if detached {
+        crate::background::leave_folder();
+    }
+    let ended = supervisor.run();
+    supervisor.end();
+    ended
+}
+
+impl Supervisor<'_> {
+    fn run(&mut self) -> anyhow::Result<ExitCode> {
+        self.start_worker()?;
+        loop {
+            self.wait(None);
+            self.pass_on_signals();
+            let keeper_ended = self.keeper.has_ended();
+            let status = match self.reap() {
+                // Without its keeper the worker is of no use; but it may be about to end, and the keeper after it.
+                None if keeper_ended => Some(self.end_worker()?),
+                status => status,
+            };
+            let Some(status) = status else { continue };
+            if let Then::End(code) = self.judge(status, keeper_ended)? {
+                return Ok(code);
+            }
+            self.restarts = self.restarts.saturating_add(1);
+            if !self.pause_if_useless() {
+                return Ok(ExitCode::SUCCESS);
+            }
+            if self.keeper.has_ended() {
+                self.keeper = KeeperProcess::find_or_start(self.config)?;
+            }
+            self.start_worker()?;
+        }
+    }
+
+    fn start_worker(&mut self) -> anyhow::Result<()> {
+        let legacy = Legacy {
+            listener: self.listener.as_fd(),
+            handover: self.handover.as_fd(),
+            begun_ns: self.begun_ns,
+            restarts: self.restarts,
+            // What the last one was told, the next one has to know.
+            asked_to_end: self.asked_to_end,
+            keeper_pid: self.keeper.pid(),
+            is_keeper_found: self.keeper.is_found(),
+        };
+        let child = legacy.start_worker(&self.folder)?;
+        let pid = Pid::from_child(&child);
+        let watch = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch the worker")?;
+        self.worker = Some(Worker { child, watch, started: Instant::now() });
+        Ok(())
+    }
+
+    /// Waits until something has happened, or so long.
+    fn wait(&self, within: Option<Duration>) {
+        let worker = self.worker.as_ref().map(|worker| worker.watch.as_fd());
+        let files = [Some(self.signals.as_fd()), worker, self.keeper.watch()];
+        let mut polled: Vec<PollFd<'_>> =
+            files.into_iter().flatten().map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)).collect();
+        let within = within.and_then(|within| Timespec::try_from(within).ok());
+        // Whatever woke it, everything is looked at.
+        let _ = rustix::event::poll(&mut polled, within.as_ref());
+    }
+
+    /// The first SIGTERM or SIGINT asks the worker to end when its programs have, the second to end at once.
+    fn pass_on_signals(&mut self) {
+        let mut polled = [PollFd::new(&self.signals, PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if !rustix::event::poll(&mut polled, Some(&at_once)).is_ok_and(|ready| ready > 0) {
+            return;
+        }
+        let mut bytes = [0; SIGNALS_MAX];
+        for _ in 0..self.signals.read(&mut bytes).unwrap_or(0) {
+            self.asked_to_end = self.asked_to_end.saturating_add(1);
+            if let Some(worker) = &self.worker {
+                let _ = kill_process(Pid::from_child(&worker.child), Signal::TERM);
+            }
+        }
+    }
+
+    fn reap(&mut self) -> Option<ExitStatus> {
+        let status = self.worker.as_mut()?.child.try_wait().ok()??;
+        let lived = self.worker.take()?.started.elapsed();
+        self.useless = if lived < USEFUL_AFTER { self.useless + 1 } else { 0 };
+        Some(status)
+    }
+
+    /// Waits a moment for the worker's end, and then makes it end.
+    fn end_worker(&mut self) -> anyhow::Result<ExitStatus> {
+        let until = Instant::now() + LAST_WORDS_WITHIN;
+        loop {
+            if let Some(status) = self.reap() {
+                return Ok(status);
+            }
+            let Some(left) = until.checked_duration_since(Instant::now()) else { break };
+            std::thread::sleep(left.min(LOOK));
+        }
+        let mut worker = self.worker.take().context("there is no worker")?;
+        let _ = worker.child.kill();
+        worker.child.wait().context("cannot wait for the worker")
+    }
+
+    fn judge(&mut self, status: ExitStatus, keeper_ended: bool) -> anyhow::Result<Then> {
+        let was_ready = self.listener.is_open();
+        match status.code() {
+            Some(0) => return Ok(Then::End(ExitCode::SUCCESS)),
+            Some(PANICKED) | None => {}
+            // It has said why.
+            Some(_) => return Ok(Then::End(ExitCode::FAILURE)),
+        }
+        if !was_ready && self.asked_to_end > 0 {
+            return Ok(Then::End(ExitCode::SUCCESS));
+        }
+        if keeper_ended && !was_ready {
+            bail!("the keeper of what is away ended at its start; it has said why");
+        }
+        let how = status.signal().map_or("a panic".into(), |signal| format!("signal {signal}"));
+        match keeper_ended && !self.keeper.ended_well() {
+            true => log::say(format_args!(
+                "the keeper is gone, and with it what was not on the GPU of programs' memory: those end. It is started anew, and \
+                 so is the worker"
+            )),
+            false => log::say(format_args!(
+                "the worker died ({how}), and is started anew; programs keep their memory and come back to it"
+            )),
+        }
+        Ok(Then::Again)
+    }
+
+    /// Rests if workers die as soon as they are there. False if it was told to end meanwhile.
+    fn pause_if_useless(&mut self) -> bool {
+        if self.useless < USELESS_MAX {
+            return true;
+        }
+        self.useless = 0;
+        log::say(format_args!(
+            "{USELESS_MAX} workers in a row died within {USEFUL_AFTER:?}; the next one is started in {PAUSE:?}"
+        ));
+        let until = Instant::now() + PAUSE;
+        let before = self.asked_to_end;
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            self.wait(Some(left));
+            self.pass_on_signals();
+            if self.asked_to_end > before {
+                return false;
+            }
+            if self.keeper.has_ended() {
+                break;
+            }
+        }
+        true
+    }
+
+    /// Ends what is left.
+    fn end(&mut self) {
+        if let Some(mut worker) = self.worker.take() {
+            let _ = worker.child.kill();
+            let _ = worker.child.wait();
+        }
+        self.keeper.end();
+    }
+}

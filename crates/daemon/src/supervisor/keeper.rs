@@ -1,0 +1,151 @@
+//! The keeper's process: one that is there is used, else one is started.
+
+use anyhow::{Context as _, bail};
+use keeper::Part;
+use rota_daemon::config::Config;
+use rota_daemon::virtual_machine::VirtualMachine;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+use wire::Connection;
+use wire::quantity::Bytes;
+
+/// By which this executable is a keeper.
+const VERB: &str = "keeper";
+
+/// How long it may take to be found, and to end.
+const FOUND_WITHIN: Duration = Duration::from_secs(30);
+const ENDED_WITHIN: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Where the keeper of the daemon at a socket is: in a folder that nobody else can look into.
+pub(crate) fn socket(daemon: &Path) -> PathBuf {
+    let mut folder = daemon.as_os_str().to_owned();
+    folder.push(".keeper");
+    PathBuf::from(folder).join("socket")
+}
+
+/// See the module.
+pub(crate) struct KeeperProcess {
+    pid: Pid,
+    watch: OwnedFd,
+    /// To be reaped; None if it was there before.
+    child: Option<Child>,
+}
+
+impl KeeperProcess {
+    /// Uses the keeper that an earlier daemon left, or starts one.
+    pub(crate) fn find_or_start(config: &Config) -> anyhow::Result<Self> {
+        let socket = socket(&config.socket);
+        make_folder(socket.parent().unwrap_or(Path::new(".")))?;
+        if let Ok(line) = Connection::connect(&socket) {
+            let pid = line.peer().context("cannot tell who keeps what is away")?.pid;
+            let watch = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch the keeper")?;
+            tracing::info!("process {pid} keeps what programs of an earlier daemon had: it is taken over");
+            return Ok(Self { pid, watch, child: None });
+        }
+        Self::start(config, &socket)
+    }
+
+    fn start(config: &Config, socket: &Path) -> anyhow::Result<Self> {
+        let bytes = arena_bytes(config)?;
+        let executable = std::env::current_exe().context("cannot tell where this executable is")?;
+        let mut command = Command::new(&executable);
+        command.arg(VERB).arg("--socket").arg(socket).args(["--bytes", &bytes.to_string()]);
+        command.args(["--parent", &std::process::id().to_string()]);
+        // Apart from a terminal's signals, and from folders that may be unmounted.
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).current_dir("/");
+        let child = command.spawn().with_context(|| format!("cannot start {}", executable.display()))?;
+        let pid = Pid::from_child(&child);
+        let watch = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch the keeper")?;
+        let mut keeper = Self { pid, watch, child: Some(child) };
+        let limit = Instant::now() + FOUND_WITHIN;
+        while Connection::connect(socket).is_err() {
+            if keeper.has_ended() {
+                bail!("the keeper of what is away ended at its start; it has said why");
+            }
+            if Instant::now() > limit {
+                keeper.end();
+                bail!("the keeper of what is away was not ready within {FOUND_WITHIN:?}");
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(keeper)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// It was there before.
+    pub(crate) fn is_found(&self) -> bool {
+        self.child.is_none()
+    }
+
+    /// Readable when it has ended.
+    pub(crate) fn watch(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.watch.as_fd())
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ends_within(Duration::ZERO)
+    }
+
+    /// Whether it is known to have ended of itself, with nothing away.
+    pub(crate) fn ended_well(&mut self) -> bool {
+        let status = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+        status.is_some_and(|status| status.success())
+    }
+
+    fn ends_within(&self, within: Duration) -> bool {
+        let mut polled = [PollFd::new(&self.watch, PollFlags::IN)];
+        let within = Timespec::try_from(within).ok();
+        rustix::event::poll(&mut polled, within.as_ref()).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Ends it, with whatever it has: nobody is left who could want it.
+    pub(crate) fn end(&mut self) {
+        let _ = kill_process(self.pid, Signal::TERM);
+        if !self.ends_within(ENDED_WITHIN) {
+            let _ = kill_process(self.pid, Signal::KILL);
+            self.ends_within(ENDED_WITHIN);
+        }
+        if let Some(child) = &mut self.child {
+            let _ = child.wait();
+        }
+    }
+}
+
+/// In the keeper's process: is one, until nothing is away and its supervisor is gone, or that ends it.
+pub(crate) fn keep(socket: &Path, bytes: u64, supervisor: u32) -> ExitCode {
+    let _ = rustix::thread::set_name(c"rota-keeper");
+    let bound = rustix::process::set_parent_process_death_signal(Some(Signal::TERM));
+    let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
+    if bound.is_err() || parent != Some(supervisor) {
+        return ExitCode::FAILURE;
+    }
+    keeper::process::run(socket, &[Part { bytes, node: None }])
+}
+
+fn make_folder(folder: &Path) -> anyhow::Result<()> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.and_then(|()| std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700)))
+        .with_context(|| format!("cannot make the folder {} for the keeper", folder.display()))
+}
+
+fn arena_bytes(config: &Config) -> anyhow::Result<u64> {
+    if let Some(Bytes(bytes)) = config.arena {
+        return Ok(bytes);
+    }
+    let usual = keeper::usual_arena_bytes()?;
+    match config.vgpu.as_deref() {
+        // Host memory is all that a virtual GPU takes as well.
+        Some(folder) => Ok(usual.min(2 * VirtualMachine::memory_bytes(folder)?)),
+        None => Ok(usual),
+    }
+}

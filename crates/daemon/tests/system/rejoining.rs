@@ -1,0 +1,111 @@
+//! Whoever says that it was here before: believed only as far as the keeper and the kernel say so.
+
+use crate::tenant::Tenant;
+use crate::world::{World, rules};
+use std::os::fd::AsFd as _;
+use wire::{BLOCK_BYTES, Connection, FromDaemon, HandleId, SizedHandle, TenantId, ToDaemon, VERSION};
+
+const OTHER_EPOCH: u64 = 7;
+
+fn rejoin(world: &World, tenant: TenantId, epoch: u64, resident: bool) -> ToDaemon {
+    ToDaemon::Rejoin {
+        version: VERSION,
+        tenant,
+        epoch,
+        job: "back".into(),
+        program: "survivor".into(),
+        gpu: world.listing().gpus[0].uuid.clone(),
+        resident,
+        frozen: !resident,
+        channels: false,
+    }
+}
+
+/// What is said to somebody with this much, and the connection.
+fn answer(
+    world: &World,
+    word: &ToDaemon,
+    here: Vec<SizedHandle>,
+    away: Vec<SizedHandle>,
+) -> (FromDaemon, Connection) {
+    let connection = Connection::connect(&world.socket()).expect("the daemon listens");
+    connection.send(word, &[]).expect("the daemon hears");
+    let (first, _) = connection.receive::<FromDaemon>().expect("the daemon answers");
+    let FromDaemon::Waiting { .. } = first else { return (first, connection) };
+    let files: Vec<std::fs::File> = here
+        .iter()
+        .map(|handle| {
+            let file = rustix::fs::memfd_create("handle", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
+            rustix::fs::ftruncate(&file, handle.bytes).expect("memory");
+            file.into()
+        })
+        .collect();
+    let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
+    connection.send(&ToDaemon::Has { here, away, complete: true }, &files).expect("the daemon hears");
+    (connection.receive::<FromDaemon>().expect("the daemon answers").0, connection)
+}
+
+fn handle(number: u64) -> SizedHandle {
+    SizedHandle { handle: HandleId(number), bytes: BLOCK_BYTES }
+}
+
+#[test]
+fn one_that_the_keeper_does_not_know_is_new_or_lost() {
+    let world = World::begin(rules());
+    let bystander = Tenant::join(&world);
+    let away = rejoin(&world, TenantId(5), OTHER_EPOCH, false);
+    let (lost, _) = answer(&world, &away, vec![handle(1)], vec![handle(2)]);
+    assert!(matches!(&lost, FromDaemon::Lost { reason } if reason.contains("keeper")), "{lost:?}");
+
+    // Under the number of somebody else, which it does not get.
+    let here = rejoin(&world, bystander.id(), OTHER_EPOCH, true);
+    let (welcome, _connection) = answer(&world, &here, vec![handle(1), handle(2)], Vec::new());
+    let FromDaemon::Welcome { tenant, .. } = welcome else { panic!("{welcome:?}") };
+    assert_ne!(tenant, bystander.id());
+    crate::world::await_that("it is there with its memory", || {
+        world.listed(tenant).is_some_and(|listed| listed.resident_bytes == 2 * BLOCK_BYTES)
+    });
+    assert_eq!(world.imported_bytes(), 2 * BLOCK_BYTES);
+    assert_eq!(world.listed(bystander.id()).expect("it is there").resident_bytes, 0);
+}
+
+#[test]
+fn one_that_was_put_out_does_not_come_back() {
+    let world = World::begin(rules());
+    let tenant = Tenant::join(&world);
+    for resident in [true, false] {
+        let word = rejoin(&world, tenant.id(), tenant.page().epoch(), resident);
+        let (lost, _) = answer(&world, &word, vec![handle(1)], Vec::new());
+        assert!(
+            matches!(&lost, FromDaemon::Lost { reason } if reason.contains("put this program out")),
+            "{lost:?}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let world = World::begin(rules());
+    let odd = SizedHandle { bytes: BLOCK_BYTES + 1, ..handle(1) };
+    let word = rejoin(&world, TenantId(5), OTHER_EPOCH, true);
+    let (refused, _) = answer(&world, &word, vec![odd], Vec::new());
+    assert!(matches!(&refused, FromDaemon::Refused { reason } if reason.contains("2 MiB")), "{refused:?}");
+    let ToDaemon::Rejoin { tenant, epoch, job, program, .. } = word else { unreachable!() };
+    let elsewhere = ToDaemon::Rejoin {
+        version: VERSION,
+        tenant,
+        epoch,
+        job,
+        program,
+        gpu: "GPU-elsewhere".into(),
+        resident: true,
+        frozen: false,
+        channels: false,
+    };
+    let (refused, _) = answer(&world, &elsewhere, Vec::new(), Vec::new());
+    assert!(
+        matches!(&refused, FromDaemon::Refused { reason } if reason.contains("not shared")),
+        "{refused:?}"
+    );
+    assert_eq!(world.listing().tenants, []);
+}

@@ -1,0 +1,175 @@
+//! Handles and tenants that are no longer there: what they held goes, now or as soon as no copy uses it any more.
+
+use super::{Dropped, FREED_MAX};
+use super::{Grave, Held, Leaving, Mover, MoverError, Place, Returning, Stage};
+use crate::device::{Device, DeviceError};
+use crate::{HandleKey, Owner};
+
+impl<D: Device> Mover<D> {
+    /// Drops a handle that its tenant has freed.
+    pub fn forget(&mut self, key: HandleKey) -> Result<Dropped, MoverError> {
+        self.reap();
+        let dropped = self.drop_handle(key)?;
+        self.remember_freed(key, dropped.device_bytes);
+        Ok(dropped)
+    }
+
+    /// A handle was freed, and these bytes of it that the device got back are nobody's room yet.
+    pub(crate) fn remember_freed(&mut self, key: HandleKey, device_bytes: u64) {
+        if self.freed.len() == FREED_MAX {
+            self.freed.pop_front();
+        }
+        self.freed.push_back((key, device_bytes));
+    }
+
+    /// The room of a handle that was freed, once.
+    pub(crate) fn take_freed(&mut self, key: HandleKey) -> Option<u64> {
+        let at = self.freed.iter().rposition(|(freed, _)| *freed == key)?;
+        self.freed.remove(at).map(|(_, bytes)| bytes)
+    }
+
+    /// Drops everything of a tenant that is gone; also of one that an earlier worker had, and nobody has adopted.
+    pub fn forget_owner(&mut self, owner: Owner) -> Dropped {
+        self.reap();
+        self.drop_owner(owner)
+    }
+
+    pub(crate) fn drop_handle(&mut self, key: HandleKey) -> Result<Dropped, MoverError> {
+        let held = self.handles.remove(&key).ok_or(MoverError::Unknown { key })?;
+        let mut dropped = Dropped::default();
+        if self.bury(key, held, &mut dropped) {
+            self.arena.free(key);
+        }
+        Ok(dropped)
+    }
+
+    pub(crate) fn drop_owner(&mut self, owner: Owner) -> Dropped {
+        let mut dropped = Dropped::default();
+        for key in self.keys(owner) {
+            if let Some(held) = self.handles.remove(&key) {
+                self.bury(key, held, &mut dropped);
+            }
+        }
+        self.dying.insert(owner);
+        self.tell_of_the_dead();
+        dropped
+    }
+
+    /// Tells the keeper of tenants that are gone, once no copy uses their space.
+    fn tell_of_the_dead(&mut self) {
+        for owner in std::mem::take(&mut self.dying) {
+            if self.graves.iter().any(|grave| grave.key.owner == owner) {
+                self.dying.insert(owner);
+            } else if self.lost.keys().any(|key| key.owner == owner) {
+                // One of its copies may go on. The next worker finds it, and that it is dead.
+                tracing::warn!(%owner, "what it had in the arena stays taken until the daemon's worker is started anew");
+            } else {
+                self.arena.died(owner);
+            }
+        }
+    }
+
+    /// Drops what a handle holds on the device, now or as soon as its copy has ended. Says whether the arena may have
+    /// something of it that nothing uses any more.
+    fn bury(&mut self, key: HandleKey, held: Held<D::Memory>, dropped: &mut Dropped) -> bool {
+        let bytes = held.bytes;
+        dropped.handles.push(key);
+        self.habits.remove(&key);
+        match held.place {
+            Place::Device { memory, copy } => {
+                dropped.device_bytes += self.release(key, memory, bytes);
+                copy.is_some()
+            }
+            Place::Arena(_) | Place::Returning { stage: Returning::Creating, .. } => true,
+            Place::Returning { stage: Returning::BackingOut { freed_bytes }, .. } => {
+                dropped.device_bytes += freed_bytes;
+                true
+            }
+            Place::Leaving(Leaving { memory, stage: Stage::Copied | Stage::Unmapping, .. })
+            | Place::Returning { stage: Returning::Copied { memory }, .. } => {
+                dropped.device_bytes += self.release(key, memory, bytes);
+                true
+            }
+            Place::Leaving(Leaving {
+                memory, stage: Stage::Hashing(until) | Stage::Copying(until), ..
+            })
+            | Place::Returning { stage: Returning::Copying { memory, mark: until }, .. } => {
+                dropped.dying_bytes += bytes;
+                self.graves.push(Grave { key, memory, until, bytes });
+                false
+            }
+        }
+    }
+
+    /// Drops what was waiting for a copy that has ended now. Says which handles, and how many bytes of each the device
+    /// got back.
+    pub(crate) fn reap(&mut self) -> Vec<(HandleKey, u64)> {
+        let mut reaped = Vec::new();
+        for grave in std::mem::take(&mut self.graves) {
+            match self.device.passed(grave.until) {
+                Ok(false) => {
+                    self.graves.push(grave);
+                    continue;
+                }
+                Ok(true) => self.arena.free(grave.key),
+                Err(error) if self.has_ended(grave.key, grave.bytes, &error) => self.arena.free(grave.key),
+                Err(_) => {}
+            }
+            let freed_bytes = self.release(grave.key, grave.memory, grave.bytes);
+            reaped.push((grave.key, freed_bytes));
+        }
+        if !reaped.is_empty() {
+            self.tell_of_the_dead();
+        }
+        reaped
+    }
+
+    pub(crate) fn has_graves(&self) -> bool {
+        !self.graves.is_empty()
+    }
+
+    /// Drops an import. Says how many bytes the device got back: all or none.
+    pub(super) fn release(&mut self, key: HandleKey, memory: D::Memory, bytes: u64) -> u64 {
+        match self.device.release(memory) {
+            Ok(()) => bytes,
+            Err(error) => {
+                tracing::error!(%key, bytes, %error, "cannot let go of device memory; it counts as used from now on");
+                self.lost_device_bytes += bytes;
+                0
+            }
+        }
+    }
+
+    /// A copy has failed: is it certain that nothing of it is under way any more? Otherwise its arena space is not used
+    /// again.
+    pub(super) fn has_ended(&mut self, key: HandleKey, bytes: u64, error: &DeviceError) -> bool {
+        match self.device.drain() {
+            Ok(()) => true,
+            Err(drain_error) => {
+                tracing::error!(%key, bytes, %error, %drain_error, "a copy failed and may go on; its arena space is lost");
+                self.lost.insert(key, bytes);
+                false
+            }
+        }
+    }
+}
+
+impl<D: Device> Drop for Mover<D> {
+    fn drop(&mut self) {
+        // Host memory must not be unregistered under a copy. This may be another thread than the one that used it.
+        if let Err(error) = self.device.attach().and_then(|()| self.device.drain()) {
+            tracing::warn!(%error, "cannot wait for copies under way");
+            self.arena.at_end_say_nothing();
+        }
+        if !self.lost.is_empty() {
+            self.arena.at_end_say_nothing();
+        }
+        // What is in the arena stays there: it is the next worker's.
+        for (key, held) in std::mem::take(&mut self.handles) {
+            self.bury(key, held, &mut Dropped::default());
+        }
+        for grave in std::mem::take(&mut self.graves) {
+            self.release(grave.key, grave.memory, grave.bytes);
+        }
+    }
+}

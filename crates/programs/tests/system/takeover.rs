@@ -1,0 +1,155 @@
+//! The worker is killed at random instants while programs take turns by moving: the next one takes over from the keeper and
+//! from the programs, and no byte is wrong. Keeper and worker together: only what was away is lost.
+
+use std::time::{Duration, Instant};
+
+use crate::puppet::Puppet;
+use crate::stage::{Program, Setup, Stage, until};
+
+/// Three programs of 40 MiB on 64 MiB.
+const LARGE: [&str; 4] = ["--mib", "40", "--piece-mib", "4"];
+
+/// How soon a new worker serves.
+const SERVES_WITHIN: Duration = Duration::from_secs(2);
+
+/// Pauses between kills, by a seed.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, limit: u64) -> u64 {
+        // Knuth's numbers.
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// What was under way when a worker was killed, by its last words.
+fn phase(stage: &Stage) -> String {
+    let events = stage.events();
+    let last = events.iter().rev().find(|event| event["event"] != "worker");
+    last.map_or(String::new(), |event| event["event"].to_string())
+}
+
+fn kill_workers(stage: &Stage, seed: u64, kills: u32) {
+    let mut chance = Chance(seed);
+    let mut slowest = Duration::ZERO;
+    for kill in 0..kills {
+        std::thread::sleep(Duration::from_millis(150 + chance.below(450)));
+        let before = stage.status();
+        assert!(stage.kill_worker(), "there is a worker to kill");
+        let killed = Instant::now();
+        // Whoever asks in the gap waits.
+        let after = stage.status();
+        slowest = slowest.max(killed.elapsed());
+        assert_ne!(before.worker_pid, after.worker_pid);
+        assert_eq!((before.pid, before.keeper_pid), (after.pid, after.keeper_pid));
+        assert_eq!(after.worker_restarts, before.worker_restarts + 1);
+        println!(
+            "kill {kill} of seed {seed}: after {}, served again in {:?}",
+            phase(stage),
+            killed.elapsed()
+        );
+    }
+    assert!(slowest < SERVES_WITHIN * 5, "a new worker took {slowest:?}, which is far too long also here");
+}
+
+fn survive(seed: u64, kills: u32) {
+    let turns = ["--turn", "40ms", "--turn-jitter", "0.5"];
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 192, rotad: &turns });
+    let mut programs = ["1", "2", "3"].map(|name| {
+        let seed = (seed * 10).to_string() + name;
+        let more = ["--seed", seed.as_str(), "--steps", "1000000", "--copies", "--kernel-ms", "10"];
+        stage.worker(0, name, &[&LARGE[..], &more].concat())
+    });
+    for program in &mut programs {
+        program.goes_on(2);
+    }
+    kill_workers(&stage, seed, kills);
+    // Each of them, with every byte looked at.
+    for program in &mut programs {
+        program.goes_on(2);
+    }
+    let there = |program: &Program| stage.listing().tenants.iter().any(|tenant| tenant.pid == program.pid());
+    assert!(programs.iter().all(there), "a program is not in the list");
+    let said = programs.each_ref().map(Program::log);
+    assert!(
+        said.iter().all(|log| !log.contains("rota:")),
+        "a worker that is replaced is not missed: {said:?}"
+    );
+    drop(programs);
+    stage.finish();
+}
+
+#[test]
+fn the_worker_is_killed_twenty_times_and_no_byte_is_wrong() {
+    survive(1, 20);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn the_worker_is_killed_many_times_and_no_byte_is_wrong() {
+    for seed in 2..12 {
+        survive(seed, 50);
+    }
+}
+
+#[test]
+fn jobs_and_their_terms_outlive_the_worker() {
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 128, arena_mib: 96, rotad: &["--turn", "50ms"] });
+    let mut command = stage.under_rota_with(0, "night", &["--memory", "60MiB", "--weight", "3"]);
+    command.arg(crate::parts::WORKER).args(["--mib", "16", "--seed", "1", "--steps", "1000000"]);
+    let mut program = stage.start("night", command);
+    program.goes_on(1);
+    let describe = || {
+        let said = stage.rota().args(["describe", "night"]).output().unwrap();
+        String::from_utf8_lossy(&said.stdout).into_owned()
+    };
+    let terms = |text: &str| {
+        let kept = text.lines().filter(|line| line.contains("weight") || line.contains("60"));
+        kept.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let before = describe();
+    assert!(terms(&before).len() >= 2, "{before}");
+    assert!(stage.kill_worker());
+    until("it is back", || stage.listing().tenants.iter().any(|tenant| tenant.pid == program.pid()));
+    assert_eq!(terms(&describe()), terms(&before));
+    drop(program);
+    until("the job is over", || stage.status().jobs == 0);
+    stage.finish();
+}
+
+#[test]
+fn keeper_and_worker_are_killed_and_only_what_was_away_is_lost() {
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "500ms"] });
+    // Both have work all the time, so that no turn ends before its time.
+    let mut programs = ["7", "8"].map(|name| {
+        let mut program = Puppet::start(&stage, name, &[]);
+        program.does("keep 40");
+        program.does("launch 60 100");
+        program
+    });
+    // A turn that begins after the other went away: nothing moves for a while.
+    until("one is away and the other has its turn", || {
+        let events = stage.events();
+        let last = |name: &str| events.iter().rposition(|event| event["event"] == name);
+        last("away").is_some_and(|away| last("turn_begin") > Some(away) && last("moving_out") < Some(away))
+    });
+    stage.kill_worker_and_keeper();
+    let mut ended = None;
+    until("the one that is away ends", || {
+        ended = programs.iter_mut().position(Puppet::has_ended);
+        ended.is_some()
+    });
+    let [first, second] = programs;
+    let (mut gone, mut stays) = if ended == Some(0) { (first, second) } else { (second, first) };
+    let said = gone.log();
+    assert!(said.contains("the memory of this program that was not on the GPU is lost"), "{said}");
+    assert!(said.contains("the keeper of its memory is gone"), "{said}");
+    assert_eq!(gone.exit_code(), Some(125));
+    stays.does("stream");
+    stays.does("check");
+    until("the other is back", || stage.listing().tenants.iter().any(|tenant| tenant.pid == stays.pid()));
+    stays.does("check");
+    stays.end();
+    stage.finish();
+}
