@@ -4,7 +4,8 @@
 //! have threads of their own, and so has the executor of each GPU.
 //!
 //! - `guests`: how many connections there are, and whose. `arrivals`: how tenants come, `departures`: how they go,
-//!   `demands`: what they want meanwhile, `idleness`: when they want nothing; `pins`: what of theirs must stay;
+//!   `demands`: what they want meanwhile, `idleness`: when they want nothing; `pins`: what of theirs must stay; `oversize`: what of theirs lies in the
+//!   host's memory;
 //!   `publications`: what others may open. `jobs`: which tenants belong together, and on which terms; `limits`: who may
 //!   have which; `placing`: on which GPUs.
 //! - `sights`: what NVML says of the GPUs, and what follows; `memory_told`: what programs are told of memory.
@@ -25,6 +26,7 @@ mod lengths;
 mod limits;
 mod listing;
 mod memory_told;
+mod oversize;
 mod pins;
 mod placing;
 pub mod publications;
@@ -115,6 +117,12 @@ pub enum Input {
     Keep(TenantId, RequestId, Bytes),
     /// A grant became memory of so many bytes that never moves.
     Kept(RequestId, Owned, Bytes),
+    /// A tenant asks for bytes of the host's memory.
+    GrowHost(TenantId, RequestId, Bytes),
+    /// What a grant has there became a handle of so many bytes.
+    Hosted(RequestId, Owned, Bytes),
+    /// A tenant of an earlier worker has these there.
+    HostedBefore(TenantId, Vec<(HandleId, Bytes)>),
     /// A tenant is gone, seen at this instant.
     Left(TenantId, Instant),
     /// A tenant that hung up is still alive.
@@ -411,6 +419,9 @@ impl Daemon {
             Input::CloseOpened(tenant, token) => self.close_published(tenant, token),
             Input::Keep(tenant, request, bytes) => self.ask_to_keep(tenant, request, bytes),
             Input::Kept(request, owned, bytes) => self.keep(request, owned, bytes),
+            Input::GrowHost(tenant, request, bytes) => self.ask_for_host(tenant, request, bytes),
+            Input::Hosted(request, owned, bytes) => self.host(request, owned, bytes),
+            Input::HostedBefore(tenant, handles) => self.step(Event::HostedBefore { tenant, handles }),
             Input::Left(tenant, seen) => self.leave(tenant, seen),
             Input::Lingers(tenant) => {
                 tracing::warn!(

@@ -221,6 +221,7 @@ impl Core {
             Event::Ask { tenant, request, bytes } => self.ask(tenant, request, bytes),
             Event::AskHost { tenant, request, bytes } => self.ask_host(tenant, request, bytes),
             Event::ClaimedHost { owned, request, bytes } => self.claim_host(owned, request, bytes),
+            Event::HostedBefore { tenant, handles } => self.find_on_host(tenant, &handles),
             Event::Claimed { owned, request, bytes } => self.claim(owned, request, bytes),
             Event::Adopted { owned, movable } => self.change_handle(owned, |held| held.adopted = movable),
             Event::Pinned { owned, pinned } => self.change_handle(owned, |held| held.pinned = pinned),

@@ -122,6 +122,13 @@ pub enum Event {
         /// How much of it.
         bytes: Bytes,
     },
+    /// A tenant of an earlier worker has these handles in the host's memory, and how large they are.
+    HostedBefore {
+        /// Whose.
+        tenant: TenantId,
+        /// Which, each with its size.
+        handles: Vec<(HandleId, Bytes)>,
+    },
     /// A tenant used a grant, or part of one, for a handle, which cannot move before it is adopted.
     Claimed {
         /// Whose, and which.

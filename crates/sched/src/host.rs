@@ -21,6 +21,11 @@ impl Hosted {
         self.sum
     }
 
+    /// What is only set aside: nobody can have made anything of it.
+    pub(crate) fn set_aside_sum(&self) -> Bytes {
+        self.waiting.values().copied().sum()
+    }
+
     /// Does anything of a request lie here, or wait to?
     pub(crate) fn knows(&self, request: RequestId) -> bool {
         self.waiting.contains_key(&request) || self.granted.contains_key(&request)
@@ -67,6 +72,12 @@ impl Hosted {
         };
         self.handles.insert(handle, bytes);
         true
+    }
+
+    /// A handle was here before. It counts as so much.
+    pub(crate) fn find(&mut self, handle: HandleId, bytes: Bytes) {
+        self.handles.insert(handle, bytes);
+        self.sum += bytes;
     }
 
     /// A request is not wanted any more, or what is left of its grant.

@@ -62,6 +62,8 @@ pub struct Tenant {
     pub turns: u64,
     /// For how long it has waited for its next turn, in nanoseconds; 0 while it runs.
     pub waiting_ns: u64,
+    /// Its memory that lies in the host's for good, because the GPU cannot have it.
+    pub host_bytes: u64,
 }
 
 /// A process that uses a GPU past rota.

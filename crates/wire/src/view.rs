@@ -98,6 +98,8 @@ pub struct TenantView {
     pub forecast_ns: Option<u64>,
     /// Of its memory, what has to stay on the device: pinned, or the driver's own.
     pub pinned_bytes: u64,
+    /// Its memory that lies in the host's for good, because the GPU cannot have it.
+    pub host_bytes: u64,
 }
 
 /// What a job sees of the machine's memory: its own, as if nobody else were there.

@@ -155,6 +155,7 @@ pub(crate) fn two_tenants() -> Vec<Tenant> {
             away_bytes: 0,
             turns: 17,
             waiting_ns: 0,
+            host_bytes: 0,
         },
         Tenant {
             tenant: TenantId(2),
@@ -167,6 +168,7 @@ pub(crate) fn two_tenants() -> Vec<Tenant> {
             away_bytes: 24 << 30,
             turns: 9,
             waiting_ns: 83_500_000_000,
+            host_bytes: 0,
         },
     ]
 }
@@ -180,6 +182,7 @@ pub(crate) const TERMS: Terms = Terms {
     slo_ns: None,
     wait: false,
     gang: false,
+    oversize_bytes: 0,
 };
 
 fn opened(listing: &Listing) -> FromDaemon {

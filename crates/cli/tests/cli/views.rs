@@ -35,6 +35,7 @@ pub(crate) fn job() -> JobView {
             waiting_ns: 3_500_000_000,
             forecast_ns: Some(2_000_000_000),
             pinned_bytes: GIB / 4,
+            host_bytes: 0,
         }],
     }
 }
@@ -81,6 +82,7 @@ fn limits_and_pauses_show() {
         slo_ns: Some(10_000_000),
         wait: true,
         gang: true,
+        oversize_bytes: 4 * GIB,
     };
     let job = JobView { terms, paused: true, root_pid: None, tenants: vec![], ..job() };
     let daemon = described(Description { schema_version: 1, gpu: None, jobs: vec![job] });
@@ -93,7 +95,7 @@ Job nightly
   class       lc, latency-critical
   weight      3
   priority    high
-  memory      512.0 MiB of at most 8.0 GiB; waits where memory is short
+  memory      512.0 MiB of at most 8.0 GiB, and 4.0 GiB beyond the GPU in host memory; waits where memory is short
   cores       at most 30% of the GPU's time
   served      within 10 ms
   gang        its processes run at the same time or not at all
@@ -163,7 +165,8 @@ fn a_description_in_json_has_stable_keys() {
         "      \"ran_ns\": 95000000000,",
         "          \"state\": \"away\",",
         "          \"forecast_ns\": 2000000000,",
-        "          \"pinned_bytes\": 268435456",
+        "          \"pinned_bytes\": 268435456,",
+        "          \"host_bytes\": 0",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }

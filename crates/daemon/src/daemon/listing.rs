@@ -22,6 +22,7 @@ impl Daemon {
                 away_bytes: described.away.0,
                 turns: described.turns,
                 waiting_ns: described.waiting.0,
+                host_bytes: described.host.0,
             })
         });
         let at_door = self.arriving.iter().filter_map(|(&tenant, arriving)| {
@@ -37,6 +38,7 @@ impl Daemon {
                 away_bytes: 0,
                 turns: 0,
                 waiting_ns: described.waiting.0,
+                host_bytes: 0,
             })
         });
         // As many as may come fit into one message; the rest of those at the door are not shown.

@@ -135,7 +135,9 @@ impl Daemon {
         let tenants: Vec<TenantView> =
             job.members.iter().filter_map(|&tenant| self.tenant_view(tenant, job)).collect();
         // As the limit counts it: wherever it lies just now.
-        let has = |tenant: &TenantView| tenant.resident_bytes + tenant.away_bytes + tenant.context_bytes;
+        let has = |tenant: &TenantView| {
+            tenant.resident_bytes + tenant.away_bytes + tenant.context_bytes + tenant.host_bytes
+        };
         let used = tenants.iter().map(has).sum();
         let asked = |tenant: &TenantView| only.is_none_or(|pid| pid == tenant.pid);
         JobView {
@@ -180,6 +182,7 @@ impl Daemon {
             waiting_ns: described.waiting.0,
             forecast_ns: None,
             pinned_bytes: described.pinned.0,
+            host_bytes: described.host.0,
         })
     }
 

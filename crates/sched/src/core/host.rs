@@ -3,11 +3,18 @@
 //!
 //! A request that is too much for the device is granted here, wholly if it is no larger than a handle may be; of a larger
 //! one as many handles as fit go to the device. Jobs without such a budget never come here.
+//!
+//! Whoever is larger than the device would have all of it, and keep everybody else at the door. So it leaves room for a few
+//! contexts there, as long as it has a budget to go on with.
 
 use super::Core;
 use crate::host::Hosted;
 use crate::tenant::{Phase, Tenant};
-use crate::{Action, Bytes, HandleId, JobId, Owned, RequestId, Short, TenantId, WhenFull};
+use crate::{Action, Bytes, GpuId, HandleId, JobId, Owned, RequestId, Short, TenantId, WhenFull};
+
+/// So many contexts find room beside somebody who is larger than the device, as far as that is this part of it.
+const CONTEXTS_SPARED: u64 = 4;
+const SPARED_PART: u64 = 8;
 
 impl Core {
     /// The host's memory that tenants have, those who left and are not buried included; and how much they may have.
@@ -40,6 +47,21 @@ impl Core {
             Some(why) => self.actions.push(Action::Deny { tenant: id, request, why }),
             None => self.grant_on_host(id, request, bytes),
         }
+    }
+
+    /// Would a request that the device can have take the room there that others' contexts need, and can the host's memory have it
+    /// instead? The tenant, or its gang, would have `own` of the `usable` bytes there.
+    pub(super) fn better_on_host(&self, id: TenantId, own: Bytes, usable: Bytes, bytes: Bytes) -> bool {
+        let Some(tenant) = self.tenants.get(id) else { return false };
+        self.host_max(tenant.job) > Bytes::ZERO
+            && own > usable.less(self.spared(tenant.gpu))
+            && self.short_of_host(tenant, bytes - self.device_part(id, bytes)).is_none()
+    }
+
+    /// What is left to others' contexts by those who are larger than the device.
+    fn spared(&self, gpu: GpuId) -> Bytes {
+        let contexts = Bytes(self.settings.context.0.saturating_mul(CONTEXTS_SPARED));
+        contexts.min(Bytes(self.gpu_of(gpu).spec.capacity.0 / SPARED_PART))
     }
 
     /// Denies a request that is too much for the device, unless the host's memory can have it, or the part of it that is too
@@ -94,7 +116,7 @@ impl Core {
         let limit = self.jobs.get(tenant.job).and_then(|job| job.terms.memory_max);
         let context = tenant.residue + self.settings.context_growth;
         let of_limit = limit.map_or(Bytes(u64::MAX), |limit| limit.less(own + context));
-        usable.less(own.max(together)).min(of_limit)
+        usable.less(self.spared(gpu)).less(own.max(together)).min(of_limit)
     }
 
     fn grant_on_host(&mut self, id: TenantId, request: RequestId, bytes: Bytes) {
@@ -114,6 +136,20 @@ impl Core {
         }
     }
 
+    /// Handles were there before this worker. They count as far as the budgets go: what is beyond cannot be taken back, and
+    /// nobody is to have less because of what another one says.
+    pub(super) fn find_on_host(&mut self, id: TenantId, handles: &[(HandleId, Bytes)]) {
+        for &(handle, bytes) in handles {
+            let Some(tenant) = self.tenants.get(id).filter(|tenant| tenant.phase == Phase::Here) else {
+                return;
+            };
+            if !tenant.hosted.has(handle) && !tenant.handles.contains_key(&handle) {
+                let bytes = bytes.min(self.left_on_host(tenant));
+                self.change_hosted(id, |hosted| hosted.find(handle, bytes));
+            }
+        }
+    }
+
     /// What of a request is in the host's memory is not wanted any more.
     pub(super) fn take_back_host(&mut self, id: TenantId, request: RequestId) {
         self.change_hosted(id, |hosted| hosted.take_back(request));
@@ -124,10 +160,12 @@ impl Core {
         self.change_hosted(id, |hosted| hosted.free(handle)).unwrap_or(false)
     }
 
-    /// Someone left: what it had counts until it is buried.
+    /// Someone left: what it had, or may have made of a grant, counts until it is buried.
     pub(super) fn depart_host(&mut self, id: TenantId, hosted: &Hosted) {
-        if hosted.sum() > Bytes::ZERO {
-            self.hosted_departed.insert(id, hosted.sum());
+        self.hosted_sum -= hosted.set_aside_sum();
+        let had = hosted.sum() - hosted.set_aside_sum();
+        if had > Bytes::ZERO {
+            self.hosted_departed.insert(id, had);
         }
     }
 
@@ -142,13 +180,23 @@ impl Core {
         self.jobs.get(job).map_or(Bytes::ZERO, |job| job.terms.host_max)
     }
 
-    /// Why a tenant cannot have so much more of the host's memory.
-    fn short_of_host(&self, tenant: &Tenant, bytes: Bytes) -> Option<Short> {
+    /// What the budgets have: how much is taken, and how much there is.
+    fn host_budgets(&self, tenant: &Tenant) -> [(Bytes, Bytes); 2] {
         let members = self.jobs.get(tenant.job).into_iter().flat_map(|job| &job.members);
         let of_job: Bytes =
             members.filter_map(|&member| self.tenants.get(member)).map(|member| member.hosted.sum()).sum();
-        let limits = [(of_job, self.host_max(tenant.job)), (self.hosted_sum, self.settings.host_max)];
-        limits.into_iter().find_map(|(has, limit)| {
+        [(of_job, self.host_max(tenant.job)), (self.hosted_sum, self.settings.host_max)]
+    }
+
+    /// How much more of the host's memory a tenant could have.
+    fn left_on_host(&self, tenant: &Tenant) -> Bytes {
+        let left = self.host_budgets(tenant).map(|(has, limit)| limit.less(has));
+        left[0].min(left[1])
+    }
+
+    /// Why a tenant cannot have so much more of the host's memory.
+    fn short_of_host(&self, tenant: &Tenant, bytes: Bytes) -> Option<Short> {
+        self.host_budgets(tenant).into_iter().find_map(|(has, limit)| {
             let wanted = Bytes(has.0.saturating_add(bytes.0));
             (wanted > limit).then_some(Short::Host { wanted, limit })
         })

@@ -37,6 +37,9 @@ impl Core {
             _ => None,
         };
         let now_not = || self.not_now(gpu, id, bytes).filter(|_| !waits);
+        if never.is_none() && self.better_on_host(id, own.max(together), usable, bytes) {
+            return self.deny_or_host(id, request, bytes, Short::Context);
+        }
         if let Some(why) = never.or_else(now_not) {
             return self.deny_or_host(id, request, bytes, why);
         }
@@ -203,7 +206,8 @@ impl Core {
         let Owned { tenant: id, handle } = claimed;
         let left =
             self.has_grant(id, request).filter(|&granted| granted >= bytes).map(|granted| granted - bytes);
-        let Some(left) = left.filter(|_| bytes > Bytes::ZERO && !self.has_handle(claimed)) else { return };
+        let is_new = !self.has_handle(claimed) && !self.is_on_host(claimed);
+        let Some(left) = left.filter(|_| bytes > Bytes::ZERO && is_new) else { return };
         let handle_max = self.settings.handle_max;
         self.update(id, |tenant| {
             match left {

@@ -118,7 +118,7 @@ impl World {
                     self.to_deny = Some((*tenant, *request));
                 }
             }
-            Event::ClaimedHost { .. } => {}
+            Event::ClaimedHost { .. } | Event::HostedBefore { .. } => {}
             Event::User { .. } => self.upset(),
             Event::Place { .. }
             | Event::Measured { .. }

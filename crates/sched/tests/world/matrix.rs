@@ -39,7 +39,7 @@ impl Seen {
 }
 
 /// Kinds of events, in the order of their declaration.
-pub(crate) const KINDS: [&str; 37] = [
+pub(crate) const KINDS: [&str; 38] = [
     "Gpu",
     "Settings",
     "Unmanaged",
@@ -58,6 +58,7 @@ pub(crate) const KINDS: [&str; 37] = [
     "Ask",
     "AskHost",
     "ClaimedHost",
+    "HostedBefore",
     "Claimed",
     "Adopted",
     "Pinned",
@@ -112,6 +113,7 @@ impl Matrix {
             Event::Ask { tenant, .. } => ("Ask", vec![*tenant]),
             Event::AskHost { tenant, .. } => ("AskHost", vec![*tenant]),
             Event::ClaimedHost { owned, .. } => ("ClaimedHost", vec![owned.tenant]),
+            Event::HostedBefore { tenant, .. } => ("HostedBefore", vec![*tenant]),
             Event::Claimed { owned, .. } => ("Claimed", vec![owned.tenant]),
             Event::Adopted { owned, .. } => ("Adopted", vec![owned.tenant]),
             Event::Pinned { owned, .. } => ("Pinned", vec![owned.tenant]),

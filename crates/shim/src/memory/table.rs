@@ -17,14 +17,14 @@ mod returning;
 use std::collections::BTreeMap;
 
 use cuda::types::{CUcontext, CUdevice, CUevent, CUmemoryPool};
-use wire::{GrantId, HandleId};
+use wire::{GrantId, HandleId, SizedHandle};
 
 use super::heap::{Block, Growth, Heap};
 use super::peers::Peers;
 use crate::pool::{Accounts, Reuse, Stream};
 pub(crate) use created::{Created, Creations, Making, Mapped, is_number};
-use parts::{Home, Parts};
-pub(crate) use parts::{Kind, Mapping, Part, part_sizes};
+pub(crate) use parts::{Home, Kind, Mapping, Part, part_sizes};
+use parts::{Parts, Whole};
 
 /// The first number of a buffer. The driver counts its own from 1.
 const BUFFER_MIN: u64 = 1 << 48;
@@ -128,7 +128,7 @@ pub(crate) struct Table {
     /// Other devices that may use the memory.
     pub(crate) peers: Peers,
     /// What a new daemon was asked to take in, by the number of the request.
-    returning: BTreeMap<u64, Home>,
+    returning: BTreeMap<u64, Whole>,
 }
 
 /// What the program asks for.
@@ -203,7 +203,7 @@ impl Table {
             heap: Heap::default(),
         });
         owned.heap.add(asked, range.block, now_ns);
-        self.parts.insert(Home::Range(range.block.address), &range.parts);
+        self.parts.insert(Whole::Range(range.block.address), &range.parts);
         let before = self.ranges.insert(range.block.address, (id, range));
         debug_assert!(before.is_none(), "the driver reserved an address twice");
     }
@@ -350,7 +350,7 @@ impl Table {
     pub(crate) fn add_created(&mut self, created: Created) -> u64 {
         let number = self.created.add(created);
         if let Some(created) = self.created.get(number) {
-            self.parts.insert(Home::Created(number), &created.parts);
+            self.parts.insert(Whole::Created(number), &created.parts);
         }
         number
     }
@@ -406,7 +406,7 @@ impl Table {
 
     /// Whether a part is of a range, and not of what the program created.
     pub(crate) fn is_in_a_range(&self, handle: HandleId) -> bool {
-        matches!(self.parts.place(handle), Some((Home::Range(_), _)))
+        matches!(self.parts.place(handle), Some((Whole::Range(_), _)))
     }
 
     /// All parts of ranges.
@@ -416,23 +416,23 @@ impl Table {
 
     /// A part, with the context of its range; what the program created is of no context.
     pub(crate) fn part(&self, handle: HandleId) -> Option<(CUcontext, Part)> {
-        let (home, place) = self.parts.place(handle)?;
-        let (context, parts) = match home {
-            Home::Range(start) => {
+        let (whole, place) = self.parts.place(handle)?;
+        let (context, parts) = match whole {
+            Whole::Range(start) => {
                 let (heap, range) = self.ranges.get(&start)?;
                 (self.heaps.get(heap)?.context, &range.parts)
             }
-            Home::Created(number) => (CUcontext::NULL, &self.created.get(number)?.parts),
+            Whole::Created(number) => (CUcontext::NULL, &self.created.get(number)?.parts),
         };
         Some((context, parts.get(place)?.clone()))
     }
 
     /// Changes a part that is there.
     fn change(&mut self, handle: HandleId, change: impl FnOnce(&mut Part)) {
-        let Some((home, place)) = self.parts.place(handle) else { return };
-        let parts = match home {
-            Home::Range(start) => self.ranges.get_mut(&start).map(|(_, range)| &mut range.parts),
-            Home::Created(number) => self.created.parts_mut(number),
+        let Some((whole, place)) = self.parts.place(handle) else { return };
+        let parts = match whole {
+            Whole::Range(start) => self.ranges.get_mut(&start).map(|(_, range)| &mut range.parts),
+            Whole::Created(number) => self.created.parts_mut(number),
         };
         if let Some(part) = parts.and_then(|parts| parts.get_mut(place)) {
             let was_absent = part.physical.is_none();
@@ -450,6 +450,39 @@ impl Table {
         self.change(handle, |part| part.physical = physical);
     }
 
+    /// All that lies in the host's memory.
+    pub(crate) fn hosted(&self) -> impl Iterator<Item = SizedHandle> {
+        let created = self.created.iter().flat_map(|created| &created.parts);
+        let hosted = self.parts().chain(created).filter(|part| part.is_on_host());
+        hosted.map(|part| SizedHandle { handle: part.handle, bytes: part.bytes })
+    }
+
+    /// The parts on the device that lie wholly in a range of addresses, with memory under them.
+    pub(crate) fn whole_parts_in(&self, address: u64, bytes: u64) -> Vec<HandleId> {
+        let end = address.saturating_add(bytes);
+        let moving = |created: &&Created| created.making() == Making::Moving && !created.is_shared();
+        let created = self.created.iter().filter(moving).flat_map(|created| &created.parts);
+        let inside = |part: &&Part| {
+            let lies_in = |at: u64| at >= address && at.saturating_add(part.bytes) <= end;
+            !part.is_on_host() && part.mappings.iter().any(|mapping| lies_in(mapping.address))
+        };
+        self.parts().chain(created).filter(inside).map(|part| part.handle).collect()
+    }
+
+    /// Other memory lies under a part from now on, in another place, and the part has another name.
+    pub(crate) fn rehome(
+        &mut self,
+        handle: HandleId,
+        new: HandleId,
+        home: Home,
+        physical: cuda::types::CUmemGenericAllocationHandle,
+    ) {
+        self.change(handle, |part| {
+            (part.handle, part.home, part.physical, part.exported) = (new, home, Some(physical), true);
+        });
+        self.parts.rename(handle, new);
+    }
+
     /// The daemon has the file of a part.
     pub(crate) fn set_exported(&mut self, handle: HandleId) {
         self.change(handle, |part| part.exported = true);
@@ -464,8 +497,8 @@ impl Table {
     /// The grant that covers a part; None if it is gone.
     pub(crate) fn grant(&self, handle: HandleId) -> Option<GrantId> {
         match self.parts.place(handle)?.0 {
-            Home::Range(start) => self.ranges.get(&start).map(|(_, range)| range.grant),
-            Home::Created(number) => self.created.get(number).map(|created| created.grant),
+            Whole::Range(start) => self.ranges.get(&start).map(|(_, range)| range.grant),
+            Whole::Created(number) => self.created.get(number).map(|created| created.grant),
         }
     }
 

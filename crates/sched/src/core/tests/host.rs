@@ -8,9 +8,9 @@ fn gib(gib: u64) -> Bytes {
     Bytes::from_gib(gib)
 }
 
-/// A GPU of 16 GiB, and so much of the host's memory.
+/// A GPU of 16 GiB on which contexts take nothing, and so much of the host's memory.
 fn rig(host_gib: u64, handle_max: Bytes) -> Rig {
-    Rig::new(Settings { host_max: gib(host_gib), handle_max, ..settings() })
+    Rig::new(Settings { host_max: gib(host_gib), handle_max, context: Bytes::ZERO, ..settings() })
 }
 
 fn oversize(host_gib: u64) -> Terms {
@@ -200,4 +200,44 @@ fn nonsense_changes_nothing() {
     let claimed = Owned { tenant: ONE, handle: HandleId(2000) };
     rig.tell(Event::Claimed { owned: claimed, request: RequestId(101), bytes: gib(1) });
     assert!(!rig.core.has_handle(claimed), "memory of the host's makes no handle on the device");
+}
+
+#[test]
+fn what_was_there_before_counts_as_far_as_the_budgets_go() {
+    let mut rig = rig(8, Bytes(u64::MAX));
+    rig.job(1, oversize(6));
+    rig.busy(1, 1, 0, 1);
+    let on_device = rig.handle_of(ONE);
+    let handles = [(on_device, gib(1)), (HandleId(1000), gib(4)), (HandleId(1001), gib(4))];
+    let before = Event::HostedBefore { tenant: ONE, handles: handles.into() };
+    rig.tell(before.clone());
+    assert_eq!(hosted(&rig), gib(6));
+    rig.tell(before);
+    assert_eq!(hosted(&rig), gib(6), "told twice is there once");
+    rig.tell(Event::Freed { tenant: ONE, handles: vec![HandleId(1000), HandleId(1001)] });
+    assert_eq!((hosted(&rig), rig.core.host().0), (Bytes::ZERO, Bytes::ZERO));
+    assert_eq!(rig.core.describe(ONE, rig.now).unwrap().resident, gib(1));
+}
+
+#[test]
+fn who_is_larger_than_the_device_leaves_room_for_contexts_while_it_has_a_budget() {
+    let settings = Settings { host_max: gib(64), context: Bytes::from_mib(512), ..settings() };
+    let mut rig = Rig::new(settings);
+    rig.job(1, oversize(2));
+    rig.busy(1, 1, 0, 14);
+    assert!(on_host(&rig).is_empty());
+    rig.ask(ONE, 100, GIB);
+    rig.ask(ONE, 101, GIB);
+    assert_eq!(on_host(&rig), [(100, gib(1)), (101, gib(1))], "2 GiB are left for others' contexts");
+    // It may have no more there: better here than not at all.
+    rig.ask(ONE, 102, GIB);
+    rig.ask(ONE, 103, GIB);
+    rig.ask(ONE, 104, GIB);
+    assert_eq!((on_host(&rig).len(), denied(&rig).len()), (2, 1));
+    assert_eq!(rig.core.describe(ONE, rig.now).unwrap().resident, gib(16));
+    // Whoever has no budget has all of the device.
+    rig.tell(Event::Left(ONE));
+    rig.tell(Event::Buried(ONE));
+    rig.busy(2, 2, 0, 16);
+    assert_eq!(denied(&rig).len(), 1);
 }
