@@ -58,11 +58,11 @@ fn one_larger_than_the_gpu_finds_every_byte_right() {
 
 #[test]
 fn it_takes_turns_with_another_and_only_what_is_on_the_device_moves() {
-    let stage = stage(64, &["--turn", "100ms"]);
+    let stage = stage(64, &["--turn", "300ms"]);
     let mut large = large_worker(&stage, "large", &["--steps", "1000000", "--kernel-ms", "20"]);
     large.goes_on(1);
     let (host, device) = has(&stage, large.pid());
-    let other = ["--mib", "40", "--piece-mib", "4", "--seed", "2", "--steps", "20", "--kernel-ms", "30"];
+    let other = ["--mib", "40", "--piece-mib", "4", "--seed", "2", "--steps", "8", "--kernel-ms", "30"];
     stage.worker(0, "other", &other).ends_well();
     large.goes_on(2);
     assert_eq!(has(&stage, large.pid()), (host, device), "each byte is at home where it was");
@@ -77,12 +77,12 @@ fn it_takes_turns_with_another_and_only_what_is_on_the_device_moves() {
 
 #[test]
 fn memory_that_a_program_creates_itself_can_be_larger_too() {
-    let stage = stage(64, &["--turn", "100ms"]);
+    let stage = stage(64, &["--turn", "300ms"]);
     let more = ["--segments", "--steps", "1000000", "--kernel-ms", "20"];
     let mut large = large_worker(&stage, "large", &more);
     large.goes_on(1);
     assert!(has(&stage, large.pid()).0 >= 32 * MIB);
-    let other = ["--mib", "40", "--piece-mib", "4", "--seed", "2", "--steps", "10", "--kernel-ms", "30"];
+    let other = ["--mib", "40", "--piece-mib", "4", "--seed", "2", "--steps", "4", "--kernel-ms", "30"];
     stage.worker(0, "other", &other).ends_well();
     large.goes_on(2);
     drop(large);
