@@ -290,9 +290,10 @@ fn no_job_gets_more_of_the_host_than_it_may_have() {
         for _ in 0..STEPS {
             history.step();
             for (job, budget) in history.budgets.clone() {
-                let living = history.tenants.values().filter(|it| it.job == job && !it.gone);
-                let has: Bytes = living.map(Tenant::on_host).sum();
-                // A budget that shrank takes nothing away, but nothing comes to it.
+                let living = history.tenants.iter().filter(|(_, it)| it.job == job && !it.gone);
+                let described = living.filter_map(|(&id, _)| history.core.describe(id, Time(history.now)));
+                let has: Bytes = described.map(|described| described.host).sum();
+                // A budget that shrank takes nothing away, nor what is set aside already, but nothing comes to it.
                 let had = before.insert(job, has).unwrap_or_default();
                 assert!(
                     has <= budget.max(had),
