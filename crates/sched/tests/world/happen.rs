@@ -114,7 +114,8 @@ impl World {
             }
             // No job here may have memory of the host's.
             Event::AskHost { tenant, request, .. } => {
-                if self.tenants.get(tenant).is_some_and(Tenant::lives) {
+                let known = |t: &Tenant| t.lives() && t.stage != Stage::Refused;
+                if self.tenants.get(tenant).is_some_and(known) {
                     self.to_deny = Some((*tenant, *request));
                 }
             }
