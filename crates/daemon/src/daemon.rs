@@ -10,7 +10,8 @@
 //!   have which; `placing`: on which GPUs.
 //! - `sights`: what NVML says of the GPUs, and what follows; `memory_told`: what programs are told of memory.
 //! - `actions`: what is done with what the core wants. `lengths`: turns that vary.
-//! - `setup`: what is fixed at its start. `commands`: what people ask for. `listing` and `views`: how things are, for them.
+//! - `rejoining`, `gathering`: how tenants of an earlier worker come back; `inheritance`: and jobs.
+//! - `input`: what reaches it. `setup`: what is fixed at its start. `commands`: what people ask for. `listing` and `views`: how things are, for them.
 
 mod actions;
 mod arrivals;
@@ -21,6 +22,7 @@ mod gathering;
 mod guests;
 mod idleness;
 mod inheritance;
+mod input;
 mod jobs;
 mod lengths;
 mod limits;
@@ -36,13 +38,10 @@ mod sights;
 mod views;
 
 use crate::conversation::Ears;
-use crate::conversation::Taken;
 use crate::events::{Events, nanos};
 use crate::executor::{self, Done, Executor, Link, Work};
 use crate::handover::{Handover, Tested};
-use crate::machine::{Books, Sight};
 use arrivals::Arriving;
-use commands::Asked;
 use demands::Demands;
 use departures::Dying;
 use gathering::Gathering;
@@ -51,112 +50,16 @@ use jobs::Jobs;
 use lengths::Lengths;
 use mover::{Arena, Device, Mover};
 use pins::Pins;
-use publications::{Publications, Publish};
-use rejoining::{Returner, Returning};
-use sched::{Bytes, Core, Event, GpuId, GpuSpec, HandleId, JobId, Owned, RequestId, TenantId, Time, UserId};
+use publications::Publications;
+use rejoining::Returning;
+use sched::{Bytes, Core, Event, GpuId, GpuSpec, TenantId, Time, UserId};
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
-use wire::{Connection, FromDaemon, Listener, Listing, Token};
+use wire::{FromDaemon, Listener};
 
+pub use input::{Input, Newcomer};
 pub use setup::{About, Freezes, Rules, Setup, SharedGpu};
-
-/// Someone who said hello.
-#[derive(Debug)]
-pub struct Newcomer {
-    /// Its process.
-    pub pid: u32,
-    /// Whose process.
-    pub uid: u32,
-    /// Its job.
-    pub job: String,
-    /// The program's name.
-    pub program: String,
-    /// The GPUs that it sees, by UUID, in its own order.
-    pub gpus: Vec<String>,
-    /// How to speak to it.
-    pub connection: Arc<Connection>,
-    /// Gets what it is from now on; dropped if it is refused.
-    pub answer: Sender<Taken>,
-}
-
-/// What reaches the main loop.
-#[derive(Debug)]
-pub enum Input {
-    /// A tenant wants in.
-    Hello(Newcomer),
-    /// A tenant of an earlier worker is here.
-    Rejoin(Box<Returner>),
-    /// Someone at the door went away.
-    Deserted(Arc<Connection>),
-    /// A tenant has this many channels now.
-    Channels(TenantId, usize),
-    /// A tenant that was idle has work.
-    Wants(TenantId),
-    /// A tenant asks for bytes.
-    Grow(TenantId, RequestId, Bytes),
-    /// A grant became a handle of so many bytes.
-    Allocated(RequestId, Owned, Bytes, OwnedFd),
-    /// A grant is not used.
-    Returned(TenantId, RequestId),
-    /// Handles were freed.
-    Freed(TenantId, Vec<HandleId>),
-    /// Handles must stay on the device.
-    Pin(TenantId, RequestId, Vec<HandleId>),
-    /// Handles need not stay any more.
-    Unpin(TenantId, Vec<HandleId>),
-    /// Others may open this.
-    Publish(TenantId, Publish),
-    /// A tenant wants what another one published.
-    Open(TenantId, RequestId, Token),
-    /// It does not use that any more.
-    CloseOpened(TenantId, Token),
-    /// A tenant asks for bytes that will never move.
-    Keep(TenantId, RequestId, Bytes),
-    /// A grant became memory of so many bytes that never moves.
-    Kept(RequestId, Owned, Bytes),
-    /// A tenant asks for bytes of the host's memory.
-    GrowHost(TenantId, RequestId, Bytes),
-    /// What a grant has there became a handle of so many bytes.
-    Hosted(RequestId, Owned, Bytes),
-    /// A tenant of an earlier worker has these there.
-    HostedBefore(TenantId, Vec<(HandleId, Bytes)>),
-    /// A tenant is gone, seen at this instant.
-    Left(TenantId, Instant),
-    /// A tenant that hung up is still alive.
-    Lingers(TenantId),
-    /// Its process is gone and its control files are closed.
-    Closed(TenantId),
-    /// Who is there?
-    List(Sender<Listing>),
-    /// Something else that people want.
-    Command(Asked),
-    /// Which of these GPUs are shared, and how large are they for a job of a user?
-    Survey {
-        /// The user.
-        uid: u32,
-        /// The job's name.
-        job: String,
-        /// The GPUs, by UUID.
-        gpus: Vec<String>,
-        /// Gets the answer.
-        answer: Sender<FromDaemon>,
-    },
-    /// A process that began a job is gone.
-    RootGone(JobId, u32),
-    /// The executor has finished something.
-    Done(Done),
-    /// End when the last tenant has left; said twice, at once.
-    Stop,
-    /// The GPU is gone, for this reason. End at once: nothing can be done for anybody.
-    Lost(String),
-    /// NVML is about to be asked: what do the books say?
-    Look(Sender<Books>),
-    /// What NVML says of a GPU.
-    Sight(Sight),
-}
 
 /// The GPU is gone, and why.
 #[derive(Debug, thiserror::Error)]
@@ -384,7 +287,7 @@ impl Daemon {
     fn dismiss(&self, reason: &str) {
         let away = self.known.values().filter(|known| !known.link.grip.page().resident());
         for known in away {
-            let _ = known.link.outgoing.send(FromDaemon::Lost { reason: reason.into() });
+            known.link.outgoing.last_word(&FromDaemon::Lost { reason: reason.into() });
         }
     }
 

@@ -14,7 +14,7 @@ use wire::{SelfTest, Terms};
 /// The most that is kept: some ten thousand jobs.
 const PLACE_BYTES: u64 = 4 << 20;
 const PLACES: u64 = 2;
-/// In front of the places: the number of the last write; and in front of each, its length.
+/// In front of the places: the number of the last write; in front of each, its length; behind them: who served.
 const WORD_BYTES: u64 = 8;
 
 /// What is left.
@@ -63,7 +63,7 @@ impl Handover {
     /// An empty one.
     pub fn create() -> rustix::io::Result<Self> {
         let file = rustix::fs::memfd_create("rota-handover", MemfdFlags::CLOEXEC)?;
-        rustix::fs::ftruncate(&file, place(PLACES))?;
+        rustix::fs::ftruncate(&file, place(PLACES) + WORD_BYTES)?;
         Ok(Self::from(file))
     }
 
@@ -95,6 +95,18 @@ impl Handover {
             Ok(_) => self.writes = next,
             Err(cause) => tracing::warn!("jobs cannot be left to the next worker: {cause}"),
         }
+    }
+
+    /// The worker of this number serves.
+    pub fn set_served(&self, worker: u64) {
+        if let Err(cause) = pwrite(&self.file, &worker.to_le_bytes(), place(PLACES)) {
+            tracing::warn!("the supervisor cannot be told that this worker serves: {cause}");
+        }
+    }
+
+    /// The last worker that did; 0 if none has.
+    pub fn served(&self) -> u64 {
+        self.word(place(PLACES))
     }
 
     fn word(&self, at: u64) -> u64 {
@@ -137,7 +149,9 @@ mod tests {
     #[test]
     fn the_next_one_finds_what_was_left_last() {
         let mut first = Handover::create().unwrap();
-        assert_eq!(first.read(), Legacy::default());
+        assert_eq!((first.read(), first.served()), (Legacy::default(), 0));
+        heir(&first).set_served(3);
+        assert_eq!(first.served(), 3);
         for residue in 1..5 {
             first.write(&legacy(residue));
             let mut next = heir(&first);

@@ -5,6 +5,7 @@
 //! at a time for each of its handles in this queue; one with more than [`QUEUED_MAX`] is hung up on.
 
 use rustix::io::Errno;
+use rustix::net::sockopt;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -21,6 +22,9 @@ const FILE_WEIGHT: usize = 64;
 /// How often a message is tried again that the system has no room for: for five seconds.
 const TRIES_MAX: usize = 500;
 const TRY_AGAIN: Duration = Duration::from_millis(10);
+
+/// How long the end of this process waits for one tenant to take its last word.
+const LAST_WORD_WITHIN: Duration = Duration::from_millis(20);
 
 /// To a tenant. Cheap to clone; the thread ends with the last clone, or when the tenant cannot be reached.
 #[derive(Clone, Debug)]
@@ -58,6 +62,13 @@ impl Outgoing {
     /// Ends the conversation. The tenant goes on alone if all of its memory is there, and ends if not.
     pub fn hang_up(&self) {
         self.connection.shut_down();
+    }
+
+    /// Says something before all that waits to be sent, and waits a moment at most: this process is about to end.
+    pub fn last_word(&self, message: &FromDaemon) {
+        let within = Some(LAST_WORD_WITHIN);
+        let _ = sockopt::set_socket_timeout(&*self.connection, sockopt::Timeout::Send, within);
+        let _ = self.connection.send(message, &[]);
     }
 
     /// Has a message sent, after those before it. Never waits.

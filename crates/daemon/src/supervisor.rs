@@ -5,6 +5,8 @@
 //! It does nothing with what it holds, so that nothing in it can fail. Should it be killed all the same, the worker ends with
 //! it and the keeper stays as long as it has something: the next `rotad` takes it over.
 //!
+//! What it starts is its own executable, also if another was put in its place meanwhile.
+//!
 //! - [`keeper`]: how the keeper is found or started. [`legacy`]: what a worker is given.
 
 pub(crate) mod keeper;
@@ -29,11 +31,11 @@ use std::process::{Child, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 use wire::{Connection, Listener, WireError};
 
-/// A worker that lived for less was of no use.
-const USEFUL_AFTER: Duration = Duration::from_secs(1);
-/// After so many of those in a row there is a pause.
+/// After so many workers in a row that died before they served there is a pause.
 const USELESS_MAX: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(30);
+/// After so long it is tried again to start what could not be started.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// How long a worker may take to end after its keeper did.
 const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
@@ -57,7 +59,7 @@ struct Supervisor<'a> {
     worker: Option<Worker>,
     /// How often a worker was started anew.
     restarts: u32,
-    /// How many died in a row before they were of use.
+    /// How many died in a row before they served.
     useless: u32,
     /// How often it was asked to end.
     asked_to_end: u32,
@@ -66,7 +68,6 @@ struct Supervisor<'a> {
 struct Worker {
     child: Child,
     watch: OwnedFd,
-    started: Instant,
 }
 
 /// What became of a worker.
@@ -76,6 +77,9 @@ enum Then {
     /// It died.
     Again,
 }
+
+/// This executable, whatever has its name by now.
+pub(crate) const THIS_EXECUTABLE: &str = "/proc/self/exe";
 
 /// What is said where somebody listens already.
 pub(crate) const IS_ANOTHER_THERE: &str = "is another rotad running there? `rota ps` shows what it shares";
@@ -93,6 +97,7 @@ pub(crate) fn supervise(config: &Config, detached: bool) -> anyhow::Result<ExitC
         let (path, cause) = (config.socket.clone(), rustix::io::Errno::ADDRINUSE);
         return Err(WireError::NotListening { path, cause }).context(IS_ANOTHER_THERE);
     }
+    let _place = keeper::take_place(&config.socket)?;
     // Names in flags and in the environment may be relative to it.
     let folder = std::env::current_dir().context("cannot tell which folder this is")?;
     let keeper = KeeperProcess::find_or_start(config)?;
@@ -137,10 +142,27 @@ impl Supervisor<'_> {
             if !self.pause_if_useless() {
                 return Ok(ExitCode::SUCCESS);
             }
-            if self.keeper.has_ended() {
-                self.keeper = KeeperProcess::find_or_start(self.config)?;
+            if !self.start_both_anew() {
+                return Ok(ExitCode::SUCCESS);
             }
-            self.start_worker()?;
+        }
+    }
+
+    /// Starts what has ended, again and again: programs may wait for it. False if it was told to end meanwhile.
+    fn start_both_anew(&mut self) -> bool {
+        let before = self.asked_to_end;
+        loop {
+            let started = match self.keeper.has_ended() {
+                true => KeeperProcess::find_or_start(self.config).map(|keeper| self.keeper = keeper),
+                false => Ok(()),
+            };
+            let Err(cause) = started.and_then(|()| self.start_worker()) else { return true };
+            log::say(format_args!("{cause:#}; it is tried again"));
+            self.wait(Some(TRY_AGAIN));
+            self.pass_on_signals();
+            if self.asked_to_end > before {
+                return false;
+            }
         }
     }
 
@@ -158,7 +180,7 @@ impl Supervisor<'_> {
         let child = legacy.start_worker(&self.folder)?;
         let pid = Pid::from_child(&child);
         let watch = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch the worker")?;
-        self.worker = Some(Worker { child, watch, started: Instant::now() });
+        self.worker = Some(Worker { child, watch });
         Ok(())
     }
 
@@ -191,8 +213,9 @@ impl Supervisor<'_> {
 
     fn reap(&mut self) -> Option<ExitStatus> {
         let status = self.worker.as_mut()?.child.try_wait().ok()??;
-        let lived = self.worker.take()?.started.elapsed();
-        self.useless = if lived < USEFUL_AFTER { self.useless + 1 } else { 0 };
+        self.worker = None;
+        let has_served = self.handover.served() == u64::from(self.restarts) + 1;
+        self.useless = if has_served { 0 } else { self.useless + 1 };
         Some(status)
     }
 
@@ -222,7 +245,7 @@ impl Supervisor<'_> {
         if !was_ready && self.asked_to_end > 0 {
             return Ok(Then::End(ExitCode::SUCCESS));
         }
-        if keeper_ended && !was_ready {
+        if keeper_ended && !was_ready && !self.keeper.is_found() {
             bail!("the keeper of what is away ended at its start; it has said why");
         }
         let how = status.signal().map_or("a panic".into(), |signal| format!("signal {signal}"));
@@ -245,7 +268,7 @@ impl Supervisor<'_> {
         }
         self.useless = 0;
         log::say(format_args!(
-            "{USELESS_MAX} workers in a row died within {USEFUL_AFTER:?}; the next one is started in {PAUSE:?}"
+            "{USELESS_MAX} workers in a row died before they served; the next one is started in {PAUSE:?}"
         ));
         let until = Instant::now() + PAUSE;
         let before = self.asked_to_end;

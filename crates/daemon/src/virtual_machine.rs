@@ -68,8 +68,8 @@ impl VirtualMachine {
         if library.is_entered(&path) {
             return Ok(Self { directory, folder: text, spec });
         }
-        let executable = std::env::current_exe().map_err(VirtualMachineError::Begin)?;
-        let mut anew = Command::new(executable);
+        // Also if another has its name by now.
+        let mut anew = Command::new("/proc/self/exe");
         let mut words = std::env::args_os();
         if let Some(name) = words.next() {
             anew.arg0(name);

@@ -123,7 +123,7 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<()> {
             // Where one GPU's programs cannot be frozen, nobody is to rely on it.
             self_test: slowest.filter(|_| all_freeze),
             idle_exit: config.idle_exit.map(|span| span.0),
-            supervisor_pid,
+            supervisor_pid: Some(supervisor_pid),
             keeper_pid: Some(keeper_pid),
             restarts,
             rules: config.rules,
@@ -156,6 +156,8 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<()> {
     if detached {
         background::leave_folder();
     }
+    // Counted from 1: nobody has served is 0.
+    handover.set_served(u64::from(restarts) + 1);
     let movers = devices.into_iter().map(|device| mover(device, &arena, config.clean_copies)).collect();
     drop(arena);
     let uuids: Vec<String> = setup.gpus.iter().map(|gpu| gpu.uuid.clone()).collect();

@@ -214,6 +214,20 @@ impl Keeper {
         self.index.orphan_reservations();
     }
 
+    /// Drops tenants whose processes have ended. There must be no worker, as nothing of them may be under way.
+    pub fn forget_the_dead(&mut self) {
+        let mut after = None;
+        loop {
+            let page = self.index.tenants(after);
+            let Some(&(last, _)) = page.last() else { return };
+            after = Some(last);
+            for (tenant, process) in page.into_iter().filter(|(_, process)| process.has_ended()) {
+                let freed_bytes = self.index.died(tenant);
+                tracing::info!(%tenant, pid = process.pid, freed_bytes, "a tenant without a worker has ended");
+            }
+        }
+    }
+
     /// What is away.
     pub fn away_bytes(&self) -> u64 {
         self.index.away_bytes()

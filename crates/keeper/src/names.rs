@@ -91,6 +91,11 @@ impl Process {
         Process::find(pid).unwrap_or(Process { pid, start_ticks: 0 })
     }
 
+    /// Is it certain that it is no longer there? Not where its start is not known, or /proc cannot be read.
+    pub(crate) fn has_ended(self) -> bool {
+        self.start_ticks > 0 && Process::find(std::process::id()).is_some() && !self.is_there()
+    }
+
     /// Is it this very process that has the number now?
     pub fn is_there(self) -> bool {
         Process::find(self.pid) == Some(self)
@@ -129,5 +134,8 @@ mod tests {
         assert!(this.start_ticks > 0 && this.is_there());
         assert!(!Process { start_ticks: this.start_ticks + 1, ..this }.is_there());
         assert_eq!(Process::find(u32::MAX), None);
+        let other = Process { start_ticks: this.start_ticks + 1, ..this };
+        assert_eq!([this, other].map(Process::has_ended), [false, true]);
+        assert!(!Process { start_ticks: 0, ..other }.has_ended(), "nobody knows");
     }
 }

@@ -18,6 +18,8 @@ use wire::{Connection, Listener, WireError};
 const TAKEN_WITHIN: Duration = Duration::from_secs(1);
 /// How long to wait when the system has nothing to poll or accept with.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How often a keeper that is to end looks whether tenants are there whose worker never comes again.
+const LOOK_FOR_TENANTS: Duration = Duration::from_secs(1);
 /// Wishes to end that are read at a time.
 const WISHES_MAX: usize = 16;
 
@@ -32,6 +34,8 @@ pub struct Server {
     wishes: Option<OwnedFd>,
     /// It ends once nothing is away and no worker is there.
     is_to_end: bool,
+    /// When tenants were looked for.
+    looked: Instant,
 }
 
 #[derive(Debug)]
@@ -54,7 +58,15 @@ impl Server {
     /// Serves this keeper here.
     pub fn new(keeper: Keeper, listener: Listener) -> Server {
         let door = Door::default();
-        Server { keeper, listener, worker: None, door, wishes: None, is_to_end: false }
+        Server {
+            keeper,
+            listener,
+            worker: None,
+            door,
+            wishes: None,
+            is_to_end: false,
+            looked: Instant::now(),
+        }
     }
 
     /// Has it end by a byte that comes through this file: as soon as nothing is away and no worker is there, and never
@@ -66,6 +78,7 @@ impl Server {
     /// Serves until it is told to end. Says how many bytes were away then. Until this is dropped, those who connect wait.
     pub fn run(&mut self) -> u64 {
         while !self.is_over() {
+            self.forget_the_dead();
             let ready = self.wait();
             // In this order: a worker that is gone must be gone before the next one's first word is heard.
             if ready.contains(&Source::Arena) {
@@ -95,6 +108,18 @@ impl Server {
         self.is_to_end && self.worker.is_none() && self.keeper.away_bytes() == 0
     }
 
+    /// Nobody else tells a keeper without a worker that tenants have ended, and it would wait for them for ever.
+    fn forget_the_dead(&mut self) {
+        if self.waits_for_tenants() && self.looked.elapsed() >= LOOK_FOR_TENANTS {
+            self.keeper.forget_the_dead();
+            self.looked = Instant::now();
+        }
+    }
+
+    fn waits_for_tenants(&self) -> bool {
+        self.is_to_end && self.worker.is_none()
+    }
+
     /// Waits until there is something to do, and says what.
     fn wait(&self) -> Vec<Source> {
         let arena = (Source::Arena, self.keeper.bell());
@@ -106,7 +131,9 @@ impl Server {
         let (sources, files): (Vec<Source>, Vec<_>) = all.unzip();
         let mut polled: Vec<PollFd<'_>> =
             files.iter().map(|&file| PollFd::from_borrowed_fd(file, PollFlags::IN)).collect();
-        let patience = self.door.patience(Instant::now()).and_then(|left| Timespec::try_from(left).ok());
+        let look = self.waits_for_tenants().then_some(LOOK_FOR_TENANTS);
+        let patience = [self.door.patience(Instant::now()), look].into_iter().flatten().min();
+        let patience = patience.and_then(|left| Timespec::try_from(left).ok());
         match rustix::event::poll(&mut polled, patience.as_ref()) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => return Vec::new(),

@@ -43,7 +43,8 @@ pub struct Page {
     freeze_generation: AtomicU64,
     /// Daemon: 0 while some of the tenant's memory is away, else the number of the move that brought it all back.
     residency_commit: AtomicU64,
-    /// Daemon: the compute time slice to go back to, in microseconds; 0 if it was never changed.
+    /// Daemon (the tenant's agent when there is a new daemon): the compute time slice to go back to, in microseconds; 0 if it
+    /// was never changed.
     slice_us: AtomicU64,
     /// Tenant: raised after each channel that it allocates.
     channel_generation: AtomicU64,

@@ -9,6 +9,7 @@ use super::parts::Parts;
 use super::program::Program;
 use crate::daemon;
 use anyhow::{Context as _, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -37,6 +38,8 @@ const TURN_MAX: &str = "2500ms";
 /// How long the GPU or the daemon may take to be there.
 const START_MAX: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(20);
+/// How long the daemon may take to end.
+const ROTAD_ENDS_WITHIN: Duration = Duration::from_secs(5);
 /// How many lines of each log are shown when something went wrong.
 const LOG_LINES_MAX: usize = 12;
 /// A daemon that was left behind, because the demo was killed, ends after this.
@@ -96,6 +99,18 @@ impl Drop for Stage<'_> {
     fn drop(&mut self) {
         self.programs.iter_mut().for_each(Program::end);
         self.life = None;
+        // Twice means at once. It takes its other processes with it, which a kill would not.
+        if let Some(rotad) = &self.rotad {
+            for _ in 0..2 {
+                let _ = kill_process(Pid::from_child(rotad), Signal::TERM);
+            }
+        }
+        if let Some(rotad) = &mut self.rotad {
+            let limit = Instant::now() + ROTAD_ENDS_WITHIN;
+            while matches!(rotad.try_wait(), Ok(None)) && Instant::now() < limit {
+                std::thread::sleep(LOOK);
+            }
+        }
         for child in [&mut self.rotad, &mut self.vgpud].into_iter().flatten() {
             let _ = child.kill();
             let _ = child.wait();

@@ -60,8 +60,8 @@ pub struct About {
     pub idle_exit: Option<Duration>,
     /// What users may ask for.
     pub rules: rules::Rules,
-    /// The process that people started.
-    pub supervisor_pid: u32,
+    /// The process that people started, if it is another.
+    pub supervisor_pid: Option<u32>,
     /// The process that holds what is away.
     pub keeper_pid: Option<u32>,
     /// How often a worker was started anew.

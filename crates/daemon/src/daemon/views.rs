@@ -29,7 +29,7 @@ impl Daemon {
         Status {
             schema_version: SCHEMA_VERSION,
             version: env!("CARGO_PKG_VERSION").into(),
-            pid: about.supervisor_pid,
+            pid: about.supervisor_pid.unwrap_or_else(std::process::id),
             uid: rustix::process::geteuid().as_raw(),
             uptime_ns: nanos(self.events.now()),
             config: self.setup.about.config.clone(),

@@ -5,22 +5,27 @@ use keeper::Part;
 use rota_daemon::config::Config;
 use rota_daemon::virtual_machine::VirtualMachine;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
-use wire::Connection;
 use wire::quantity::Bytes;
+use wire::{Connection, WireError};
+
+/// What is logged.
+const LOG: &str = "ROTAD_LOG";
 
 /// By which this executable is a keeper.
 const VERB: &str = "keeper";
 
 /// How long it may take to be found, and to end.
 const FOUND_WITHIN: Duration = Duration::from_secs(30);
-const ENDED_WITHIN: Duration = Duration::from_secs(2);
+const ENDED_WITHIN: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Where the keeper of the daemon at a socket is: in a folder that nobody else can look into.
@@ -42,7 +47,6 @@ impl KeeperProcess {
     /// Uses the keeper that an earlier daemon left, or starts one.
     pub(crate) fn find_or_start(config: &Config) -> anyhow::Result<Self> {
         let socket = socket(&config.socket);
-        make_folder(socket.parent().unwrap_or(Path::new(".")))?;
         if let Ok(line) = Connection::connect(&socket) {
             let pid = line.peer().context("cannot tell who keeps what is away")?.pid;
             let watch = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch the keeper")?;
@@ -53,14 +57,18 @@ impl KeeperProcess {
     }
 
     fn start(config: &Config, socket: &Path) -> anyhow::Result<Self> {
+        await_end_of_another(socket);
         let bytes = arena_bytes(config)?;
-        let executable = std::env::current_exe().context("cannot tell where this executable is")?;
-        let mut command = Command::new(&executable);
-        command.arg(VERB).arg("--socket").arg(socket).args(["--bytes", &bytes.to_string()]);
+        let mut command = Command::new(super::THIS_EXECUTABLE);
+        command.arg0("rotad").arg(VERB).arg("--socket").arg(socket).args(["--bytes", &bytes.to_string()]);
         command.args(["--parent", &std::process::id().to_string()]);
+        // Whatever concerns people is said by the worker or here.
+        if std::env::var_os(LOG).is_none() {
+            command.env(LOG, "error");
+        }
         // Apart from a terminal's signals, and from folders that may be unmounted.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).current_dir("/");
-        let child = command.spawn().with_context(|| format!("cannot start {}", executable.display()))?;
+        let child = command.spawn().context("cannot start a keeper for what is away")?;
         let pid = Pid::from_child(&child);
         let watch = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch the keeper")?;
         let mut keeper = Self { pid, watch, child: Some(child) };
@@ -108,13 +116,10 @@ impl KeeperProcess {
         rustix::event::poll(&mut polled, within.as_ref()).is_ok_and(|ready| ready > 0)
     }
 
-    /// Ends it, with whatever it has: nobody is left who could want it.
+    /// Ends it, with whatever it has: nobody is left who could want it. There is nothing that it would have to do first.
     pub(crate) fn end(&mut self) {
-        let _ = kill_process(self.pid, Signal::TERM);
-        if !self.ends_within(ENDED_WITHIN) {
-            let _ = kill_process(self.pid, Signal::KILL);
-            self.ends_within(ENDED_WITHIN);
-        }
+        let _ = kill_process(self.pid, Signal::KILL);
+        self.ends_within(ENDED_WITHIN);
         if let Some(child) = &mut self.child {
             let _ = child.wait();
         }
@@ -130,6 +135,45 @@ pub(crate) fn keep(socket: &Path, bytes: u64, supervisor: u32) -> ExitCode {
         return ExitCode::FAILURE;
     }
     keeper::process::run(socket, &[Part { bytes, node: None }])
+}
+
+/// Takes the place of the daemon at a socket, for as long as the file is open. One that ends has it until its keeper has
+/// ended too, and is waited for.
+pub(crate) fn take_place(daemon: &Path) -> anyhow::Result<File> {
+    let socket = socket(daemon);
+    let folder = socket.parent().unwrap_or(Path::new("."));
+    make_folder(folder)?;
+    let path = folder.join("daemon.lock");
+    let lock = File::options().create(true).append(true).mode(0o600).open(&path);
+    let lock = lock.with_context(|| format!("cannot open {}", path.display()))?;
+    if !await_lock(&lock) {
+        let (path, cause) = (daemon.into(), rustix::io::Errno::ADDRINUSE);
+        return Err(WireError::NotListening { path, cause }).context(super::IS_ANOTHER_THERE);
+    }
+    Ok(lock)
+}
+
+/// Waits a while for a lock. Says whether it is ours.
+fn await_lock(lock: &File) -> bool {
+    let limit = Instant::now() + ENDED_WITHIN;
+    loop {
+        if rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            return true;
+        }
+        if Instant::now() > limit {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Waits while a keeper is there that nobody can reach any more: it has memory to give back.
+fn await_end_of_another(socket: &Path) {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".lock");
+    if let Ok(lock) = File::open(&path) {
+        await_lock(&lock);
+    }
 }
 
 fn make_folder(folder: &Path) -> anyhow::Result<()> {

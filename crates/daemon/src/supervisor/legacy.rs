@@ -43,7 +43,6 @@ pub(crate) struct Inherited {
 impl Legacy<'_> {
     /// Starts a worker with this: the same executable with the same arguments.
     pub(crate) fn start_worker(&self, folder: &Path) -> anyhow::Result<Child> {
-        let executable = std::env::current_exe().context("cannot tell where this executable is")?;
         let (listener, handover) = (self.listener.as_raw_fd(), self.handover.as_raw_fd());
         let &Legacy { begun_ns, restarts, asked_to_end, keeper_pid, is_keeper_found, .. } = self;
         let found = u8::from(is_keeper_found);
@@ -51,8 +50,8 @@ impl Legacy<'_> {
         let value = format!(
             "{listener} {handover} {begun_ns} {restarts} {asked_to_end} {keeper_pid} {found} {parent}"
         );
-        let mut worker = Command::new(executable);
-        worker.args(std::env::args_os().skip(1)).env(VARIABLE, value);
+        let mut worker = Command::new(super::THIS_EXECUTABLE);
+        worker.arg0("rotad").args(std::env::args_os().skip(1)).env(VARIABLE, value);
         worker.current_dir(folder);
         // What a terminal sends to all, it is to hear once.
         worker.process_group(0);

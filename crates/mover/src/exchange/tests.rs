@@ -2,6 +2,7 @@
 //! whatever step, every handle is accounted for.
 
 mod clean;
+mod killed;
 mod must_end;
 mod order;
 mod shared_arena;
@@ -167,8 +168,9 @@ impl Setup {
             let (out, into) = (keys(other, Whereabouts::Device), keys(owner, Whereabouts::Arena));
             let room_bytes = self.mover.device_mut().capacity().expect("it works").free_bytes;
             let mut outcome = self.exchange(plan(&out, &into, room_bytes / BLOCK_BYTES));
-            // What needs no copy is out before others.
+            // What needs no copy is out before others, and with little room the small come in before the large.
             outcome.moved_out.sort();
+            outcome.moved_in.sort();
             assert_eq!((outcome.moved_out, outcome.moved_in, outcome.failed), (out, into, vec![]));
             self.check_places();
         }

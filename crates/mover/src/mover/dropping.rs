@@ -173,3 +173,17 @@ impl<D: Device> Drop for Mover<D> {
         }
     }
 }
+
+#[cfg(test)]
+impl Mover<crate::fake_device::FakeDevice> {
+    /// The process dies: nothing is cleaned up, and what the device has started may still happen. So it is given away, with
+    /// the memory that it copies from and to.
+    pub(crate) fn kill(mut self) -> (crate::fake_device::FakeDevice, crate::Arena) {
+        self.arena.cut();
+        let nothing = crate::fake_device::FakeDevice::new(0);
+        let device = std::mem::replace(&mut self.device, nothing);
+        self.handles.clear();
+        self.graves.clear();
+        (device, self.arena.clone())
+    }
+}

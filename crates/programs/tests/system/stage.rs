@@ -227,11 +227,27 @@ impl Stage {
         parts.into_iter().for_each(kill_and_wait);
     }
 
+    /// Kills the daemon as nothing else can, but for the keeper of what is away.
+    pub(crate) fn kill_all_but_keeper(&mut self) {
+        let mut daemon = self.daemon.take().unwrap();
+        let worker = part(daemon.id(), |name| name != "rota-keeper").expect("there is a worker");
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+        // It ends with it, which takes a moment.
+        kill_and_wait(worker);
+    }
+
     /// How the daemon is.
     pub(crate) fn status(&self) -> wire::Status {
         let command = ToDaemon::Command { version: wire::VERSION, command: wire::Command::Status };
-        match Connection::ask(&self.socket, &command, PATIENCE).expect("the daemon answers") {
-            FromDaemon::Answer(answer) => match *answer {
+        let mut found = None;
+        until("the daemon answers", || {
+            // A worker that was just killed may have taken the question with it.
+            found = Connection::ask(&self.socket, &command, PATIENCE).ok();
+            found.is_some()
+        });
+        match found {
+            Some(FromDaemon::Answer(answer)) => match *answer {
                 wire::Answer::Status(status) => status,
                 other => panic!("the daemon answered {other:?}"),
             },
@@ -263,6 +279,8 @@ impl Stage {
             });
         }
         self.met_no_error();
+        // A line to the device keeps it there until it was asked.
+        let line = Connection::connect(&self.directory.socket());
         if let Some(mut daemon) = self.daemon.take() {
             let pid = Pid::from_child(&daemon);
             rustix::process::kill_process(pid, Signal::TERM).unwrap();
@@ -271,6 +289,7 @@ impl Stage {
         for gpu in 0..self.gpus {
             until("all memory of the GPU is free", || self.figures(gpu).memory_used_bytes == 0);
         }
+        drop(line);
         // It holds this lock as long as it lives.
         let lock = File::open(self.directory.device_lock()).unwrap();
         until("the device ends", || {

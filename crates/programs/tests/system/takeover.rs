@@ -34,8 +34,9 @@ fn kill_workers(stage: &Stage, seed: u64, kills: u32) {
     let mut chance = Chance(seed);
     let mut slowest = Duration::ZERO;
     for kill in 0..kills {
-        std::thread::sleep(Duration::from_millis(150 + chance.below(450)));
+        std::thread::sleep(Duration::from_millis(50 + chance.below(400)));
         let before = stage.status();
+        let phase = phase(stage);
         assert!(stage.kill_worker(), "there is a worker to kill");
         let killed = Instant::now();
         // Whoever asks in the gap waits.
@@ -44,11 +45,7 @@ fn kill_workers(stage: &Stage, seed: u64, kills: u32) {
         assert_ne!(before.worker_pid, after.worker_pid);
         assert_eq!((before.pid, before.keeper_pid), (after.pid, after.keeper_pid));
         assert_eq!(after.worker_restarts, before.worker_restarts + 1);
-        println!(
-            "kill {kill} of seed {seed}: after {}, served again in {:?}",
-            phase(stage),
-            killed.elapsed()
-        );
+        println!("kill {kill} of seed {seed}: after {phase}, served again in {:?}", killed.elapsed());
     }
     assert!(slowest < SERVES_WITHIN * 5, "a new worker took {slowest:?}, which is far too long also here");
 }
@@ -94,6 +91,43 @@ fn the_worker_is_killed_many_times_and_no_byte_is_wrong() {
 }
 
 #[test]
+fn all_but_the_keeper_are_killed_and_the_next_daemon_takes_it_over() {
+    let setup = Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "500ms"] };
+    let mut stage = Stage::new(&setup);
+    let programs = ["7", "8"].map(|name| busy(&stage, name));
+    one_is_away(&stage);
+    let keeper = stage.status().keeper_pid;
+    stage.kill_all_but_keeper();
+    let waits = |program: &Puppet| program.log().contains("it waits for the next one");
+    until("the one that is away waits", || programs.iter().any(waits));
+    stage.start_daemon(&setup);
+    assert_eq!(stage.status().keeper_pid, keeper);
+    for mut program in programs {
+        program.does("stream");
+        program.does("check");
+        program.end();
+    }
+    stage.finish();
+}
+
+/// A program of 40 MiB that has work all the time, so that no turn ends before its time.
+fn busy(stage: &Stage, name: &str) -> Puppet {
+    let mut program = Puppet::start(stage, name, &[]);
+    program.does("keep 40");
+    program.does("launch 60 100");
+    program
+}
+
+/// Waits for a turn that begins after the other program went away: nothing moves for a while.
+fn one_is_away(stage: &Stage) {
+    until("one is away and the other has its turn", || {
+        let events = stage.events();
+        let last = |name: &str| events.iter().rposition(|event| event["event"] == name);
+        last("away").is_some_and(|away| last("turn_begin") > Some(away) && last("moving_out") < Some(away))
+    });
+}
+
+#[test]
 fn jobs_and_their_terms_outlive_the_worker() {
     let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 128, arena_mib: 96, rotad: &["--turn", "50ms"] });
     let mut command = stage.under_rota_with(0, "night", &["--memory", "60MiB", "--weight", "3"]);
@@ -121,19 +155,8 @@ fn jobs_and_their_terms_outlive_the_worker() {
 #[test]
 fn keeper_and_worker_are_killed_and_only_what_was_away_is_lost() {
     let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "500ms"] });
-    // Both have work all the time, so that no turn ends before its time.
-    let mut programs = ["7", "8"].map(|name| {
-        let mut program = Puppet::start(&stage, name, &[]);
-        program.does("keep 40");
-        program.does("launch 60 100");
-        program
-    });
-    // A turn that begins after the other went away: nothing moves for a while.
-    until("one is away and the other has its turn", || {
-        let events = stage.events();
-        let last = |name: &str| events.iter().rposition(|event| event["event"] == name);
-        last("away").is_some_and(|away| last("turn_begin") > Some(away) && last("moving_out") < Some(away))
-    });
+    let mut programs = ["7", "8"].map(|name| busy(&stage, name));
+    one_is_away(&stage);
     stage.kill_worker_and_keeper();
     let mut ended = None;
     until("the one that is away ends", || {

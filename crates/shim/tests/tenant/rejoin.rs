@@ -104,8 +104,10 @@ fn one_whose_memory_is_away_waits_frozen_and_comes_back_with_all_of_it() {
     daemon.next();
     let thaws = || bench.log().iter().filter(|line| *line == "thaw").count();
     let before = thaws();
-    // One thread waits for memory under an address, another would wait for more of it.
-    program.tell(&format!("read {away:x}"));
+    // A thread waits for more, and goes on waiting.
+    program.tell(&format!("alloc {BYTES:x}"));
+    let (message, _) = daemon.next();
+    assert!(matches!(message, ToDaemon::Grow { .. }), "{message:?}");
     drop(daemon);
     wait_for(|| bench.stderr().contains("it waits for the next one"));
     std::thread::sleep(Duration::from_millis(300));
@@ -118,10 +120,13 @@ fn one_whose_memory_is_away_waits_frozen_and_comes_back_with_all_of_it() {
         [(second, 0x22)]
     );
     assert_eq!(thaws(), before, "it was let go without its memory");
+    daemon.grant(BYTES);
+    program.allocated();
+    let (message, _) = daemon.next();
+    assert!(matches!(message, ToDaemon::Allocated { .. }), "{message:?}");
     bring_in(&daemon, vec![first.handle], &[0x77]);
-    assert_eq!(program.answer(), "77");
+    assert_eq!(program.ask(&format!("read {away:x}")), "77");
     assert_eq!(program.ask(&format!("read {here:x}")), "22");
-    daemon.serve(&mut program, BYTES);
     assert!(program.end().success());
 }
 

@@ -51,7 +51,9 @@ impl Shared {
                         lock(&self.verdicts).insert(request, Verdict::Granted);
                     }
                 }
-                FromDaemon::Refused { reason } => *lock(&self.refused) = Some(reason),
+                FromDaemon::Refused { reason } | FromDaemon::Lost { reason } => {
+                    *lock(&self.refused) = Some(reason);
+                }
                 other => self.note_wrong(format!("the daemon said {other:?}")),
             }
         }

@@ -3,7 +3,7 @@
 use crate::exchange::{Gone, HANDLES_PER_REQUEST_MAX, Reply, Tenants};
 use crate::fake_device::Imports;
 use crate::fake_device::mapping::Mapping;
-use crate::{BLOCK_BYTES, HandleKey, Owner};
+use crate::{BLOCK_BYTES, HandleKey, Owner, Reported};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
@@ -190,6 +190,26 @@ impl World {
         self.contents.entry(key).or_default().insert(block, content);
     }
 
+    /// Another worker is there.
+    pub(super) fn meet(&mut self, replies: Sender<Reply>, imports: Imports) {
+        self.replies = replies;
+        self.imports = imports;
+    }
+
+    pub(super) fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// What a tenant tells another worker of its handles.
+    pub(super) fn report(&self, owner: Owner) -> Vec<Reported> {
+        let own = self.sizes.iter().filter(|(key, _)| key.owner == owner);
+        let report = |(key, &bytes): (&HandleKey, &u64)| {
+            let file = self.mapped.get(key).map(Physical::file);
+            Reported { handle: key.handle, bytes, file }
+        };
+        own.map(report).collect()
+    }
+
     /// The handles that have not been freed, of tenants that live.
     pub(super) fn living(&self) -> Vec<(HandleKey, u64)> {
         self.sizes.iter().map(|(&key, &bytes)| (key, bytes)).collect()
@@ -222,7 +242,8 @@ impl World {
     }
 
     pub(super) fn send(&mut self, reply: Reply) {
-        self.replies.send(reply).expect("the test keeps the receiver");
+        // A worker that has died does not listen.
+        let _ = self.replies.send(reply);
     }
 
     /// Sums up the bytes on the device: what a tenant has mapped or the mover has imported.
