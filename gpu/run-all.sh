@@ -28,6 +28,7 @@ done <<'END'
     one_ends 600
     pair 600
     six 350
+    oversize 420
     worker_killed 600
     mixed 570
     deaths 570

@@ -36,13 +36,13 @@ class Shape:
 class Turner:
     """One program, and the files by which it is told and tells."""
 
-    def __init__(self, run, label: str, binary, shape: Shape, seed: int, steps: int = 0, under=None, start=None):
+    def __init__(self, run, label: str, binary, shape: Shape, seed: int, steps: int = 0, under=None, start=None, terms=()):
         self.label = label
         self.ready, self.stop_file, self.progress = (run.work / f"{label}.{kind}" for kind in ("ready", "stop", "progress"))
         argv = [binary, *shape.flags(), "--seed", seed, "--steps", steps]
         argv += ["--ready-file", self.ready, "--stop-file", self.stop_file, "--progress-file", self.progress]
         argv += ["--start-file", start] if start else []
-        self.program: Program = run.command(label, [str(word) for word in argv], under)
+        self.program: Program = run.command(label, [str(word) for word in argv], under, terms=terms)
         self.pid = self.program.pid
 
     def wait_ready(self, timeout_s: float = 120.0):

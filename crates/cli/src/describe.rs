@@ -35,6 +35,9 @@ pub(crate) fn terms(terms: &Terms) -> String {
         Some(bytes) => format!("memory up to {}", size(bytes)),
         None => "memory without limit".into(),
     };
+    if terms.oversize_bytes > 0 {
+        text += &format!(", {} more in host memory", size(terms.oversize_bytes));
+    }
     text += &match terms.cores_max_millionths {
         Some(share) => format!(", up to {} of the time", Share::of_millionths(share)),
         None => ", all of the time".into(),
@@ -133,6 +136,10 @@ fn job(job: &JobView) -> String {
         Some(most) => format!("{} of at most {}", size(job.used_bytes), size(most)),
         None => format!("{}, no limit", size(job.used_bytes)),
     };
+    let most = match job.terms.oversize_bytes {
+        0 => most,
+        beyond => format!("{most}, and {} beyond the GPU in host memory", size(beyond)),
+    };
     let short =
         if job.terms.wait { "waits where memory is short" } else { "out of memory where it is short" };
     lines.line(2, "memory", format!("{most}; {short}"));
@@ -182,6 +189,13 @@ fn tenant(tenant: &TenantView, one_of_several: bool) -> String {
             size(tenant.context_bytes)
         ),
     );
+    if tenant.host_bytes > 0 {
+        lines.line(
+            4,
+            "host",
+            format!("{} in host memory for good, used over the bus", size(tenant.host_bytes)),
+        );
+    }
     if tenant.pinned_bytes > 0 {
         lines.line(4, "pinned", format!("{} of it cannot move", size(tenant.pinned_bytes)));
     }

@@ -59,6 +59,14 @@ fn table(listing: &Listing) -> String {
     let (mut names, mut sides): (Vec<String>, Vec<Side>) =
         COLUMNS.iter().map(|(name, side)| (String::from(*name), *side)).unzip();
     let mut rows: Vec<Vec<String>> = listing.tenants.iter().map(|tenant| cells(tenant).into()).collect();
+    // Most programs have none.
+    if listing.tenants.iter().any(|tenant| tenant.host_bytes > 0) {
+        names.insert(HOST_AT, "HOST".into());
+        sides.insert(HOST_AT, Side::Right);
+        for (row, tenant) in rows.iter_mut().zip(&listing.tenants) {
+            row.insert(HOST_AT, size(tenant.host_bytes));
+        }
+    }
     if several {
         names.insert(GPU_AT, "GPU".into());
         sides.insert(GPU_AT, Side::Right);
@@ -71,6 +79,9 @@ fn table(listing: &Listing) -> String {
     text += &columns(&sides, &rows);
     text
 }
+
+/// Where what it has in host memory stands in a tenant's line, before its GPU is put in.
+const HOST_AT: usize = 6;
 
 /// Where the number of its GPU stands in a tenant's line.
 const GPU_AT: usize = 1;

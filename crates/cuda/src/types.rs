@@ -189,6 +189,8 @@ integers! {
         MULTIPROCESSOR_COUNT = 16,
         /// Who may use it: 0 anybody, 2 nobody, 3 one process.
         COMPUTE_MODE = 20,
+        /// The NUMA node of the host that is nearest to it; -1 where there are none.
+        HOST_NUMA_ID = 134,
         /// PCI bus number.
         PCI_BUS_ID = 33,
         /// PCI device number.

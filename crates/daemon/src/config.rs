@@ -18,8 +18,8 @@ use rules::{Rule, RuleError, Rules};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
-use wire::Setting;
 use wire::quantity::{Bytes, Share, Span};
+use wire::{OVERSIZE_ALL, Oversize, Setting};
 
 pub use gpus::{Gpus, GpusError};
 pub use sharing::TENANTS_MAX;
@@ -143,6 +143,10 @@ pub struct Settings {
     /// What all programs together may have, as a share of the GPU's memory [default: 1600%].
     #[arg(long, value_name = "SHARE")]
     pub overcommit_max: Option<Share>,
+    /// Host memory for programs that are larger than their GPU (`rota run --oversize`), all together, or `none` [default:
+    /// a quarter of what the machine has free, for a virtual GPU at most twice its memory].
+    #[arg(long, value_name = "BYTES", value_parser = oversize)]
+    pub oversize_max: Option<Oversize>,
     /// How many programs share the GPU; more of them wait until one ends [default: 128].
     #[arg(long, value_name = "COUNT")]
     pub tenants_max: Option<u32>,
@@ -244,6 +248,8 @@ pub struct Config {
     pub freeze: Freeze,
     /// See [`Settings::clean_copies`].
     pub clean_copies: CleanCopies,
+    /// See [`Settings::oversize_max`].
+    pub oversize_max: Option<Oversize>,
     /// See [`Settings::turn_jitter`].
     pub turn_jitter: f64,
     /// See [`Settings::idle_exit`].
@@ -296,6 +302,7 @@ impl Config {
             events: settings.events,
             freeze: settings.freeze.unwrap_or_default(),
             clean_copies: settings.clean_copies.unwrap_or_default(),
+            oversize_max: settings.oversize_max,
             idle_exit: settings.idle_exit.or(settings.idle_exit_usual),
             everybody: settings.everybody.unwrap_or(false),
             file: path,
@@ -337,6 +344,7 @@ impl Settings {
             gap_max: self.gap_max.or(other.gap_max),
             headroom: self.headroom.or(other.headroom),
             overcommit_max: self.overcommit_max.or(other.overcommit_max),
+            oversize_max: self.oversize_max.or(other.oversize_max),
             tenants_max: self.tenants_max.or(other.tenants_max),
             be_guarantee: self.be_guarantee.or(other.be_guarantee),
             idle_exit: self.idle_exit.or(other.idle_exit),
@@ -346,6 +354,14 @@ impl Settings {
             idle_exit_usual: self.idle_exit_usual,
             from_environment: self.from_environment,
         }
+    }
+}
+
+/// A size, or none: all that there is would be all of the machine's memory.
+fn oversize(text: &str) -> Result<Oversize, String> {
+    match text.parse() {
+        Ok(Oversize(OVERSIZE_ALL)) => Err("write a size, as 64GiB, or none".into()),
+        parsed => parsed.map_err(|error| error.to_string()),
     }
 }
 

@@ -22,7 +22,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use wire::{
-    BLOCK_BYTES, Command, Connection, FromDaemon, HANDLE_BYTES_MAX, HANDLES_MAX, ToDaemon, VERSION, WireError,
+    BLOCK_BYTES, Command, Connection, FromDaemon, HANDLE_BYTES_MAX, HANDLES_MAX, SizedHandle, ToDaemon,
+    VERSION, WireError,
 };
 
 /// The most bytes of a name that a program may give.
@@ -399,6 +400,18 @@ fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> R
             let owned = Owned { tenant, handle: HandleId(handle.handle.0) };
             tell(ears, Input::Kept(RequestId(grant.0), owned, Bytes(handle.bytes)))
         }
+        ToDaemon::GrowHost { grant, bytes } => {
+            tell(ears, Input::GrowHost(tenant, RequestId(grant.0), Bytes(bytes)))
+        }
+        ToDaemon::Hosted { grant, handle } => {
+            let (handle, bytes) = on_host(&handle)?;
+            tell(ears, Input::Hosted(RequestId(grant.0), Owned { tenant, handle }, bytes))
+        }
+        ToDaemon::HostedBefore { handles } if handles.len() <= HANDLES_MAX => {
+            let handles = handles.iter().map(on_host).collect::<Result<_, _>>()?;
+            tell(ears, Input::HostedBefore(tenant, handles))
+        }
+        ToDaemon::HostedBefore { .. } => Err(Ended::OutOfOrder("too many handles in one message")),
         ToDaemon::Publish { handles, .. } if handles.is_empty() || handles.len() > HANDLES_MAX => {
             Err(Ended::OutOfOrder("no handles, or too many, in one message"))
         }
@@ -419,6 +432,17 @@ fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> R
         | ToDaemon::Has { .. }
         | ToDaemon::Survey { .. } => Err(Ended::OutOfOrder("a greeting in the middle of a conversation")),
     }
+}
+
+/// A handle in the host's memory, if it can be one.
+fn on_host(handle: &SizedHandle) -> Result<(HandleId, Bytes), Ended> {
+    if handle.bytes == 0 || !handle.bytes.is_multiple_of(BLOCK_BYTES) {
+        return Err(Ended::OutOfOrder("a handle's size is not a multiple of 2 MiB"));
+    }
+    if handle.bytes > HANDLE_BYTES_MAX {
+        return Err(Ended::OutOfOrder("a handle is larger than 256 MiB"));
+    }
+    Ok((HandleId(handle.handle.0), Bytes(handle.bytes)))
 }
 
 /// Whether the daemon can close a file without waiting for anybody: one that lies in a file system of the tenant's own making

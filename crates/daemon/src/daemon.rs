@@ -4,7 +4,8 @@
 //! have threads of their own, and so has the executor of each GPU.
 //!
 //! - `guests`: how many connections there are, and whose. `arrivals`: how tenants come, `departures`: how they go,
-//!   `demands`: what they want meanwhile, `idleness`: when they want nothing; `pins`: what of theirs must stay;
+//!   `demands`: what they want meanwhile, `idleness`: when they want nothing; `pins`: what of theirs must stay; `oversize`: what of theirs lies in the
+//!   host's memory;
 //!   `publications`: what others may open. `jobs`: which tenants belong together, and on which terms; `limits`: who may
 //!   have which; `placing`: on which GPUs.
 //! - `sights`: what NVML says of the GPUs, and what follows; `memory_told`: what programs are told of memory.
@@ -27,6 +28,7 @@ mod lengths;
 mod limits;
 mod listing;
 mod memory_told;
+mod oversize;
 mod pins;
 mod placing;
 pub mod publications;
@@ -320,6 +322,9 @@ impl Daemon {
             Input::CloseOpened(tenant, token) => self.close_published(tenant, token),
             Input::Keep(tenant, request, bytes) => self.ask_to_keep(tenant, request, bytes),
             Input::Kept(request, owned, bytes) => self.keep(request, owned, bytes),
+            Input::GrowHost(tenant, request, bytes) => self.ask_for_host(tenant, request, bytes),
+            Input::Hosted(request, owned, bytes) => self.host(request, owned, bytes),
+            Input::HostedBefore(tenant, handles) => self.step(Event::HostedBefore { tenant, handles }),
             Input::Left(tenant, seen) => self.leave(tenant, seen),
             Input::Lingers(tenant) => {
                 tracing::warn!(

@@ -17,6 +17,12 @@ pub fn words(why: Short) -> String {
             let [wanted, usable] = told_apart(wanted, usable);
             format!("{wanted} in all would not fit on the GPU, of which {usable} are usable for it")
         }
+        Short::Host { wanted, limit } => {
+            let [wanted, limit] = told_apart(wanted, limit);
+            format!(
+                "{wanted} would lie in the host's memory, of which there are {limit} for what GPUs cannot have"
+            )
+        }
         Short::Together { wanted, limit } => {
             let [wanted, limit] = told_apart(wanted, limit);
             format!(

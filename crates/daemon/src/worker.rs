@@ -96,15 +96,20 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<()> {
     let arena_bytes = arena.size_bytes();
     free_what_was_under_way(&arena, is_keeper_found && restarts == 0);
     let turns = turns(&config.sharing);
+    let mut sharing = config.sharing;
+    if config.oversize_max.is_none() {
+        sharing.host_max = sched::Bytes(usual_oversize_bytes(config.vgpu.as_deref())?);
+    }
     let rules = Rules {
         arena_bytes: arena.size_bytes(),
-        settings: config.sharing,
+        settings: sharing,
         turn_jitter: config.turn_jitter,
         seed: u64::from(std::process::id()),
     };
     let sizes = [
         ("capacity", gpus.iter().map(|gpu| gpu.capacity_bytes).max().unwrap_or(0)),
         ("arena", rules.arena_bytes),
+        ("oversize_max", rules.settings.host_max.0),
         ("reserve", gpus[0].reserve_bytes),
         ("residue", gpus[0].residue_bytes),
     ];
@@ -232,6 +237,17 @@ fn in_force(mut settings: Vec<Setting>, sizes: &[(&str, u64)]) -> Vec<Setting> {
         }
     }
     settings
+}
+
+/// What programs larger than their GPU may have of the host's memory, where nobody says anything: a quarter of what is free,
+/// as the arena has half of it.
+fn usual_oversize_bytes(vgpu: Option<&Path>) -> anyhow::Result<u64> {
+    let usual = keeper::usual_arena_bytes()? / 2;
+    match vgpu {
+        // Host memory is all that a virtual GPU takes as well.
+        Some(folder) => Ok(usual.min(2 * VirtualMachine::memory_bytes(folder)?)),
+        None => Ok(usual),
+    }
 }
 
 /// How turns are given, for people.

@@ -34,9 +34,13 @@
 //! | `create BYTES` | creates and maps memory that can be exported |
 //! | `no-access DEVICE` | opens what was created last to a device, which must fail |
 //! | `export` | exports it |
+//! | `large MIB BYTE`, `free-large` | one allocation of so much, filled with this byte; frees the last |
+//! | `fill-large BYTE`, `see-large` | fills all of those; looks whether all of them are as they were filled |
+//! | `prefer-host CODE` | would rather have the last in the host's memory, and is answered by this code |
 //!
 //! After each line it prints the line, how many microseconds it took, and what there is to say.
 
+mod large;
 mod look;
 mod sharing;
 
@@ -53,6 +57,7 @@ use cuda::types::{
 use crate::api::ApiError;
 use crate::bench::Bench;
 use crate::kernels::SPIN;
+use large::Large;
 use look::Look;
 use sharing::Shared;
 
@@ -89,6 +94,7 @@ struct Puppet {
     /// What is added to the bytes of memory that is kept.
     moved_by: u8,
     shared: Shared,
+    large: Large,
     contexts: Vec<CUcontext>,
     filled: Vec<CUdeviceptr>,
     /// What there is to say of the last line.
@@ -117,6 +123,7 @@ pub fn run(lines: impl BufRead, mut answers: impl Write) -> Result<(), PuppetErr
         kept: Vec::new(),
         moved_by: 0,
         shared: Shared::default(),
+        large: Large::default(),
         contexts: Vec::new(),
         filled: Vec::new(),
         said: String::new(),
@@ -205,7 +212,8 @@ impl Puppet {
                 std::thread::sleep(Duration::from_millis(number(ms)?));
                 CUresult::SUCCESS
             }
-            _ => match self.shared.does(&self.bench, &words) {
+            _ => match self.shared.does(&self.bench, &words).or_else(|| self.large.does(&self.bench, &words))
+            {
                 Some(code) => code,
                 None => return Err(PuppetError::Unknown(line.to_owned())),
             },

@@ -114,6 +114,15 @@ pub enum Action {
         /// Which.
         request: RequestId,
     },
+    /// A request is granted, but not all of it on the device.
+    GrantHost {
+        /// Whose.
+        tenant: TenantId,
+        /// Which.
+        request: RequestId,
+        /// How much of it has to be in the host's memory.
+        host: Bytes,
+    },
     /// A request is not granted: out of memory.
     Deny {
         /// Whose.
@@ -198,6 +207,13 @@ pub enum Short {
         wanted: Bytes,
         /// What there is for it.
         usable: Bytes,
+    },
+    /// More than there is of the host's memory for programs larger than their GPU.
+    Host {
+        /// What it asked for, with what it, its job or everybody has.
+        wanted: Bytes,
+        /// What there is for those.
+        limit: Bytes,
     },
     /// More than device and arena have together, or than `overcommit_max` allows.
     Together {

@@ -17,6 +17,7 @@ mod expected;
 mod filler;
 mod gangs;
 mod gaps;
+mod host;
 mod length;
 mod memory;
 mod outlook;
@@ -97,6 +98,9 @@ pub struct Core {
     /// Copies in the arena of what is on the device too.
     copies: BTreeMap<Owned, Bytes>,
     copies_sum: Bytes,
+    /// The host's memory that tenants have, and of it what those had who left and are not buried.
+    hosted_sum: Bytes,
+    hosted_departed: BTreeMap<TenantId, Bytes>,
     pressure: Pressure,
     /// Sent to a GPU, and not there yet.
     expected: Vec<expected::Expected>,
@@ -125,6 +129,8 @@ impl Core {
             arena_needed: Bytes::ZERO,
             copies: BTreeMap::new(),
             copies_sum: Bytes::ZERO,
+            hosted_sum: Bytes::ZERO,
+            hosted_departed: BTreeMap::new(),
             pressure: Pressure::Calm,
             expected: Vec::new(),
             end_not_before: Time::ZERO,
@@ -215,6 +221,9 @@ impl Core {
             Event::Context { tenant, present } => self.set_context(tenant, present),
             Event::Shares(one, other) => self.tie(one, other),
             Event::Ask { tenant, request, bytes } => self.ask(tenant, request, bytes),
+            Event::AskHost { tenant, request, bytes } => self.ask_host(tenant, request, bytes),
+            Event::ClaimedHost { owned, request, bytes } => self.claim_host(owned, request, bytes),
+            Event::HostedBefore { tenant, handles } => self.find_on_host(tenant, &handles),
             Event::Claimed { owned, request, bytes } => self.claim(owned, request, bytes),
             Event::Adopted { owned, movable } => self.change_handle(owned, |held| held.adopted = movable),
             Event::Pinned { owned, pinned } => self.change_handle(owned, |held| held.pinned = pinned),

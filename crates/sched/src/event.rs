@@ -104,6 +104,31 @@ pub enum Event {
         /// How many.
         bytes: Bytes,
     },
+    /// A tenant asks for bytes of the host's memory, whatever the device has left.
+    AskHost {
+        /// Who.
+        tenant: TenantId,
+        /// Its name for the request.
+        request: RequestId,
+        /// How many.
+        bytes: Bytes,
+    },
+    /// A tenant used a grant in the host's memory, or part of one, for a handle. It never moves.
+    ClaimedHost {
+        /// Whose, and which.
+        owned: Owned,
+        /// Which grant it used.
+        request: RequestId,
+        /// How much of it.
+        bytes: Bytes,
+    },
+    /// A tenant of an earlier worker has these handles in the host's memory, and how large they are.
+    HostedBefore {
+        /// Whose.
+        tenant: TenantId,
+        /// Which, each with its size.
+        handles: Vec<(HandleId, Bytes)>,
+    },
     /// A tenant used a grant, or part of one, for a handle, which cannot move before it is adopted.
     Claimed {
         /// Whose, and which.
@@ -312,6 +337,8 @@ pub struct Terms {
     pub slo: Option<Span>,
     /// Device memory on each GPU, contexts included.
     pub memory_max: Option<Bytes>,
+    /// The host's memory for what its GPUs cannot have, on all of them together; nothing if it is out of memory then.
+    pub host_max: Bytes,
     /// Share of a GPU's time.
     pub compute_max: Option<Ratio>,
     /// What to do when memory is short.
@@ -329,6 +356,7 @@ impl Default for Terms {
             priority: Priority::default(),
             slo: None,
             memory_max: None,
+            host_max: Bytes::ZERO,
             compute_max: None,
             when_full: WhenFull::default(),
             gang: false,

@@ -13,6 +13,7 @@ mod gpu;
 mod guarantee;
 mod habits;
 mod hints;
+mod host;
 mod ids;
 mod job;
 mod pauses;

@@ -41,6 +41,8 @@ pub struct Settings {
     pub overcommit_max: Ratio,
     /// No handle is larger than this. The arena keeps room for two of the largest, without which nothing could move.
     pub handle_max: Bytes,
+    /// The host's memory that tenants larger than their GPU may have, all together.
+    pub host_max: Bytes,
     /// Tenants on one GPU.
     pub tenants_max: u32,
     /// Busy for less than this share of its own turns, a tenant lets another one run beside it.
@@ -110,6 +112,7 @@ impl Default for Settings {
             context_growth: Bytes::ZERO,
             overcommit_max: Ratio::from_percent(1600),
             handle_max: Bytes(u64::MAX),
+            host_max: Bytes::ZERO,
             tenants_max: 128,
             filler_below: Ratio::from_percent(80),
             lc_linger: Span::from_secs(1),

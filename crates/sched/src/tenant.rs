@@ -3,6 +3,7 @@
 
 use crate::habits::Habits;
 use crate::hints::Hints;
+use crate::host::Hosted;
 use crate::pauses::Pauses;
 use crate::policies::Rank;
 use crate::way::Place;
@@ -110,6 +111,8 @@ pub(crate) struct Tenant {
     pub(crate) returning: Bytes,
     pub(crate) granted_sum: Bytes,
     pub(crate) asked_sum: Bytes,
+    /// What it has in the host's memory.
+    pub(crate) hosted: Hosted,
     /// The largest handle it ever had, or may have made of a grant.
     pub(crate) piece_max: Bytes,
     /// Part of a move under way.
@@ -185,6 +188,7 @@ impl Tenant {
             returning: Bytes::ZERO,
             granted_sum: Bytes::ZERO,
             asked_sum: Bytes::ZERO,
+            hosted: Hosted::default(),
             piece_max: Bytes::ZERO,
             moving: false,
             critical: false,

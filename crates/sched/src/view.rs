@@ -42,6 +42,8 @@ pub struct Described {
     pub granted: Bytes,
     /// What of its memory has to stay on the device.
     pub pinned: Bytes,
+    /// In the host's memory for good, mapped at addresses of the device.
+    pub host: Bytes,
 }
 
 /// What somebody who waits may expect.

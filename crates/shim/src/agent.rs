@@ -237,6 +237,13 @@ fn obey(session: &Session, message: FromDaemon, files: Vec<OwnedFd>) -> Result<(
                 session.say(ToDaemon::Returned { grant });
             }
         }
+        FromDaemon::GrantedHost { grant, host_bytes } => {
+            // What is on the device already, and was asked for anew, cannot be elsewhere: the daemon gets no file of it.
+            let is_known = session.table().answered_again(grant, false);
+            if is_known || !session.settle(grant, Answer::GrantedHost(host_bytes)) {
+                session.say(ToDaemon::Returned { grant });
+            }
+        }
         FromDaemon::Denied { grant, reason } => {
             if !session.table().answered_again(grant, false) {
                 session.settle(grant, Answer::Denied(reason));

@@ -13,6 +13,8 @@ use crate::guard::lock;
 pub(crate) enum Answer {
     /// The bytes may be allocated.
     Granted,
+    /// They may, but so many of them in the host's memory.
+    GrantedHost(u64),
     /// They may not, and why.
     Denied(String),
     /// The daemon went before it answered.

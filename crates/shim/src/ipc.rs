@@ -157,7 +157,7 @@ fn publish_range(session: &Session, start: u64) -> Result<Token, CUresult> {
     let published = send_files(session, start, &handles, token).and_then(|request| {
         session.wake_agent();
         match session.answer(request) {
-            Answer::Granted => Ok(token),
+            Answer::Granted | Answer::GrantedHost(_) => Ok(token),
             Answer::Denied(reason) => Err(denied(reason)),
             Answer::Ended => Err(CUresult::NOT_SUPPORTED),
         }

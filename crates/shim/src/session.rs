@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard};
 use cuda::types::{CUcontext, CUdevice, CUuuid};
 use cuda::{CUresult, Driver};
 use rustix::event::EventfdFlags;
-use wire::{Connection, GrantId, HANDLES_MAX, HandleId, SharedPage, TenantId, ToDaemon, Token};
+use wire::{Connection, GrantId, HANDLES_MAX, HandleId, SharedPage, SizedHandle, TenantId, ToDaemon, Token};
 
 use crate::gate::Gate;
 use crate::grants::{Answer, Grants};
@@ -243,6 +243,11 @@ impl Session {
         self.ask_whoever_is_there(|grant| ToDaemon::Keep { grant, bytes })
     }
 
+    /// The same for bytes of the host's memory.
+    pub(crate) fn ask_for_host(&self, bytes: u64) -> (GrantId, Answer) {
+        self.ask_whoever_is_there(|grant| ToDaemon::GrowHost { grant, bytes })
+    }
+
     /// Asks the daemon, and the next one if it goes before it has answered.
     fn ask_whoever_is_there(&self, question: impl Fn(GrantId) -> ToDaemon) -> (GrantId, Answer) {
         loop {
@@ -279,7 +284,7 @@ impl Session {
             let answer = self.grants.wait(request);
             let mut pins = lock(&self.pins);
             match answer {
-                Answer::Granted => {}
+                Answer::Granted | Answer::GrantedHost(_) => {}
                 Answer::Denied(reason) => return Err(NotPinned::Denied(reason)),
                 Answer::Ended if self.has_ended() => {}
                 // There is another one already, which may know them.
@@ -289,6 +294,11 @@ impl Session {
             return Ok(());
         }
         Err(NotPinned::Ended)
+    }
+
+    /// Whether a handle is to stay where it is.
+    pub(crate) fn is_pinned(&self, handle: HandleId) -> bool {
+        lock(&self.pins).contains_key(&handle)
     }
 
     /// Takes back a [`Session::pin`].
@@ -328,7 +338,7 @@ impl Session {
         let answer = self.answer(request);
         let arrived = lock(&self.arriving).remove(&request).unwrap_or_default();
         match answer {
-            Answer::Granted => Ok(arrived),
+            Answer::Granted | Answer::GrantedHost(_) => Ok(arrived),
             // As the driver says of a name that means nothing, or nothing any more.
             Answer::Denied(_) | Answer::Ended => Err(CUresult::INVALID_HANDLE),
         }
@@ -424,6 +434,10 @@ impl Session {
         self.outbox.clear();
         // First of all: what the daemon takes for the program's, and is not, must not move.
         untold.freed.into_iter().for_each(|handle| self.outbox.put_freed(handle));
+        let hosted: Vec<SizedHandle> = table.hosted().collect();
+        for handles in hosted.chunks(HANDLES_MAX) {
+            self.outbox.put(ToDaemon::HostedBefore { handles: handles.to_vec() }, Vec::new());
+        }
         for (grant, bytes) in untold.asked {
             self.outbox.put(ToDaemon::Grow { grant, bytes }, Vec::new());
         }

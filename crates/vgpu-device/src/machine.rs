@@ -84,7 +84,7 @@ impl Machine {
     /// A machine as described, with programs' memory reached through `host`.
     pub fn new(spec: Spec, host: Box<dyn HostMemory>) -> Self {
         let gpu = || Gpu {
-            compute: Compute::new(&spec.costs),
+            compute: Compute::new(&spec.costs, spec.bus_in.min(spec.bus_out)),
             bus: Bus::new(&spec),
             meter: Meter::new(spec.power_milliwatts),
         };
@@ -95,6 +95,7 @@ impl Machine {
                 physical: Physical::new(spec.gpus, spec.memory.0),
                 spaces: BTreeMap::new(),
                 host,
+                over_bus: 0,
                 misuse: Vec::new(),
             },
             gpus: (0..spec.gpus).map(|_| gpu()).collect(),

@@ -4,6 +4,7 @@ mod death;
 mod faults;
 mod freeze;
 mod graphs;
+mod host_memory;
 mod kernels;
 mod memory;
 mod misuses;

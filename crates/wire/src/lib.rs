@@ -11,6 +11,7 @@ mod command;
 mod ids;
 mod listing;
 mod message;
+mod oversize;
 mod page;
 mod peer;
 mod place;
@@ -24,11 +25,12 @@ pub use command::{Answer, Command, GpuChoice, JobRequest, Opened};
 pub use ids::{FileId, GrantId, HandleId, TenantId, Token};
 pub use listing::{Gpu, Listing, SCHEMA_VERSION, Tenant, TenantState, Unmanaged};
 pub use message::{ChannelGroup, FromDaemon, SharedGpu, SizedHandle, ToDaemon};
+pub use oversize::Oversize;
 pub use page::{IDLE_SINCE_OFFSET, Page, PageError, SharedPage, monotonic_ns};
 pub use place::{default_socket, find_socket};
 pub use shim_file::{ShimError, find_nvml_shim, find_shim, preload, preload_nvml};
 pub use socket::{Connection, Listener, WireError};
-pub use terms::{Change, Class, Priority, Terms};
+pub use terms::{Change, Class, OVERSIZE_ALL, Priority, Terms};
 pub use view::{
     Description, GpuView, JobMemory, JobView, MemoryOnGpu, ProcessOnGpu, SelfTest, Setting, Status,
     TenantView,

@@ -68,6 +68,8 @@ pub struct Tenant {
     pub places: Option<u32>,
     /// About how long it will wait still, if that can be said.
     pub forecast_ns: Option<u64>,
+    /// Its memory that lies in the host's for good, because the GPU cannot have it.
+    pub host_bytes: u64,
 }
 
 /// A process that uses a GPU past rota.

@@ -218,6 +218,26 @@ pub enum ToDaemon {
         /// Is this the last of them?
         complete: bool,
     },
+    /// Asks for bytes of the host's memory, to be mapped at addresses of the device. Answered by `GrantedHost` or `Denied`.
+    GrowHost {
+        /// The tenant's name for this request.
+        grant: GrantId,
+        /// How many bytes: a multiple of [`crate::BLOCK_BYTES`].
+        bytes: u64,
+    },
+    /// What a grant has in the host's memory, or part of it, was used for this. No file stands for it: it never moves. It
+    /// ends by `Freed`.
+    Hosted {
+        /// The grant that covers it.
+        grant: GrantId,
+        /// What was made.
+        handle: SizedHandle,
+    },
+    /// A tenant that came back (`Rejoin`) has these in the host's memory.
+    HostedBefore {
+        /// Which ones; at most [`crate::HANDLES_MAX`].
+        handles: Vec<SizedHandle>,
+    },
 }
 
 /// What the daemon says.
@@ -307,5 +327,12 @@ pub enum FromDaemon {
     Lost {
         /// What is lost, and why, for people.
         reason: String,
+    },
+    /// The tenant may allocate now, but not all of it on the device.
+    GrantedHost {
+        /// Which request.
+        grant: GrantId,
+        /// How much of it has to be in the host's memory.
+        host_bytes: u64,
     },
 }

@@ -73,7 +73,12 @@ pub struct Terms {
     pub wait: bool,
     /// Do its processes only get on together? Then they run at the same time, on all their GPUs, or not at all.
     pub gang: bool,
+    /// What it may have in the host's memory beyond what its GPUs can have; 0 if it is out of memory then.
+    pub oversize_bytes: u64,
 }
+
+/// As much of the host's memory as the daemon gives to anybody.
+pub const OVERSIZE_ALL: u64 = u64::MAX;
 
 /// Terms that are asked for. What is not named stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,6 +99,8 @@ pub struct Change {
     pub wait: Option<bool>,
     /// See [`Terms::gang`].
     pub gang: Option<bool>,
+    /// See [`Terms::oversize_bytes`]; [`OVERSIZE_ALL`] is as much as the daemon gives.
+    pub oversize_bytes: Option<u64>,
 }
 
 impl Change {
@@ -113,6 +120,7 @@ impl Change {
             slo_ns: self.slo_ns.or(other.slo_ns),
             wait: self.wait.or(other.wait),
             gang: self.gang.or(other.gang),
+            oversize_bytes: self.oversize_bytes.or(other.oversize_bytes),
         }
     }
 
@@ -134,6 +142,7 @@ impl Change {
             slo_ns: self.slo_ns.or(terms.slo_ns),
             wait: self.wait.unwrap_or(terms.wait),
             gang: self.gang.unwrap_or(terms.gang),
+            oversize_bytes: self.oversize_bytes.unwrap_or(terms.oversize_bytes),
         }
     }
 }
@@ -151,6 +160,7 @@ mod tests {
         slo_ns: None,
         wait: false,
         gang: false,
+        oversize_bytes: 0,
     };
 
     #[test]

@@ -102,6 +102,8 @@ pub struct TenantView {
     pub place: Option<u32>,
     /// How many wait there; none if it does not.
     pub places: Option<u32>,
+    /// Its memory that lies in the host's for good, because the GPU cannot have it.
+    pub host_bytes: u64,
 }
 
 /// What a job sees of the machine's memory: its own, as if nobody else were there.

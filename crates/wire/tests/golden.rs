@@ -91,7 +91,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ),
         ("09 01", ToDaemon::List { version: 1 }),
         (
-            "0a 03 00 0161 0103 0101 0103 0100 8080808020 01 c0843d 010a 0101 0101 00 00 00 00 00 00 00 00 \
+            "0a 03 00 0161 0103 0101 0103 0100 8080808020 01 c0843d 010a 0101 0101 0107 00 00 00 00 00 00 00 00 00 \
              01 02 01 05",
             command(Command::Open(JobRequest {
                 name: "a".into(),
@@ -104,6 +104,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
                     slo_ns: Some(10),
                     wait: Some(true),
                     gang: Some(true),
+                    oversize_bytes: Some(7),
                 },
                 usual: Change::default(),
                 gpus: GpuChoice::Count(2),
@@ -111,7 +112,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             })),
         ),
         (
-            "0a 03 01 0161 00 0100 00 0101 05 00 00 00 00",
+            "0a 03 01 0161 00 0100 00 0101 05 00 00 00 00 00",
             command(Command::Set {
                 job: "a".into(),
                 change: Change {
@@ -179,6 +180,18 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
                 complete: true,
             },
         ),
+        ("17 07 80808001", ToDaemon::GrowHost { grant: GrantId(7), bytes: 2 << 20 }),
+        (
+            "18 07 2a 80808010",
+            ToDaemon::Hosted {
+                grant: GrantId(7),
+                handle: SizedHandle { handle: HandleId(42), bytes: 32 << 20 },
+            },
+        ),
+        (
+            "19 01 2a 80808010",
+            ToDaemon::HostedBefore { handles: vec![SizedHandle { handle: HandleId(42), bytes: 32 << 20 }] },
+        ),
     ]
 }
 
@@ -197,6 +210,7 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         slo_ns: None,
         wait: false,
         gang: false,
+        oversize_bytes: 6,
     };
     let tenant = TenantView {
         tenant: TenantId(1),
@@ -215,6 +229,7 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         pinned_bytes: 10,
         place: None,
         places: Some(3),
+        host_bytes: 11,
     };
     let job = JobView {
         job: "a".into(),
@@ -266,12 +281,12 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
     let answer = |answer| FromDaemon::Answer(Box::new(answer));
     vec![
         (
-            "08 00 01 054750552d31 0448323030 8080808040 01 02 03 01022f76 04 01 01 04 0105 00 00 00 00",
+            "08 00 01 054750552d31 0448323030 8080808040 01 02 03 01022f76 04 01 01 04 0105 00 00 00 00 06",
             answer(Answer::Opened(Opened { gpus: vec![gpu.clone()], others: 4, terms })),
         ),
         (
-            "08 01 01 01 00 0167 016e 01 02 03 04 05 06 00 0107 01 0161 01 01 01 04 0105 00 00 00 00 01 010177 0102 03 04 05 01 \
-             01 02 0162 0167 04 0172 03 04 05 06 07 08 0109 0a 00 0103",
+            "08 01 01 01 00 0167 016e 01 02 03 04 05 06 00 0107 01 0161 01 01 01 04 0105 00 00 00 00 06 01 010177 0102 03 04 05 01 \
+             01 02 0162 0167 04 0172 03 04 05 06 07 08 0109 0a 00 0103 0b",
             answer(Answer::Described(Description { schema_version: 1, gpu: Some(view), jobs: vec![job] })),
         ),
         (
@@ -315,6 +330,7 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         place: Some(1),
         places: Some(2),
         forecast_ns: None,
+        host_bytes: 8,
     };
     let states = [
         TenantState::Joined,
@@ -341,15 +357,16 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         ("05 02 01 02", FromDaemon::Create { handles: vec![HandleId(1), HandleId(2)] }),
         (
             "06 01 01 054750552d31 0448323030 8080808040 01 02 03 01022f76 07 \
-             01 9221 054750552d61 0161 0162 00 04 05 06 07 0101 0102 00  01 9221 054750552d61 0161 0162 01 04 05 06 07 0101 0102 00 \
-             01 9221 054750552d61 0161 0162 02 04 05 06 07 0101 0102 00  01 9221 054750552d61 0161 0162 03 04 05 06 07 0101 0102 00 \
-             01 9221 054750552d61 0161 0162 04 04 05 06 07 0101 0102 00  01 9221 054750552d61 0161 0162 05 04 05 06 07 0101 0102 00 \
-             01 9221 054750552d61 0161 0162 06 04 05 06 07 0101 0102 00  01 08 0167 09 0170 010161",
+             01 9221 054750552d61 0161 0162 00 04 05 06 07 0101 0102 00 08  01 9221 054750552d61 0161 0162 01 04 05 06 07 0101 0102 00 08 \
+             01 9221 054750552d61 0161 0162 02 04 05 06 07 0101 0102 00 08  01 9221 054750552d61 0161 0162 03 04 05 06 07 0101 0102 00 08 \
+             01 9221 054750552d61 0161 0162 04 04 05 06 07 0101 0102 00 08  01 9221 054750552d61 0161 0162 05 04 05 06 07 0101 0102 00 08 \
+             01 9221 054750552d61 0161 0162 06 04 05 06 07 0101 0102 00 08  01 08 0167 09 0170 010161",
             FromDaemon::Listing(listing),
         ),
         ("07 0466756c6c", FromDaemon::Waiting { reason: "full".into() }),
         ("0c 03", FromDaemon::Drain { generation: 3 }),
         ("0d 046c617465", FromDaemon::GaveUp { reason: "late".into() }),
+        ("10 07 80808001", FromDaemon::GrantedHost { grant: GrantId(7), host_bytes: 2 << 20 }),
         ("0f 04676f6e65", FromDaemon::Lost { reason: "gone".into() }),
         (
             "0e 01 054750552d61 80808001",
@@ -394,6 +411,9 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::Survey { .. } => 19,
         ToDaemon::Rejoin { .. } => 21,
         ToDaemon::Has { .. } => 22,
+        ToDaemon::GrowHost { .. } => 23,
+        ToDaemon::Hosted { .. } => 24,
+        ToDaemon::HostedBefore { .. } => 25,
         ToDaemon::Keep { .. } => 20,
     }
 }
@@ -415,6 +435,7 @@ fn kind_from_daemon(message: &FromDaemon) -> usize {
         FromDaemon::Drain { .. } => 12,
         FromDaemon::GaveUp { .. } => 13,
         FromDaemon::Lost { .. } => 15,
+        FromDaemon::GrantedHost { .. } => 16,
         FromDaemon::Shared { .. } => 14,
     }
 }
@@ -430,7 +451,7 @@ fn messages_to_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = to_daemon().iter().map(|(_, message)| kind_to_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=22), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=25), "a kind of message has no golden bytes");
 }
 
 #[test]
@@ -439,7 +460,7 @@ fn messages_from_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = from_daemon().iter().map(|(_, message)| kind_from_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=15), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=16), "a kind of message has no golden bytes");
 }
 
 #[test]

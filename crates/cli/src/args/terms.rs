@@ -4,7 +4,7 @@ use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, Type
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args as ArgsOf};
 use wire::quantity::{Memory, Share, Span};
-use wire::{Change, Class, Priority};
+use wire::{Change, Class, Oversize, Priority};
 
 const HEADING: &str = "Terms of the job";
 
@@ -15,6 +15,21 @@ pub(crate) struct TermsArgs {
     /// On each GPU, wherever it lies just now; contexts count too. 100% is no limit.
     #[arg(long, value_name = "SIZE", env = "ROTA_MEMORY", help_heading = HEADING)]
     pub(crate) memory: Option<Memory>,
+
+    /// Let it be larger than its GPU: what that cannot have lies in host memory, up to this size.
+    ///
+    /// It is mapped at the same addresses, and used at the speed of the bus. Without a size: as much as the daemon gives. `none`
+    /// takes it back, for memory that is not there yet.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        env = "ROTA_OVERSIZE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "all",
+        help_heading = HEADING
+    )]
+    pub(crate) oversize: Option<Oversize>,
 
     /// Its share beside your other jobs.
     ///
@@ -75,6 +90,7 @@ impl TermsArgs {
                     (false, false) => None,
                 },
                 gang: None,
+                oversize_bytes: self.oversize.filter(|_| from("oversize")).map(|Oversize(bytes)| bytes),
             }
         };
         (pick(true), pick(false))

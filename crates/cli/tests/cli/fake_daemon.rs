@@ -158,6 +158,7 @@ pub(crate) fn two_tenants() -> Vec<Tenant> {
             place: None,
             places: None,
             forecast_ns: None,
+            host_bytes: 0,
         },
         Tenant {
             tenant: TenantId(2),
@@ -173,6 +174,7 @@ pub(crate) fn two_tenants() -> Vec<Tenant> {
             place: Some(1),
             places: Some(2),
             forecast_ns: Some(43_210_000_000),
+            host_bytes: 0,
         },
     ]
 }
@@ -186,6 +188,7 @@ pub(crate) const TERMS: Terms = Terms {
     slo_ns: None,
     wait: false,
     gang: false,
+    oversize_bytes: 0,
 };
 
 fn opened(listing: &Listing) -> FromDaemon {

@@ -38,8 +38,20 @@ fn terms_are_asked_for_as_they_were_typed() {
         slo_ns: Some(10_000_000),
         wait: Some(true),
         gang: None,
+        oversize_bytes: None,
     };
     assert_eq!(request, JobRequest { name: "nightly".into(), asked, ..JobRequest::default() });
+}
+
+#[test]
+fn larger_than_the_gpu_is_a_size_or_as_much_as_there_is() {
+    let asked = |words: &[&str]| opened(|_| (), words).asked.oversize_bytes;
+    assert_eq!(asked(&[]), None);
+    assert_eq!(asked(&["--oversize"]), Some(wire::OVERSIZE_ALL));
+    assert_eq!(asked(&["--oversize=8GiB"]), Some(8 << 30));
+    assert_eq!(asked(&["--oversize=none"]), Some(0));
+    let environment = opened(|command| _ = command.env("ROTA_OVERSIZE", "2GiB"), &[]);
+    assert_eq!((environment.asked.oversize_bytes, environment.usual.oversize_bytes), (None, Some(2 << 30)));
 }
 
 #[test]

@@ -95,7 +95,8 @@ fn json_has_stable_keys_and_whole_numbers() {
       "waiting_ns": 0,
       "place": null,
       "places": null,
-      "forecast_ns": null
+      "forecast_ns": null,
+      "host_bytes": 0
     },
     {
       "tenant": 2,
@@ -110,7 +111,8 @@ fn json_has_stable_keys_and_whole_numbers() {
       "waiting_ns": 83500000000,
       "place": 1,
       "places": 2,
-      "forecast_ns": 43210000000
+      "forecast_ns": 43210000000,
+      "host_bytes": 0
     }
   ],
   "unmanaged": []
@@ -118,6 +120,25 @@ fn json_has_stable_keys_and_whole_numbers() {
 "#;
     assert_eq!(stdout(daemon.rota().args(["ps", "-o", "json"])), expected);
     assert_eq!(stdout(daemon.rota().args(["ps", "--json"])), expected);
+}
+
+#[test]
+fn memory_in_the_hosts_for_good_has_a_column_where_there_is_any() {
+    let mut tenants = two_tenants();
+    let head = |tenants| {
+        let daemon = FakeDaemon::start(listing(tenants));
+        let text = stdout(daemon.rota().arg("ps"));
+        text.lines()
+            .filter(|line| line.contains("AWAY") || line.contains("4242"))
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    assert!(!head(tenants.clone()).contains("HOST"));
+    tenants[0].host_bytes = 8 << 30;
+    let lines = head(tenants);
+    let words = |line: usize| lines.lines().nth(line).unwrap().split_whitespace().collect::<Vec<_>>();
+    assert_eq!(words(0)[4..8], ["RESIDENT", "AWAY", "HOST", "TURNS"]);
+    assert!(lines.contains("8.0 GiB"), "{lines}");
 }
 
 #[test]

@@ -37,6 +37,7 @@ pub(crate) fn job() -> JobView {
             pinned_bytes: GIB / 4,
             place: Some(2),
             places: Some(3),
+            host_bytes: 0,
         }],
     }
 }
@@ -84,6 +85,7 @@ fn limits_and_pauses_show() {
         slo_ns: Some(10_000_000),
         wait: true,
         gang: true,
+        oversize_bytes: 4 * GIB,
     };
     let job = JobView { terms, paused: true, root_pid: None, tenants: vec![], ..job() };
     let daemon = described(Description { schema_version: 1, gpu: None, jobs: vec![job] });
@@ -96,7 +98,7 @@ Job nightly
   class       lc, latency-critical
   weight      3
   priority    high
-  memory      512.0 MiB of at most 8.0 GiB; waits where memory is short
+  memory      512.0 MiB of at most 8.0 GiB, and 4.0 GiB beyond the GPU in host memory; waits where memory is short
   cores       at most 30% of the GPU's time
   served      within 10 ms
   gang        its processes run at the same time or not at all
@@ -168,7 +170,8 @@ fn a_description_in_json_has_stable_keys() {
         "          \"forecast_ns\": 2000000000,",
         "          \"pinned_bytes\": 268435456,",
         "          \"place\": 2,",
-        "          \"places\": 3",
+        "          \"places\": 3,",
+        "          \"host_bytes\": 0",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }

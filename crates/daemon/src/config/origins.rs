@@ -7,7 +7,7 @@ use wire::Setting;
 use wire::quantity::Span;
 
 /// Every key, with what holds where nobody says anything.
-pub(super) const KEYS: [(&str, &str); 24] = [
+pub(super) const KEYS: [(&str, &str); 25] = [
     ("socket", ""),
     ("gpus", "all"),
     ("vgpu", "none"),
@@ -27,6 +27,7 @@ pub(super) const KEYS: [(&str, &str); 24] = [
     ("gap_max", "60s"),
     ("headroom", "none"),
     ("overcommit_max", "1600%"),
+    ("oversize_max", "a quarter of the host memory that is free"),
     ("tenants_max", "128"),
     ("be_guarantee", "10%"),
     ("idle_exit", "none"),
@@ -124,6 +125,7 @@ fn values(settings: &Settings) -> Vec<(&'static str, Option<String>)> {
         ("gap_max", text(&settings.gap_max)),
         ("headroom", text(&settings.headroom)),
         ("overcommit_max", text(&settings.overcommit_max)),
+        ("oversize_max", text(&settings.oversize_max)),
         ("tenants_max", text(&settings.tenants_max)),
         ("be_guarantee", text(&settings.be_guarantee)),
         ("idle_exit", text(&settings.idle_exit)),

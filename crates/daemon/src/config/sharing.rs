@@ -3,6 +3,7 @@
 use super::{ConfigError, Policy, Settings};
 use sched::{PolicyKind, Ratio};
 use wire::quantity::{Share, Span};
+use wire::{OVERSIZE_ALL, Oversize};
 
 /// Tenants at a time: as many as fit into one listing with the longest names.
 pub const TENANTS_MAX: u32 = 128;
@@ -51,6 +52,14 @@ impl Settings {
             headroom: self.headroom.map_or(usual.headroom, |bytes| sched::Bytes(bytes.0)),
             overcommit_max: share("overcommit_max", self.overcommit_max, at_least_all, "at least 100%")?
                 .unwrap_or(usual.overcommit_max),
+            host_max: match self.oversize_max {
+                Some(Oversize(OVERSIZE_ALL)) => {
+                    return Err(out_of_range("oversize_max", "all", "a size, as 64GiB, or none"));
+                }
+                Some(Oversize(bytes)) => sched::Bytes(bytes),
+                // The worker looks what the machine has.
+                None => usual.host_max,
+            },
             tenants_max: self.tenants_max.unwrap_or(usual.tenants_max.min(TENANTS_MAX)),
             be_guarantee: share("be_guarantee", self.be_guarantee, at_most_all, "at most 100%")?
                 .unwrap_or(usual.be_guarantee),

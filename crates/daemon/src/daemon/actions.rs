@@ -28,6 +28,7 @@ impl Daemon {
             }
             Action::Refuse { tenant, why } => self.refuse(tenant, &reasons::words(why)),
             Action::Grant { tenant, request } => self.grant(tenant, request),
+            Action::GrantHost { tenant, request, host } => self.grant_on_host(tenant, request, host),
             Action::Deny { tenant, request, why } => self.deny_or_wait(tenant, request, why),
             Action::End { tenant, why } => self.end(tenant, &why),
             Action::Overdue { op } => {

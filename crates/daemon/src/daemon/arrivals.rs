@@ -145,11 +145,15 @@ impl Daemon {
 
     /// Which of these GPUs are shared here, for a program that will be a tenant of those that it uses.
     pub(super) fn survey(&self, uid: u32, job: &str, uuids: &[String]) -> FromDaemon {
-        let limit = self.jobs.named(uid, job).and_then(|job| self.jobs.get(job)?.terms.memory_max_bytes);
+        let terms = self.jobs.named(uid, job).and_then(|job| self.jobs.get(job)).map(|job| &job.terms);
+        let limit = terms.and_then(|terms| terms.memory_max_bytes);
+        let beyond = terms.map_or(0, |terms| terms.oversize_bytes);
         let shared = uuids.iter().filter_map(|uuid| self.setup.gpus.iter().find(|gpu| gpu.uuid == *uuid));
         let shared = shared.map(|gpu| wire::SharedGpu {
             uuid: gpu.uuid.clone(),
-            capacity_bytes: limit.map_or(gpu.capacity_bytes, |most| most.min(gpu.capacity_bytes)),
+            capacity_bytes: limit
+                .map_or(gpu.capacity_bytes, |most| most.min(gpu.capacity_bytes))
+                .saturating_add(beyond),
         });
         match shared.collect::<Vec<_>>() {
             none if none.is_empty() => FromDaemon::Refused { reason: self.nothing_shared(uuids) },

@@ -23,11 +23,27 @@ pub(super) struct Demands {
     again: BTreeSet<RequestId>,
     /// Of those without an answer, what will never move.
     keeps: BTreeSet<RequestId>,
+    /// Of those without an answer, what is to be in the host's memory.
+    pub(super) on_host: BTreeSet<RequestId>,
     /// Grants for such memory that were not used or given back.
     to_keep: BTreeSet<RequestId>,
 }
 
 impl Demands {
+    /// Is a request for memory that will never move off the device?
+    pub(super) fn is_to_be_kept(&self, request: RequestId) -> bool {
+        self.keeps.contains(&request)
+    }
+
+    /// Has the tenant freed something that the mover has not let go of? Then the request is made again after that.
+    pub(super) fn waits_for_frees(&mut self, request: RequestId) -> bool {
+        let waits = self.frees_under_way > 0 && self.asked.contains_key(&request);
+        if waits {
+            self.again.insert(request);
+        }
+        waits
+    }
+
     /// Does it wait for memory?
     pub(super) fn asks(&self) -> bool {
         !self.asked.is_empty()
@@ -43,8 +59,9 @@ impl Demands {
     }
 
     /// It is answered.
-    fn settle(&mut self, request: RequestId) {
+    pub(super) fn settle(&mut self, request: RequestId) {
         self.asked.remove(&request);
+        self.on_host.remove(&request);
         self.keeps.remove(&request);
     }
 }
@@ -96,7 +113,11 @@ impl Daemon {
         if self.known.get_mut(&tenant).is_some_and(|known| !known.demands.open(request, bytes)) {
             return self.put_out(tenant, "it has more requests for memory open than a program has threads");
         }
-        let keeps = self.known.get(&tenant).is_some_and(|known| known.demands.keeps.contains(&request));
+        let demands = self.known.get(&tenant).map(|known| &known.demands);
+        if demands.is_some_and(|demands| demands.on_host.contains(&request)) {
+            return self.step(Event::AskHost { tenant, request, bytes });
+        }
+        let keeps = demands.is_some_and(|demands| demands.keeps.contains(&request));
         match self.core.cannot_stay(tenant, bytes).filter(|_| keeps) {
             Some(why) => self.deny_or_wait(tenant, request, why),
             None => self.step(Event::Ask { tenant, request, bytes }),
@@ -135,8 +156,7 @@ impl Daemon {
         if let Some(known) = self.known.get_mut(&tenant) {
             let demands = &mut known.demands;
             let lacks_room = !matches!(why, Short::Malformed | Short::Unknown);
-            if lacks_room && demands.frees_under_way > 0 && demands.asked.contains_key(&request) {
-                demands.again.insert(request);
+            if lacks_room && demands.waits_for_frees(request) {
                 return;
             }
             demands.settle(request);
@@ -205,7 +225,7 @@ impl Daemon {
     /// Books what a tenant says that it used a grant for. Believed only if that is so.
     fn believe(&mut self, request: RequestId, owned: Owned, bytes: Bytes) -> bool {
         let granted = self.core.has_grant(owned.tenant, request).unwrap_or_default();
-        if self.core.has_handle(owned) {
+        if self.core.has_handle(owned) || self.core.is_on_host(owned) {
             self.put_out(owned.tenant, "it named a handle twice");
         } else if bytes > granted {
             self.put_out(owned.tenant, "it used a grant that it does not have, or more than that");

@@ -67,6 +67,12 @@ pub enum Input {
     Keep(TenantId, RequestId, Bytes),
     /// A grant became memory of so many bytes that never moves.
     Kept(RequestId, Owned, Bytes),
+    /// A tenant asks for bytes of the host's memory.
+    GrowHost(TenantId, RequestId, Bytes),
+    /// What a grant has there became a handle of so many bytes.
+    Hosted(RequestId, Owned, Bytes),
+    /// A tenant of an earlier worker has these there.
+    HostedBefore(TenantId, Vec<(HandleId, Bytes)>),
     /// A tenant is gone, seen at this instant.
     Left(TenantId, Instant),
     /// A tenant that hung up is still alive.

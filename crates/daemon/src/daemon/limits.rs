@@ -5,7 +5,7 @@ use super::{Daemon, Freezes};
 use crate::config::rules::Limits;
 use sched::{Bytes, Ratio, Span, UserId, WhenFull};
 use wire::quantity::{self, Share};
-use wire::{Answer, Change, Class, Priority, Terms};
+use wire::{Answer, Change, Class, OVERSIZE_ALL, Priority, Terms};
 
 /// The highest weight: a thousandth of a GPU's time is as little as turns can give.
 const WEIGHT_MAX: u32 = 1000;
@@ -20,6 +20,7 @@ pub(super) const USUAL: Terms = Terms {
     slo_ns: None,
     wait: false,
     gang: false,
+    oversize_bytes: 0,
 };
 
 /// Why terms are refused, and what to do.
@@ -55,10 +56,15 @@ impl Daemon {
         self.setup.gpus.iter().map(|gpu| gpu.capacity_bytes).max().unwrap_or(0)
     }
 
+    fn room(&self) -> Room {
+        let oversize_bytes = self.setup.rules.settings.host_max.0;
+        Room { capacity_bytes: self.capacity_bytes(), oversize_bytes }
+    }
+
     /// The terms of a job of which nothing is said.
     pub(super) fn usual_terms(&self, uid: u32, pid: u32) -> Result<Terms, Refusal> {
         let limits = self.limits_of(uid, pid)?;
-        within(&limits, &USUAL, &Change::default(), self.capacity_bytes())
+        within(&limits, &USUAL, &Change::default(), self.room())
     }
 
     /// The terms of a job with these changes, if it may have them.
@@ -70,7 +76,7 @@ impl Daemon {
         change: &Change,
     ) -> Result<Terms, Refusal> {
         let limits = self.limits_of(uid, pid)?;
-        let terms = within(&limits, before.unwrap_or(&USUAL), change, self.capacity_bytes())?;
+        let terms = within(&limits, before.unwrap_or(&USUAL), change, self.room())?;
         if terms.class == Class::LatencyCritical
             && self.setup.gpus.iter().any(|gpu| gpu.freezes == Freezes::Launches)
         {
@@ -94,7 +100,17 @@ impl Daemon {
     }
 }
 
-fn within(limits: &Limits, before: &Terms, change: &Change, capacity_bytes: u64) -> Result<Terms, Refusal> {
+/// What there is of memory.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    /// On the largest GPU: what a share of its memory is a share of.
+    capacity_bytes: u64,
+    /// In the host's memory, for what GPUs cannot have.
+    oversize_bytes: u64,
+}
+
+fn within(limits: &Limits, before: &Terms, change: &Change, room: Room) -> Result<Terms, Refusal> {
+    let Room { capacity_bytes, oversize_bytes } = room;
     let mut terms = change.applied_to(before, capacity_bytes);
     let allowed = "ask whoever runs the daemon, or see `rota config show --origin`";
     if terms.weight == 0 || terms.weight > WEIGHT_MAX {
@@ -135,6 +151,23 @@ fn within(limits: &Limits, before: &Terms, change: &Change, capacity_bytes: u64)
         }
         terms.cores_max_millionths = Some(wanted.min(most)).filter(|&share| share < Share::ALL.millionths());
     }
+    if terms.oversize_bytes > oversize_bytes {
+        let asks = change.oversize_bytes.filter(|&asked| asked != OVERSIZE_ALL || oversize_bytes == 0);
+        let hint = "oversize_max is what there is for all, see `rota config show --origin`";
+        match asks {
+            Some(OVERSIZE_ALL) => {
+                let reason = "host memory beyond the GPU was asked for, and this daemon has none to give";
+                return Err(Refusal::new(reason, hint));
+            }
+            Some(asked) => {
+                let [asked, most] = [asked, oversize_bytes].map(quantity::Bytes);
+                let reason = format!("{asked} beyond the GPU were asked for, and there are {most} in all");
+                return Err(Refusal::new(reason, hint));
+            }
+            // As much as there is; or what it had, of a daemon that had more.
+            None => terms.oversize_bytes = oversize_bytes,
+        }
+    }
     Ok(terms)
 }
 
@@ -159,6 +192,7 @@ pub(super) fn in_core(uid: u32, terms: &Terms, several: bool) -> sched::Terms {
         compute_max: terms.cores_max_millionths.map(Ratio),
         when_full: if terms.wait { WhenFull::Wait } else { WhenFull::Fail },
         gang: terms.gang || several,
+        host_max: Bytes(terms.oversize_bytes),
     }
 }
 
@@ -182,7 +216,7 @@ mod tests {
     use super::*;
     use wire::quantity::Memory;
 
-    const CAPACITY: u64 = 16 << 30;
+    const CAPACITY: Room = Room { capacity_bytes: 16 << 30, oversize_bytes: 8 << 30 };
 
     fn limits() -> Limits {
         Limits {
@@ -231,6 +265,24 @@ mod tests {
         assert_eq!(critical.slo_ns, Some(1));
         let back = Change { class: Some(Class::BestEffort), ..Change::default() };
         assert_eq!(free(&critical, back), Ok(USUAL), "it goes with the class");
+    }
+
+    #[test]
+    fn what_is_beyond_the_gpu_is_within_what_the_daemon_has() {
+        let free = |before: &Terms, asked, oversize_bytes| {
+            let change = Change { oversize_bytes: asked, ..Change::default() };
+            within(&Limits::default(), before, &change, Room { oversize_bytes, ..CAPACITY })
+        };
+        let bytes = |terms: Result<Terms, Refusal>| terms.unwrap().oversize_bytes;
+        assert_eq!(bytes(free(&USUAL, None, 8 << 30)), 0);
+        assert_eq!(bytes(free(&USUAL, Some(4 << 30), 8 << 30)), 4 << 30);
+        assert_eq!(bytes(free(&USUAL, Some(OVERSIZE_ALL), 8 << 30)), 8 << 30);
+        let much = free(&USUAL, Some(9 << 30), 8 << 30).unwrap_err();
+        assert_eq!(much.reason, "9.0 GiB beyond the GPU were asked for, and there are 8.0 GiB in all");
+        assert!(free(&USUAL, Some(OVERSIZE_ALL), 0).unwrap_err().reason.contains("none to give"));
+        let had = Terms { oversize_bytes: 8 << 30, ..USUAL };
+        assert_eq!(bytes(free(&had, None, 2 << 30)), 2 << 30, "the daemon has less now");
+        assert_eq!(bytes(free(&had, Some(0), 8 << 30)), 0);
     }
 
     #[test]

@@ -42,6 +42,7 @@ impl Daemon {
                 place: place(&tenant),
                 places: places(&tenant),
                 forecast_ns: forecast_ns(&tenant),
+                host_bytes: described.host.0,
             })
         });
         let at_door = self.arriving.iter().filter_map(|(&tenant, arriving)| {
@@ -60,6 +61,7 @@ impl Daemon {
                 place: place(&tenant),
                 places: places(&tenant),
                 forecast_ns: forecast_ns(&tenant),
+                host_bytes: 0,
             })
         });
         // As many as may come fit into one message; the rest of those at the door are not shown.

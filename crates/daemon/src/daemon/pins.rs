@@ -31,6 +31,10 @@ impl Pins {
 
 impl Daemon {
     pub(super) fn pin(&mut self, tenant: TenantId, request: RequestId, handles: Vec<HandleId>) {
+        if handles.iter().any(|&handle| self.core.is_on_host(Owned { tenant, handle })) {
+            let reason = "memory that lies in the host's, because the GPU cannot have it, is to be pinned";
+            return self.deny(tenant, request, reason.into());
+        }
         // Freed by another thread of the program, perhaps: that is its own matter.
         if !handles.iter().all(|&handle| self.core.has_handle(Owned { tenant, handle })) {
             return self.deny(tenant, request, "memory is to be pinned that is not there".into());

@@ -145,7 +145,9 @@ impl Daemon {
         let tenants: Vec<TenantView> =
             job.members.iter().filter_map(|&tenant| self.tenant_view(tenant, job)).collect();
         // As the limit counts it: wherever it lies just now.
-        let has = |tenant: &TenantView| tenant.resident_bytes + tenant.away_bytes + tenant.context_bytes;
+        let has = |tenant: &TenantView| {
+            tenant.resident_bytes + tenant.away_bytes + tenant.context_bytes + tenant.host_bytes
+        };
         let used = tenants.iter().map(has).sum();
         let asked = |tenant: &TenantView| only.is_none_or(|pid| pid == tenant.pid);
         JobView {
@@ -192,6 +194,7 @@ impl Daemon {
             pinned_bytes: described.pinned.0,
             place: None,
             places: None,
+            host_bytes: described.host.0,
         })
     }
 

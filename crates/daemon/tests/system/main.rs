@@ -20,6 +20,7 @@ mod growth;
 mod jobs;
 mod lateness;
 mod lies;
+mod oversize;
 mod pins;
 mod publications;
 mod refusals;

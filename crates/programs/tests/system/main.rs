@@ -14,6 +14,7 @@
 //! - [`said`]: what is said where something stands in the way. [`doctor`]: what the doctor says.
 //! - [`containers`]: programs in namespaces of their own.
 //! - [`memory`]: what programs see of memory, what the daemon counts, and who else is on the GPU.
+//! - [`oversize`]: programs that are larger than their GPU.
 //! - [`several`]: programs on several GPUs, and which GPUs a program gets. [`gang`]: kernels that wait for each other.
 //! - [`soak`]: all of it at once, for a while. [`crowd`]: fifty programs on four GPUs that come and go.
 //! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
@@ -45,6 +46,7 @@ mod instructions;
 mod jobs;
 mod loss;
 mod memory;
+mod oversize;
 mod patience;
 mod puppet;
 mod said;

@@ -292,6 +292,7 @@ impl Core {
         self.end_turn_of(id);
         self.drop_hold_of(id);
         let Some(tenant) = self.unbook(id) else { return };
+        self.depart_host(id, &tenant.hosted);
         let landing = self.disown(gpu, id);
         for &handle in tenant.handles.keys() {
             self.forget_copy(owned(id, handle));
@@ -329,6 +330,7 @@ impl Core {
     }
 
     pub(super) fn bury(&mut self, id: TenantId) {
+        self.bury_host(id);
         let concerned = self.gpus.iter_mut().filter_map(|(gpu, books)| books.bury(id).then_some(gpu));
         self.concerned.extend(concerned);
     }

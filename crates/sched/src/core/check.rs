@@ -18,6 +18,7 @@ impl Core {
         hold(needed == self.arena_needed, || {
             format!("{needed} are in the arena, not {}", self.arena_needed)
         })?;
+        self.check_host()?;
         let copies: Bytes = self.copies.values().copied().sum();
         hold(copies == self.copies_sum, || format!("{copies} are copies, not {}", self.copies_sum))
     }

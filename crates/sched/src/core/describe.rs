@@ -31,6 +31,7 @@ impl Core {
             residue: tenant.residue,
             granted: tenant.granted_sum,
             pinned: tenant.pinned,
+            host: tenant.hosted.sum(),
         })
     }
 

@@ -86,6 +86,8 @@ impl Core {
                 .map(|(&o, &b)| (o, b))
                 .collect(),
             copies_sum: self.copies_sum,
+            hosted_sum: self.hosted_sum,
+            hosted_departed: self.hosted_departed.clone(),
             pressure: self.pressure,
             expected: Vec::new(),
             end_not_before: self.end_not_before,
@@ -235,7 +237,7 @@ impl Rehearsal {
                     let took = self.core.usual_cost(op);
                     self.expect(self.now + took, Expected::Done(op, took));
                 }
-                Action::Grant { tenant, request } => {
+                Action::Grant { tenant, request } | Action::GrantHost { tenant, request, .. } => {
                     // It makes one handle of it at once.
                     let owned = Owned { tenant, handle: HandleId(u64::MAX - self.thoughts) };
                     self.thoughts += 1;

@@ -10,6 +10,7 @@ mod forecasts;
 mod gangs;
 mod gaps;
 mod hardship;
+mod host;
 mod memory;
 mod outlook;
 mod pinned;

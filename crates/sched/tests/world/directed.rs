@@ -130,6 +130,11 @@ impl Life {
             "ContextGone" => Event::Context { tenant, present: false },
             "Shares" => Event::Shares(tenant, tenant),
             "Ask" => Event::Ask { tenant, request, bytes: Bytes::ZERO },
+            "AskHost" => Event::AskHost { tenant, request, bytes: Bytes::from_mib(2) },
+            "ClaimedHost" => Event::ClaimedHost { owned, request, bytes: Bytes::from_mib(2) },
+            "HostedBefore" => {
+                Event::HostedBefore { tenant, handles: vec![(owned.handle, Bytes::from_mib(2))] }
+            }
             "Claimed" => Event::Claimed { owned, request, bytes: Bytes::from_mib(2) },
             "Adopted" => Event::Adopted { owned, movable: true },
             "Pinned" => Event::Pinned { owned, pinned: true },

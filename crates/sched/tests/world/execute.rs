@@ -67,6 +67,9 @@ impl World {
                 });
             }
             Action::Grant { tenant, request } => self.grant(*tenant, *request),
+            Action::GrantHost { tenant, request, .. } => self.require(Rule::Answer, false, || {
+                format!("{request} of tenant {tenant} is granted in memory that its job may not have")
+            }),
             Action::Deny { tenant, request, .. } => {
                 let expected = self.to_deny.take_if(|denied| *denied == (*tenant, *request)).is_some();
                 let asked = self.tenants.get_mut(tenant).filter(|t| t.lives());

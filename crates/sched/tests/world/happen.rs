@@ -112,6 +112,14 @@ impl World {
             Event::Adopted { owned, .. } | Event::Pinned { owned, .. } | Event::Copied { owned, .. } => {
                 self.happen_to_handle(owned, event);
             }
+            // No job here may have memory of the host's.
+            Event::AskHost { tenant, request, .. } => {
+                let known = |t: &Tenant| t.lives() && t.stage != Stage::Refused;
+                if self.tenants.get(tenant).is_some_and(known) {
+                    self.to_deny = Some((*tenant, *request));
+                }
+            }
+            Event::ClaimedHost { .. } | Event::HostedBefore { .. } => {}
             Event::User { .. } => self.upset(),
             Event::Place { .. }
             | Event::Measured { .. }

@@ -77,6 +77,7 @@ impl Life {
             class: if chance.percent(25) { Class::LatencyCritical } else { Class::BestEffort },
             priority: chance.of(&priorities).expect("some"),
             slo: chance.percent(30).then(|| Span::from_millis(5 + chance.below(500))),
+            host_max: Bytes::ZERO,
             memory_max: chance.percent(30).then(|| chance.mib(2048, 16384)),
             compute_max: chance.percent(15).then(|| Ratio::from_percent(20 + chance.below(80) as u32)),
             when_full: if chance.percent(50) { WhenFull::Wait } else { WhenFull::Fail },

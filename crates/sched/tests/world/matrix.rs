@@ -39,7 +39,7 @@ impl Seen {
 }
 
 /// Kinds of events, in the order of their declaration.
-pub(crate) const KINDS: [&str; 35] = [
+pub(crate) const KINDS: [&str; 38] = [
     "Gpu",
     "Settings",
     "Unmanaged",
@@ -56,6 +56,9 @@ pub(crate) const KINDS: [&str; 35] = [
     "ContextGone",
     "Shares",
     "Ask",
+    "AskHost",
+    "ClaimedHost",
+    "HostedBefore",
     "Claimed",
     "Adopted",
     "Pinned",
@@ -108,6 +111,9 @@ impl Matrix {
             Event::Context { tenant, present: false } => ("ContextGone", vec![*tenant]),
             Event::Shares(one, other) => ("Shares", vec![*one, *other]),
             Event::Ask { tenant, .. } => ("Ask", vec![*tenant]),
+            Event::AskHost { tenant, .. } => ("AskHost", vec![*tenant]),
+            Event::ClaimedHost { owned, .. } => ("ClaimedHost", vec![owned.tenant]),
+            Event::HostedBefore { tenant, .. } => ("HostedBefore", vec![*tenant]),
             Event::Claimed { owned, .. } => ("Claimed", vec![owned.tenant]),
             Event::Adopted { owned, .. } => ("Adopted", vec![owned.tenant]),
             Event::Pinned { owned, .. } => ("Pinned", vec![owned.tenant]),

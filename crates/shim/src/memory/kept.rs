@@ -121,6 +121,12 @@ fn book(session: &Session, bytes: u64) -> Option<Result<HandleId, CUresult>> {
             DENIED.notice(format_args!("no memory that stays on the GPU for this program: {reason}"));
             Some(Err(CUresult::OUT_OF_MEMORY))
         }
+        Answer::GrantedHost(_) => {
+            // Not where it would be of use.
+            session.say(ToDaemon::Returned { grant });
+            session.wake_agent();
+            Some(Err(CUresult::OUT_OF_MEMORY))
+        }
         Answer::Ended => None,
     }
 }

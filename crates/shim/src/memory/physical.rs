@@ -51,7 +51,7 @@ pub(crate) fn make(
 }
 
 /// Lets memory go that is mapped nowhere. Memory that the driver would not release is lost, and there is nothing left to undo.
-fn release(driver: &Driver, physical: CUmemGenericAllocationHandle) {
+pub(crate) fn release(driver: &Driver, physical: CUmemGenericAllocationHandle) {
     // SAFETY: the handle is used nowhere from here on.
     let _ = unsafe { (driver.cuMemRelease)(physical) };
 }
@@ -74,7 +74,7 @@ pub(crate) fn unmap(driver: &Driver, address: u64, bytes: u64) -> Result<(), Ref
 }
 
 /// Maps memory as it was. On failure nothing is left.
-fn map_again(
+pub(crate) fn map_again(
     driver: &Driver,
     mapping: &Mapping,
     bytes: u64,
@@ -94,7 +94,7 @@ fn map_again(
 
 /// Makes memory for a part and maps it at its addresses. On failure nothing is left.
 pub(crate) fn bring(driver: &Driver, part: &Part) -> Result<CUmemGenericAllocationHandle, Refused> {
-    let physical = make(driver, &part.kind.made(), part.bytes)?;
+    let physical = make(driver, &part.made(), part.bytes)?;
     for (done, mapping) in part.mappings.iter().enumerate() {
         if let Err(refused) = map_again(driver, mapping, part.bytes, physical) {
             for before in &part.mappings[..done] {
@@ -122,6 +122,31 @@ pub(crate) fn send_away(
         }
     }
     release(driver, physical);
+    Ok(())
+}
+
+/// Puts other memory under a part's addresses, where some may lie already. If that fails, nothing has changed.
+pub(crate) fn exchange(
+    driver: &Driver,
+    part: &Part,
+    from: Option<CUmemGenericAllocationHandle>,
+    to: CUmemGenericAllocationHandle,
+) -> Result<(), Refused> {
+    for (done, mapping) in part.mappings.iter().enumerate() {
+        let as_it_was = |mapping: &Mapping| {
+            let _ = from.map(|from| map_again(driver, mapping, part.bytes, from));
+        };
+        let cleared = from.map_or(Ok(()), |_| unmap(driver, mapping.address, part.bytes));
+        let mapped = cleared
+            .and_then(|()| map_again(driver, mapping, part.bytes, to).inspect_err(|_| as_it_was(mapping)));
+        if let Err(refused) = mapped {
+            for before in &part.mappings[..done] {
+                let _ = unmap(driver, before.address, part.bytes);
+                as_it_was(before);
+            }
+            return Err(refused);
+        }
+    }
     Ok(())
 }
 

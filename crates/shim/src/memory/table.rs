@@ -11,6 +11,7 @@
 //! anything that can: a frozen program would keep the agent from bringing its memory back.
 
 mod created;
+mod homes;
 mod parts;
 mod returning;
 
@@ -23,8 +24,8 @@ use super::heap::{Block, Growth, Heap};
 use super::peers::Peers;
 use crate::pool::{Accounts, Reuse, Stream};
 pub(crate) use created::{Created, Creations, Making, Mapped, is_number};
-use parts::{Home, Parts};
-pub(crate) use parts::{Kind, Mapping, Part, part_sizes};
+pub(crate) use parts::{Home, Kind, Mapping, Part, part_sizes};
+use parts::{Parts, Whole};
 
 /// The first number of a buffer. The driver counts its own from 1.
 const BUFFER_MIN: u64 = 1 << 48;
@@ -128,7 +129,7 @@ pub(crate) struct Table {
     /// Other devices that may use the memory.
     pub(crate) peers: Peers,
     /// What a new daemon was asked to take in, by the number of the request.
-    returning: BTreeMap<u64, Home>,
+    returning: BTreeMap<u64, Whole>,
 }
 
 /// What the program asks for.
@@ -203,7 +204,7 @@ impl Table {
             heap: Heap::default(),
         });
         owned.heap.add(asked, range.block, now_ns);
-        self.parts.insert(Home::Range(range.block.address), &range.parts);
+        self.parts.insert(Whole::Range(range.block.address), &range.parts);
         let before = self.ranges.insert(range.block.address, (id, range));
         debug_assert!(before.is_none(), "the driver reserved an address twice");
     }
@@ -350,7 +351,7 @@ impl Table {
     pub(crate) fn add_created(&mut self, created: Created) -> u64 {
         let number = self.created.add(created);
         if let Some(created) = self.created.get(number) {
-            self.parts.insert(Home::Created(number), &created.parts);
+            self.parts.insert(Whole::Created(number), &created.parts);
         }
         number
     }
@@ -406,7 +407,7 @@ impl Table {
 
     /// Whether a part is of a range, and not of what the program created.
     pub(crate) fn is_in_a_range(&self, handle: HandleId) -> bool {
-        matches!(self.parts.place(handle), Some((Home::Range(_), _)))
+        matches!(self.parts.place(handle), Some((Whole::Range(_), _)))
     }
 
     /// All parts of ranges.
@@ -416,23 +417,23 @@ impl Table {
 
     /// A part, with the context of its range; what the program created is of no context.
     pub(crate) fn part(&self, handle: HandleId) -> Option<(CUcontext, Part)> {
-        let (home, place) = self.parts.place(handle)?;
-        let (context, parts) = match home {
-            Home::Range(start) => {
+        let (whole, place) = self.parts.place(handle)?;
+        let (context, parts) = match whole {
+            Whole::Range(start) => {
                 let (heap, range) = self.ranges.get(&start)?;
                 (self.heaps.get(heap)?.context, &range.parts)
             }
-            Home::Created(number) => (CUcontext::NULL, &self.created.get(number)?.parts),
+            Whole::Created(number) => (CUcontext::NULL, &self.created.get(number)?.parts),
         };
         Some((context, parts.get(place)?.clone()))
     }
 
     /// Changes a part that is there.
     fn change(&mut self, handle: HandleId, change: impl FnOnce(&mut Part)) {
-        let Some((home, place)) = self.parts.place(handle) else { return };
-        let parts = match home {
-            Home::Range(start) => self.ranges.get_mut(&start).map(|(_, range)| &mut range.parts),
-            Home::Created(number) => self.created.parts_mut(number),
+        let Some((whole, place)) = self.parts.place(handle) else { return };
+        let parts = match whole {
+            Whole::Range(start) => self.ranges.get_mut(&start).map(|(_, range)| &mut range.parts),
+            Whole::Created(number) => self.created.parts_mut(number),
         };
         if let Some(part) = parts.and_then(|parts| parts.get_mut(place)) {
             let was_absent = part.physical.is_none();
@@ -464,8 +465,8 @@ impl Table {
     /// The grant that covers a part; None if it is gone.
     pub(crate) fn grant(&self, handle: HandleId) -> Option<GrantId> {
         match self.parts.place(handle)?.0 {
-            Home::Range(start) => self.ranges.get(&start).map(|(_, range)| range.grant),
-            Home::Created(number) => self.created.get(number).map(|created| created.grant),
+            Whole::Range(start) => self.ranges.get(&start).map(|(_, range)| range.grant),
+            Whole::Created(number) => self.created.get(number).map(|created| created.grant),
         }
     }
 

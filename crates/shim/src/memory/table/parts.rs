@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use cuda::types::{
     CUdevice, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp,
-    CUmemAllocationPropFlags, CUmemGenericAllocationHandle,
+    CUmemAllocationPropFlags, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
 };
 use wire::{BLOCK_BYTES, HANDLE_BYTES_MAX, HandleId};
 
@@ -35,6 +35,12 @@ impl Kind {
         CUmemAllocationProp { alloc_flags: self.flags, ..prop }
     }
 
+    /// As it is made in the host's memory. No file stands for it.
+    pub(crate) fn on_host(node: i32) -> CUmemAllocationProp {
+        let location = CUmemLocation { type_: CUmemLocationType::HOST_NUMA, id: node };
+        CUmemAllocationProp { location, ..Self::plain(CUdevice(0)).asked() }
+    }
+
     /// As it is made: the daemon gets a file of it. And not for RDMA: other devices register memory at the kernel's driver,
     /// past this library, and would go on using what has been moved.
     pub(crate) fn made(&self) -> CUmemAllocationProp {
@@ -63,6 +69,15 @@ impl Mapping {
     }
 }
 
+/// Where the memory of a part is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// On its device, or away from it for a while.
+    Device,
+    /// In the host's memory, on this NUMA node: it is mapped like any other, and never moves.
+    Host(i32),
+}
+
 /// What is moved as one: so much of a range, or of what the program created, as one handle has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
@@ -74,15 +89,32 @@ pub(crate) struct Part {
     pub(crate) bytes: u64,
     /// What it is made as.
     pub(crate) kind: Kind,
+    /// Where.
+    pub(crate) home: Home,
     /// The memory under it; None while it is away.
     pub(crate) physical: Option<CUmemGenericAllocationHandle>,
     /// Has the daemon its file? Only then it can be moved, and is freed by its name.
     pub(crate) exported: bool,
 }
 
+impl Part {
+    /// As the memory under it is made.
+    pub(crate) fn made(&self) -> CUmemAllocationProp {
+        match self.home {
+            Home::Device => self.kind.made(),
+            Home::Host(node) => Kind::on_host(node),
+        }
+    }
+
+    /// Does it lie in the host's memory?
+    pub(crate) fn is_on_host(&self) -> bool {
+        self.home != Home::Device
+    }
+}
+
 /// What a part is a part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Home {
+pub(super) enum Whole {
     /// The range that starts there.
     Range(u64),
     /// What the program created under this number.
@@ -92,7 +124,7 @@ pub(super) enum Home {
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     /// Where each part is: what it is a part of, and its place there.
-    places: HashMap<HandleId, (Home, usize)>,
+    places: HashMap<HandleId, (Whole, usize)>,
     /// Handles that the daemon has no file for yet, oldest first.
     unexported: VecDeque<HandleId>,
     /// How many have no memory under them.
@@ -100,9 +132,9 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub(super) fn insert(&mut self, home: Home, parts: &[Part]) {
+    pub(super) fn insert(&mut self, whole: Whole, parts: &[Part]) {
         for (place, part) in parts.iter().enumerate() {
-            self.places.insert(part.handle, (home, place));
+            self.places.insert(part.handle, (whole, place));
             self.absent += usize::from(part.physical.is_none());
             if !part.exported {
                 self.unexported.push_back(part.handle);
@@ -120,7 +152,15 @@ impl Parts {
         }
     }
 
-    pub(super) fn place(&self, handle: HandleId) -> Option<(Home, usize)> {
+    /// A part has another name.
+    pub(super) fn rename(&mut self, handle: HandleId, new: HandleId) {
+        if let Some(place) = self.places.remove(&handle) {
+            self.places.insert(new, place);
+            self.unexported.retain(|known| *known != handle);
+        }
+    }
+
+    pub(super) fn place(&self, handle: HandleId) -> Option<(Whole, usize)> {
         self.places.get(&handle).copied()
     }
 

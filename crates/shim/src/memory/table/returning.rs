@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use wire::{GrantId, HandleId};
 
-use super::parts::Home;
+use super::parts::Whole;
 use super::{Making, Part, Table};
 
 /// What is left to say once a new daemon has taken this process in.
@@ -28,7 +28,7 @@ impl Table {
         for (parts, is_shared) in ranges.chain(created) {
             let stays = is_shared || parts.iter().any(|part| is_pinned(part.handle));
             // What is away has to be known, whatever becomes of the rest.
-            let known = parts.iter().filter(|part| !stays || part.physical.is_none());
+            let known = parts.iter().filter(|part| !part.is_on_host() && (!stays || part.physical.is_none()));
             handles.extend(known.map(|part| part.handle));
         }
         handles
@@ -45,7 +45,7 @@ impl Table {
         self.parts.export_none();
         self.returning.clear();
         let mut asked = Vec::new();
-        let mut ask = |home: Home, grant: &mut GrantId, parts: &mut [Part]| {
+        let mut ask = |whole: Whole, grant: &mut GrantId, parts: &mut [Part]| {
             let mut bytes = 0;
             for part in parts.iter_mut().filter(|part| movable.contains(&part.handle)) {
                 part.exported = told.contains(&part.handle);
@@ -54,15 +54,15 @@ impl Table {
             if bytes > 0 {
                 *grant = number();
                 asked.push((*grant, bytes));
-                self.returning.insert(grant.0, home);
+                self.returning.insert(grant.0, whole);
             }
         };
         for (&start, (_, range)) in &mut self.ranges {
-            ask(Home::Range(start), &mut range.grant, &mut range.parts);
+            ask(Whole::Range(start), &mut range.grant, &mut range.parts);
         }
         for (number, created) in self.created.iter_mut() {
             if created.making() == Making::Moving {
-                ask(Home::Created(number), &mut created.grant, &mut created.parts);
+                ask(Whole::Created(number), &mut created.grant, &mut created.parts);
             }
         }
         Untold { asked, freed: told.difference(&movable).copied().collect() }
@@ -70,10 +70,10 @@ impl Table {
 
     /// The new daemon has granted such a request, or denied it. False if it is none, or of memory that is gone.
     pub(crate) fn answered_again(&mut self, grant: GrantId, granted: bool) -> bool {
-        let Some(home) = self.returning.remove(&grant.0) else { return false };
-        let found = match home {
-            Home::Range(start) => self.ranges.get(&start).map(|(_, range)| (range.grant, &range.parts)),
-            Home::Created(number) => self.created.get(number).map(|created| (created.grant, &created.parts)),
+        let Some(whole) = self.returning.remove(&grant.0) else { return false };
+        let found = match whole {
+            Whole::Range(start) => self.ranges.get(&start).map(|(_, range)| (range.grant, &range.parts)),
+            Whole::Created(number) => self.created.get(number).map(|created| (created.grant, &created.parts)),
         };
         let Some((_, parts)) = found.filter(|(now, _)| *now == grant) else { return false };
         if granted {
