@@ -299,8 +299,8 @@ impl Arena {
         }
     }
 
-    /// Has all of it mapped and registered, as far as the device registers it. Waits for that.
-    pub(crate) fn make_usable(&self, extents: &Extents) -> Result<(), ArenaError> {
+    /// Has all of it mapped and registered, as far as the device registers it. Waits for that, and says whether it had to.
+    pub(crate) fn make_usable(&self, extents: &Extents) -> Result<bool, ArenaError> {
         self.0.memory.make_usable(extents.runs())
     }
 

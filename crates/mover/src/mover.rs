@@ -203,6 +203,8 @@ pub struct Mover<D: Device> {
     lost: BTreeMap<HandleKey, u64>,
     /// Tenants that are gone and have graves still. Only after that the keeper is told.
     dying: BTreeSet<Owner>,
+    /// A copy out had to wait for its place in the arena.
+    has_waited: bool,
     // The arena is dropped before the device that it is registered with.
     arena: Arena,
     device: D,
@@ -222,6 +224,7 @@ impl<D: Device> Mover<D> {
             lost_device_bytes: 0,
             lost: BTreeMap::new(),
             dying: BTreeSet::new(),
+            has_waited: false,
             arena,
             device,
         }

@@ -19,8 +19,6 @@ use std::time::{Duration, Instant};
 const PIECES_AHEAD_MAX: usize = 256;
 /// How long to wait for an answer before looking at the copies again.
 const WAIT: Duration = Duration::from_micros(100);
-/// How long copies may take to be started before they are looked at again: memory may have to be registered first.
-const START_WITHIN: Duration = Duration::from_millis(5);
 /// Answers that are taken before the copies are looked at again.
 const REPLIES_PER_ROUND_MAX: usize = 64;
 
@@ -262,11 +260,9 @@ impl<'a, D: Device> Run<'a, D> {
     /// Starts copies out, in order, as far as there is arena space.
     fn start_copies_out(&mut self) -> bool {
         let mut progress = false;
-        let begin = Instant::now();
         let mut pieces: usize = self.copying_out.iter().map(|(_, pieces)| pieces).sum();
         while pieces < PIECES_AHEAD_MAX
             && self.hashing.len() < HASHES_MAX
-            && begin.elapsed() < START_WITHIN
             && let Some(&key) = self.waiting_out.front()
         {
             match self.start_out(key) {
@@ -275,6 +271,10 @@ impl<'a, D: Device> Run<'a, D> {
             }
             self.waiting_out.pop_front();
             progress = true;
+            // Memory had to be registered first, which took its time: others may be done.
+            if self.mover.has_waited() {
+                break;
+            }
         }
         progress
     }

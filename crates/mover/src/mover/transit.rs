@@ -120,8 +120,9 @@ impl<D: Device> Mover<D> {
         leaving: Leaving<D::Memory>,
         parts: &[Range<u64>],
     ) -> (Place<D::Memory>, Result<usize, MoveError>) {
-        if let Err(error) = self.arena.make_usable(&leaving.stored.extents) {
-            return (self.stay(key, leaving), Err(MoveError::Keeper(error)));
+        match self.arena.make_usable(&leaving.stored.extents) {
+            Ok(has_waited) => self.has_waited |= has_waited,
+            Err(error) => return (self.stay(key, leaving), Err(MoveError::Keeper(error))),
         }
         match self.copy(Lane::Out, &leaving.memory, &leaving.stored.extents, parts) {
             Ok((mark, pieces)) => {
@@ -240,7 +241,7 @@ impl<D: Device> Mover<D> {
             Err(error) => return (Returning::BackingOut { freed_bytes: bytes }, Err(error)),
         };
         let usable = self.arena.make_usable(&stored.extents).map_err(MoveError::Keeper);
-        let started = usable.and_then(|()| self.copy_in(&memory, stored, bytes).map_err(MoveError::CopyIn));
+        let started = usable.and_then(|_| self.copy_in(&memory, stored, bytes).map_err(MoveError::CopyIn));
         match started {
             Ok(mark) => (Returning::Copying { memory, mark }, Ok(())),
             Err(error) => {
@@ -340,6 +341,11 @@ impl<D: Device> Mover<D> {
             }
         }
         backing_out
+    }
+
+    /// Whether a copy out had to wait for its place in the arena since the last call.
+    pub(crate) fn has_waited(&mut self) -> bool {
+        std::mem::take(&mut self.has_waited)
     }
 
     /// Whether a mark within a long copy has passed since the last call.

@@ -80,6 +80,8 @@ impl Setup {
         let (sender, replies) = channel();
         tenants.world().meet(sender, device.imports());
         let arena = keeper.arena(device.registrar());
+        // So that the same steps follow each time.
+        arena.wait_until_prepared();
         let mut mover = Mover::new(device, arena);
         mover.keep_copies(how).expect("a device that hashes");
         (corpse, Setup { mover, tenants, replies, keeper })
@@ -149,7 +151,8 @@ struct History {
     fate: Arc<Fate>,
     /// None only while a worker dies.
     setup: Option<Setup>,
-    corpse: Option<Corpse>,
+    /// Workers that are dead and not wholly gone.
+    corpses: Vec<Corpse>,
     how: CleanCopies,
     runs: Owner,
     waits: Owner,
@@ -189,7 +192,7 @@ impl History {
             random,
             fate,
             setup: Some(setup),
-            corpse: None,
+            corpses: Vec::new(),
             how,
             runs: A,
             waits: B,
@@ -248,18 +251,17 @@ impl History {
                 // With space that a dead worker has reserved, it may be too little.
                 assert!(failed.iter().all(|(_, error)| *error == MoveError::NotStarted), "{failed:?}");
                 assert_eq!(audit_errors, []);
+                self.setup().check_contents();
+                self.lay_to_rest();
             }
             Err(cause) if cause.is::<Killed>() => self.succeed(),
             Err(cause) => resume_unwind(cause),
         }
-        self.setup().check_contents();
-        self.lay_to_rest();
         (self.runs, self.waits) = (waits, runs);
     }
 
     /// The worker is dead: another one takes over.
     fn succeed(&mut self) {
-        self.lay_to_rest();
         self.deaths += 1;
         self.happen_meanwhile();
         if self.random.below(8) == 0 {
@@ -267,11 +269,12 @@ impl History {
             self.how = [CleanCopies::On, CleanCopies::Audit, CleanCopies::Off][self.random.below(3) as usize];
         }
         let (corpse, setup) = self.setup.take().expect("somebody worked").succeed(self.how);
-        self.corpse = Some(corpse);
+        self.corpses.push(corpse);
         self.setup = Some(setup);
         self.follow();
         self.setup().adopt_all();
-        if self.random.below(2) == 0 {
+        // Otherwise the next switch is done beside what is left of it.
+        if self.random.below(3) == 0 {
             self.lay_to_rest();
         }
     }
@@ -290,10 +293,11 @@ impl History {
         world.tear_down();
     }
 
-    /// All that a dead worker had under way is over, and its process is gone.
+    /// All that dead workers had under way is over, and their processes are gone.
     fn lay_to_rest(&mut self) {
-        let Some(corpse) = self.corpse.take() else { return };
-        corpse.rest().expect("its device works");
+        for corpse in self.corpses.drain(..) {
+            corpse.rest().expect("its device works");
+        }
         let arena = self.setup().mover.arena().clone();
         arena.reclaim().expect("the keeper answers");
         drop(arena);
@@ -377,6 +381,23 @@ fn only_the_very_process_is_adopted_and_only_once() {
     assert_eq!((adoption.away, adoption.resident), (vec![0], vec![1]));
     assert_eq!(setup.adopt(A), Err(AdoptError::Unknown { owner: A }));
     setup.adopt(B).expect("it has nothing");
+    setup.check_all();
+}
+
+#[test]
+fn space_that_a_dead_worker_may_write_to_is_not_used() {
+    let mut setup = Setup::new(8, 2);
+    let (a, b) = (setup.allocate(A, &[2]), setup.allocate(B, &[2]));
+    setup.mover.device_mut().polls_per_copy = u32::MAX;
+    setup.mover.device_mut().at_poll(1, || resume_unwind(Box::new(Killed)));
+    let killed = catch_unwind(AssertUnwindSafe(|| setup.exchange(super::plan(&a, &[], 0))));
+    assert!(killed.is_err_and(|cause| cause.is::<Killed>()));
+    let (corpse, mut setup) = setup.succeed(CleanCopies::Off);
+    setup.adopt_all();
+    assert!(setup.exchange(super::plan(&b, &[], 0)).stuck.is_some(), "all of it is the dead worker's");
+    corpse.rest().expect("its device works");
+    assert_eq!(setup.mover.arena().reclaim(), Ok(2 * BLOCK_BYTES));
+    assert_eq!(setup.exchange(super::plan(&b, &[], 0)).moved_out, b);
     setup.check_all();
 }
 
