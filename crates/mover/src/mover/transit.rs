@@ -50,7 +50,9 @@ impl<D: Device> Mover<D> {
             // A copy of it that failed may still write to its space.
             Some(Place::Device { .. }) if self.lost.contains_key(&key) => Err(MoveError::Unsettled),
             Some(Place::Device { .. }) => Ok(()),
-            Some(Place::Arena(_)) => Err(MoveError::NotResident),
+            Some(Place::Arena(_) | Place::Sinking { .. } | Place::Cellar { .. } | Place::Fetching { .. }) => {
+                Err(MoveError::NotResident)
+            }
             Some(Place::Leaving { .. } | Place::Returning { .. }) => Err(MoveError::Unsettled),
             None => Err(MoveError::Unknown),
         }
@@ -59,7 +61,9 @@ impl<D: Device> Mover<D> {
     /// Whether a handle can be moved in.
     pub(crate) fn check_in(&self, key: HandleKey) -> Result<(), MoveError> {
         match self.handles.get(&key).map(|held| &held.place) {
-            Some(Place::Arena(_)) => Ok(()),
+            Some(Place::Arena(_) | Place::Sinking { .. } | Place::Cellar { .. } | Place::Fetching { .. }) => {
+                Ok(())
+            }
             Some(Place::Device { .. }) => Err(MoveError::NotAway),
             Some(Place::Leaving { .. } | Place::Returning { .. }) => Err(MoveError::Unsettled),
             None => Err(MoveError::Unknown),
@@ -191,12 +195,12 @@ impl<D: Device> Mover<D> {
         freed_bytes
     }
 
-    /// The tenant is being asked to create memory for a handle in the arena.
+    /// The tenant is being asked to create memory for a handle, which must be in the arena.
     pub(crate) fn creating(&mut self, key: HandleKey) -> Result<(), MoveError> {
         self.check_in(key)?;
         self.replace(key, |_, place| match place {
             Place::Arena(stored) => Place::Returning { stored, stage: Returning::Creating },
-            other => other,
+            other => unreachable!("{key} is {:?}, and asked for all the same", other.whereabouts()),
         });
         Ok(())
     }
@@ -322,6 +326,7 @@ impl<D: Device> Mover<D> {
             _ => None,
         };
         let copying: Vec<(HandleKey, Lane)> = self.handles.iter().filter_map(unsettled).collect();
+        self.sweep_cellar();
         let mut backing_out = Vec::new();
         for (key, lane) in copying {
             match lane {
