@@ -5,8 +5,8 @@
 set -u -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 
-declare -A limit=([turns]=550 [mixed]=570 [long_kernel]=310 [deaths]=570 [noise]=250 [foreign_freeze]=130 [stopped]=310 [away_calls]=210 [births]=250 [tenants]=600 [tenants1]=600 [tenants2]=600 [overhead]=600 [shares]=600 [limits]=310 [hash]=90 [four22]=600 [four35]=600 [kernels3s]=600 [one_ends]=600 [pair]=600 [switches]=570 [checkpoint]=290 [six]=350)
-order=(foreign_freeze away_calls hash checkpoint noise births long_kernel turns switches four22 four35 kernels3s one_ends pair six mixed deaths stopped limits shares overhead tenants1 tenants2)
+declare -A limit=([turns]=550 [mixed]=570 [long_kernel]=310 [deaths]=570 [noise]=250 [foreign_freeze]=130 [stopped]=310 [away_calls]=210 [births]=250 [tenants]=600 [tenants1]=600 [tenants2]=600 [overhead]=600 [shares]=600 [limits]=310 [hash]=90 [four22]=600 [four35]=600 [kernels3s]=600 [one_ends]=600 [pair]=600 [switches]=570 [checkpoint]=290 [six]=350 [disk]=600)
+order=(foreign_freeze away_calls hash checkpoint noise births long_kernel turns switches four22 four35 kernels3s one_ends pair six disk mixed deaths stopped limits shares overhead tenants1 tenants2)
 # Names that are a case of a script.
 declare -A script=([four22]="overfull --case four22" [four35]="overfull --case four35" [kernels3s]="overfull --case kernels3s" [one_ends]="overfull --case one_ends" [pair]="overfull --case pair" [tenants1]="tenants --half 1" [tenants2]="tenants --half 2")
 python="${ROTA_PYTHON_HARNESS:-python3}"

@@ -29,6 +29,8 @@ class Daemon:
         ready_s: float = 60.0,
         gap_max: str | None = None,
         moving_share: str | None = None,
+        cellar: str | None = None,
+        cellar_limit: str | None = None,
     ):
         """Without a capacity the GPU is as large as it is; without a turn rota chooses, within `gap_max` and `moving_share`."""
         self.run = run
@@ -38,6 +40,7 @@ class Daemon:
         self.log = run.logs / f"{label}.rotad.log"
         events = run.logs / f"{label}.events.jsonl"
         wanted = {"--capacity": capacity, "--arena": arena, "--turn": turn, "--gap-max": gap_max, "--moving-share": moving_share}
+        wanted |= {"--cellar": cellar, "--cellar-limit": cellar_limit}
         settings = [word for flag, value in wanted.items() if value is not None for word in (flag, value)]
         settings += ["--turn-jitter", f"{jitter:g}"] if jitter else []
         argv = [run.bundled("rotad"), "--socket", self.socket, *settings, "--events", events]

@@ -8,6 +8,7 @@ mod log;
 mod look;
 mod notify;
 mod rights;
+mod second_tier;
 mod socket_folder;
 
 use anyhow::Context as _;
@@ -148,16 +149,17 @@ fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<(
     let keeper = keeper::InProcess::start(Path::new(&place), &parts, keeper::SEGMENT_BYTES)?;
     let client = keeper::Client::connect(keeper.socket(), keeper::Patience::default())?;
     let arena = Arena::open(client, devices[0].registrar())?;
+    second_tier::open(&arena, &config)?;
     let turns = turns(&config.sharing);
     let rules = Rules {
-        arena_bytes: arena.size_bytes(),
+        arena_bytes: arena.size_bytes() + arena.cellar_room_bytes(),
         settings: config.sharing,
         turn_jitter: config.turn_jitter,
         seed: u64::from(std::process::id()),
     };
     let sizes = [
         ("capacity", gpus.iter().map(|gpu| gpu.capacity_bytes).max().unwrap_or(0)),
-        ("arena", rules.arena_bytes),
+        ("arena", arena.size_bytes()),
         ("reserve", gpus[0].reserve_bytes),
         ("residue", gpus[0].residue_bytes),
     ];

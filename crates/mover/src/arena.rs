@@ -151,10 +151,14 @@ impl Arena {
         self.tier().is_some_and(|tier| tier.may_take_bytes() > 0)
     }
 
-    /// Room for what is away: what is ready here, and what the cellar may take of its disk.
+    /// What the cellar may take of its disk, of which the rest is left to others. Zero where there is none.
+    pub fn cellar_room_bytes(&self) -> u64 {
+        self.tier().map_or(0, |tier| tier.may_take_bytes())
+    }
+
+    /// Room for what is away: what is ready here, and what the cellar may take.
     pub fn room_bytes(&self) -> u64 {
-        let cellar_bytes = self.tier().map_or(0, |tier| tier.may_take_bytes());
-        self.ready_bytes().saturating_add(cellar_bytes)
+        self.ready_bytes().saturating_add(self.cellar_room_bytes())
     }
 
     /// What the cellar says of itself, if there is one.
@@ -378,6 +382,14 @@ impl Arena {
         self.0.link.cut();
         // Its threads end with it.
         *self.0.tier.lock().expect("no panic") = None;
+    }
+
+    /// Calls something at every step of the cellar, if there is one.
+    #[cfg(test)]
+    pub(crate) fn each_cellar_step(&self, what: impl Fn() + Send + Sync + 'static) {
+        if let Some(tier) = self.tier() {
+            tier.each_step(Box::new(what));
+        }
     }
 
     /// A cellar on a disk that this makes, whose jobs are waited for.

@@ -25,7 +25,13 @@ pub(super) struct Tier {
     /// Jobs are waited for when they are asked about, so that a test goes the same way each time.
     #[cfg(test)]
     is_patient: bool,
+    /// Called at every step.
+    #[cfg(test)]
+    at_step: Mutex<Option<Step>>,
 }
+
+#[cfg(test)]
+type Step = Box<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct State {
@@ -36,6 +42,19 @@ struct State {
 }
 
 impl Tier {
+    #[cfg(test)]
+    pub(super) fn each_step(&self, what: Step) {
+        *self.at_step.lock().expect("no panic") = Some(what);
+    }
+
+    /// A moment at which a worker may die.
+    fn step(&self) {
+        #[cfg(test)]
+        if let Some(what) = &*self.at_step.lock().unwrap_or_else(PoisonError::into_inner) {
+            what();
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

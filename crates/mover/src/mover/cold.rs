@@ -9,7 +9,7 @@ use crate::Owner;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Who went and who came, in exchanges.
+/// Who went and who came, in the order in which that was.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     now: u64,
@@ -19,17 +19,17 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// One more exchange.
+    /// What follows is later than what was before.
     pub(super) fn next(&mut self) {
         self.now += 1;
     }
 
-    /// In this exchange memory of a tenant goes.
+    /// Memory of a tenant goes.
     pub(super) fn leaves(&mut self, owner: Owner) {
         self.left.insert(owner, self.now);
     }
 
-    /// In this exchange memory of a tenant comes.
+    /// Memory of a tenant comes.
     pub(super) fn comes(&mut self, owner: Owner) {
         let came = self.came.entry(owner).or_default();
         if came[1] != self.now {

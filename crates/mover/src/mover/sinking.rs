@@ -3,11 +3,11 @@
 
 use super::clean::Stored;
 use super::{Mover, Place};
-use crate::HandleKey;
 use crate::arena::cellar::jobs::{FetchError, Getting, Putting, SinkError, Way};
 use crate::arena::{ArenaError, Taken};
 use crate::device::Device;
 use crate::exchange::MoveError;
+use crate::{HandleKey, Owner};
 use std::collections::BTreeSet;
 
 /// A handle that was dropped while jobs of the cellar used its arena space.
@@ -46,10 +46,14 @@ impl<D: Device> Mover<D> {
 
     /// An exchange begins that moves these.
     pub(crate) fn note_turn(&mut self, out: &[HandleKey], into: &[HandleKey]) {
-        self.turns.next();
-        for owner in out.iter().map(|key| key.owner).collect::<BTreeSet<_>>() {
+        let mut leaving: Vec<Owner> = out.iter().map(|key| key.owner).collect();
+        leaving.dedup();
+        // Of several, the plan names the one first that is needed last.
+        for owner in leaving.into_iter().rev() {
+            self.turns.next();
             self.turns.leaves(owner);
         }
+        self.turns.next();
         for owner in into.iter().map(|key| key.owner).collect::<BTreeSet<_>>() {
             self.turns.comes(owner);
         }

@@ -26,6 +26,7 @@ mod parts;
 mod stage;
 
 mod asked;
+mod cellar;
 mod clean_copies;
 mod conformance;
 mod containers;

@@ -147,8 +147,11 @@ impl Arena {
             putting.pending.clear();
             return Way::Failed(SinkError::Failed("there is no cellar".to_owned()));
         };
+        tier.step();
         let progress = tier.take_puts(putting);
+        tier.step();
         self.submit_puts(&tier, putting);
+        tier.step();
         if !putting.pending.is_empty() {
             return Way::UnderWay(progress);
         }
@@ -188,6 +191,7 @@ impl Arena {
         let key = putting.key;
         match self.0.link.ask(|client| client.sink(named(key), &bytes)) {
             Ok(Outcome::Done | Outcome::AlreadySo) => {
+                tier.step();
                 tier.state().held.insert(key, tickets);
                 Way::Done
             }
@@ -206,8 +210,11 @@ impl Arena {
             getting.pending.clear();
             return Way::Failed(FetchError::Later("the cellar is not open in this worker".to_owned()));
         };
+        tier.step();
         let progress = tier.take_gets(getting);
+        tier.step();
         self.submit_gets(&tier, getting);
+        tier.step();
         if !getting.pending.is_empty() {
             return Way::UnderWay(progress);
         }
@@ -219,7 +226,9 @@ impl Arena {
         }
         match self.0.link.ask(|client| client.rise(named(getting.key))).and_then(settled) {
             Ok(()) => {
+                tier.step();
                 tier.discard(getting.key);
+                tier.step();
                 Way::Done
             }
             Err(error) => Way::Failed(FetchError::Keeper(error)),

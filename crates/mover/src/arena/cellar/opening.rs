@@ -92,6 +92,8 @@ impl Tier {
             may_take_bytes: if is_wanted { may_take_bytes } else { 0 },
             #[cfg(test)]
             is_patient: false,
+            #[cfg(test)]
+            at_step: Mutex::default(),
         }))
     }
 
