@@ -6,9 +6,9 @@ use rota_daemon::config::Config;
 use std::path::Path;
 use wire::quantity::Bytes;
 
-/// Opens it, or goes on with that of an earlier worker, whose process must be gone. A folder that is named and will not do is
+/// Opens it, or goes on with that of an earlier worker. A folder that is named and will not do is
 /// an error: whoever names one counts on it.
-pub fn open(arena: &Arena, config: &Config) -> anyhow::Result<()> {
+pub(crate) fn open(arena: &Arena, config: &Config) -> anyhow::Result<()> {
     let wanted = config.cellar.as_deref().map(|folder| -> anyhow::Result<cellar::Settings> {
         let limit_bytes = match config.cellar_limit {
             Some(limit) => limit.0,

@@ -124,8 +124,9 @@ impl Arena {
     /// Has what the arena has no room for go to a cellar. Where an earlier worker had one, this goes on with it, whatever is
     /// wanted now: with none, or a smaller one, nothing more goes there, and what is there can be brought back.
     ///
-    /// To be called once, and not before the process of every earlier worker is wholly gone, as for [`Arena::reclaim`]: one that
-    /// is still writing would write over what this one puts.
+    /// To be called once. No thread of an earlier worker writes to the cellar any more: that this is the keeper's worker says that
+    /// the connection of that one has ended, which the kernel does when the last thread that could use it has. Unlike for
+    /// [`Arena::reclaim`], that is enough: no device writes there.
     pub fn open_cellar(&self, wanted: Option<::cellar::Settings>) -> Result<(), CellarError> {
         self.set_tier(|link| Tier::open(link, wanted, &cellar::local_file))
     }

@@ -79,7 +79,7 @@ impl Tier {
         };
         let disk = make_disk(file, &settings)?;
         let available_bytes = disk.available_bytes().map_err(OpenError::Length)?;
-        // The caller says that nobody else writes to it, as of the arena's space.
+        // Nobody else writes to it: the keeper has one worker at a time, and whoever was it before has no thread left.
         let taken_over = Cellar::take_over(&settings, disk, key, held.values().flatten().cloned())?;
         let cellar = taken_over.cellar;
         let room_bytes = available_bytes.saturating_sub(settings.leave_bytes);
