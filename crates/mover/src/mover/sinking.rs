@@ -135,7 +135,7 @@ impl<D: Device> Mover<D> {
             return None;
         };
         let way = match self.arena.go_on_getting(gets) {
-            Way::UnderWay(progress) => return Some(Way::UnderWay(progress)),
+            Way::Going(progress) => return Some(Way::Going(progress)),
             Way::Done => Way::Done,
             Way::Failed(FetchError::Later(why)) => Way::Failed(MoveError::NotFetched(why)),
             Way::Failed(FetchError::Lost(why)) => Way::Failed(MoveError::Lost(why)),

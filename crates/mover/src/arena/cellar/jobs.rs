@@ -39,7 +39,7 @@ impl AsMut<[u8]> for Bytes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Way<E> {
     /// Jobs are under way. Whether one has ended since the last look.
-    UnderWay(bool),
+    Going(bool),
     /// All are done, and that is recorded.
     Done,
     /// It is where it was.
@@ -153,7 +153,7 @@ impl Arena {
         self.submit_puts(&tier, putting);
         tier.step();
         if !putting.pending.is_empty() {
-            return Way::UnderWay(progress);
+            return Way::Going(progress);
         }
         match putting.failed.take() {
             Some(why) => {
@@ -161,7 +161,7 @@ impl Arena {
                 Way::Failed(why)
             }
             // All places for jobs are taken by others.
-            None if putting.next < putting.blocks.len() => Way::UnderWay(progress),
+            None if putting.next < putting.blocks.len() => Way::Going(progress),
             None => self.record_sunk(&tier, putting),
         }
     }
@@ -216,13 +216,13 @@ impl Arena {
         self.submit_gets(&tier, getting);
         tier.step();
         if !getting.pending.is_empty() {
-            return Way::UnderWay(progress);
+            return Way::Going(progress);
         }
         if let Some(why) = getting.failed.take() {
             return Way::Failed(why);
         }
         if getting.next < getting.places.len() {
-            return Way::UnderWay(progress);
+            return Way::Going(progress);
         }
         match self.0.link.ask(|client| client.rise(named(getting.key))).and_then(settled) {
             Ok(()) => {

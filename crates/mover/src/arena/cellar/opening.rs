@@ -103,8 +103,11 @@ impl Tier {
     }
 }
 
-/// All tickets that the keeper has, as bytes.
-fn tickets(client: &mut Client) -> Result<Vec<(HandleKey, Vec<Vec<u8>>)>, ClientError> {
+/// The tickets of a handle, as bytes.
+type Written = (HandleKey, Vec<Vec<u8>>);
+
+/// All tickets that the keeper has.
+fn tickets(client: &mut Client) -> Result<Vec<Written>, ClientError> {
     let mut all = Vec::new();
     for (tenant, _) in client.tenants()? {
         let recorded = client.recorded(tenant)?;
@@ -117,8 +120,8 @@ fn tickets(client: &mut Client) -> Result<Vec<(HandleKey, Vec<Vec<u8>>)>, Client
 }
 
 /// What can be read of them. A handle with one that cannot be is not held: nobody can bring it back.
-fn known(all: Vec<(HandleKey, Vec<Vec<u8>>)>) -> BTreeMap<HandleKey, Vec<Ticket>> {
-    let read = |(key, tickets): (HandleKey, Vec<Vec<u8>>)| {
+fn known(all: Vec<Written>) -> BTreeMap<HandleKey, Vec<Ticket>> {
+    let read = |(key, tickets): Written| {
         let tickets: Result<Vec<Ticket>, _> = tickets.iter().map(|bytes| Ticket::from_bytes(bytes)).collect();
         let tickets = tickets.inspect_err(|error| tracing::error!(%key, %error, "it is lost"));
         Some((key, tickets.ok()?))

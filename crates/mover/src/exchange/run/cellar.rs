@@ -26,7 +26,7 @@ impl<D: Device> Run<'_, D> {
         let mut progress = false;
         for key in std::mem::take(&mut self.sinking) {
             match self.mover.look_sink(key) {
-                Some(Way::UnderWay(moved)) => {
+                Some(Way::Going(moved)) => {
                     progress |= moved;
                     self.sinking.push(key);
                 }
@@ -45,7 +45,7 @@ impl<D: Device> Run<'_, D> {
         }
         for key in std::mem::take(&mut self.fetching) {
             match self.mover.look_fetch(key) {
-                Some(Way::UnderWay(moved)) => {
+                Some(Way::Going(moved)) => {
                     progress |= moved;
                     self.fetching.push(key);
                 }

@@ -236,7 +236,7 @@ fn zero_blocks_take_no_disk_and_clean_copies_stay_right() {
 #[test]
 fn a_full_cellar_or_disk_stops_the_move_and_loses_nothing() {
     // Too small a limit; then a disk that has no room, at once or later; then one that fails.
-    let faults: [(u64, Option<(On, u64, i32)>); 4] = [
+    let faults = [
         (GRANULE_BYTES, None),
         (64 * BLOCK_BYTES, Some((On::Allocate, 0, libc::ENOSPC))),
         (64 * BLOCK_BYTES, Some((On::Write, 1, libc::ENOSPC))),
