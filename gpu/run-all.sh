@@ -29,6 +29,7 @@ done <<'END'
     pair 600
     six 350
     oversize 420
+    disk 600
     worker_killed 600
     mixed 570
     deaths 570

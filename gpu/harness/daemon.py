@@ -30,6 +30,8 @@ class Daemon:
         gap_max: str | None = None,
         moving_share: str | None = None,
         oversize_max: str | None = None,
+        cellar: str | None = None,
+        cellar_limit: str | None = None,
     ):
         """Without a capacity the GPU is as large as it is; without a turn rota chooses, within `gap_max` and `moving_share`."""
         self.run = run
@@ -39,6 +41,7 @@ class Daemon:
         self.log = run.logs / f"{label}.rotad.log"
         events = run.logs / f"{label}.events.jsonl"
         wanted = {"--capacity": capacity, "--arena": arena, "--turn": turn, "--gap-max": gap_max, "--moving-share": moving_share, "--oversize-max": oversize_max}
+        wanted |= {"--cellar": cellar, "--cellar-limit": cellar_limit}
         settings = [word for flag, value in wanted.items() if value is not None for word in (flag, value)]
         settings += ["--turn-jitter", f"{jitter:g}"] if jitter else []
         argv = [run.bundled("rotad"), "--socket", self.socket, *settings, "--events", events]

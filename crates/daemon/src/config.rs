@@ -98,6 +98,12 @@ pub struct Settings {
     /// Pinned host memory for what is away [default: half of what the machine has free, for a virtual GPU at most twice its memory].
     #[arg(long, value_name = "BYTES")]
     pub arena: Option<Bytes>,
+    /// A folder on a local disk for what is away and does not fit into the arena; it goes there packed and sealed [default: none].
+    #[arg(long, value_name = "DIR")]
+    pub cellar: Option<PathBuf>,
+    /// The most that the cellar takes of its disk [default: half of what the disk has free].
+    #[arg(long, value_name = "BYTES")]
+    pub cellar_limit: Option<Bytes>,
     /// Memory of each GPU kept for the daemon's own context [default: 600MiB, on a virtual GPU what two contexts take].
     #[arg(long, value_name = "BYTES")]
     pub reserve: Option<Bytes>,
@@ -238,6 +244,10 @@ pub struct Config {
     pub capacity: Option<Bytes>,
     /// See [`Settings::arena`].
     pub arena: Option<Bytes>,
+    /// See [`Settings::cellar`].
+    pub cellar: Option<PathBuf>,
+    /// See [`Settings::cellar_limit`].
+    pub cellar_limit: Option<Bytes>,
     /// See [`Settings::reserve`].
     pub reserve: Option<Bytes>,
     /// See [`Settings::residue`].
@@ -297,6 +307,8 @@ impl Config {
             vgpu: settings.vgpu,
             capacity: settings.capacity,
             arena: settings.arena,
+            cellar: settings.cellar,
+            cellar_limit: settings.cellar_limit,
             reserve: settings.reserve,
             residue: settings.residue,
             events: settings.events,
@@ -330,6 +342,8 @@ impl Settings {
             vgpu: self.vgpu.or(other.vgpu),
             capacity: self.capacity.or(other.capacity),
             arena: self.arena.or(other.arena),
+            cellar: self.cellar.or(other.cellar),
+            cellar_limit: self.cellar_limit.or(other.cellar_limit),
             reserve: self.reserve.or(other.reserve),
             residue: self.residue.or(other.residue),
             events: self.events.or(other.events),

@@ -40,7 +40,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub fn deadlines() -> Deadlines {
     Deadlines {
         grip: span(SWITCH_WITHIN * SWITCHES_AHEAD),
-        movement: span(moves::ARENA_WITHIN + 3 * moves::STEP_WITHIN),
+        movement: span(moves::ARENA_WITHIN + 3 * moves::STEP_WITHIN + moves::CELLAR_WITHIN),
         retry: span(RETRY_AFTER),
     }
 }

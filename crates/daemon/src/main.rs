@@ -8,6 +8,7 @@ mod log;
 mod look;
 mod notify;
 mod rights;
+mod second_tier;
 mod socket_folder;
 mod supervisor;
 mod worker;

@@ -2,7 +2,7 @@
 //! starts the next one, which takes over from the keeper and from the programs themselves.
 
 use crate::supervisor::legacy::Inherited;
-use crate::{background, freezing, gpus, log, notify, rights, supervisor};
+use crate::{background, freezing, gpus, log, notify, rights, second_tier, supervisor};
 use anyhow::Context as _;
 use keeper::Patience;
 use mover::{Arena, CudaDevice, Device as _, Mover};
@@ -94,6 +94,8 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<()> {
     handover.write(&left);
     let arena = Arena::open(client, devices[0].registrar())?;
     let arena_bytes = arena.size_bytes();
+    // Before the core hears how much may be away: some of that may be there.
+    second_tier::open(&arena, &config)?;
     free_what_was_under_way(&arena, is_keeper_found && restarts == 0);
     let turns = turns(&config.sharing);
     let mut sharing = config.sharing;
@@ -101,14 +103,14 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<()> {
         sharing.host_max = sched::Bytes(usual_oversize_bytes(config.vgpu.as_deref())?);
     }
     let rules = Rules {
-        arena_bytes: arena.size_bytes(),
+        arena_bytes: arena.size_bytes() + arena.cellar_room_bytes(),
         settings: sharing,
         turn_jitter: config.turn_jitter,
         seed: u64::from(std::process::id()),
     };
     let sizes = [
         ("capacity", gpus.iter().map(|gpu| gpu.capacity_bytes).max().unwrap_or(0)),
-        ("arena", rules.arena_bytes),
+        ("arena", arena_bytes),
         ("oversize_max", rules.settings.host_max.0),
         ("reserve", gpus[0].reserve_bytes),
         ("residue", gpus[0].residue_bytes),

@@ -9,6 +9,7 @@
 //! device any more.
 
 mod batches;
+mod cellar;
 mod error;
 mod view;
 
@@ -22,7 +23,7 @@ use crate::message::{
 use crate::names::{HandleKey, HashSeed, Node, Process, TenantNumber};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use wire::{Connection, WireError};
@@ -246,7 +247,7 @@ impl Client {
     fn ask_for_files(&mut self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), ClientError> {
         // Taken, and put back only after a whole answer.
         let connection = self.connection.take().ok_or(ClientError::Disconnected)?;
-        let answered = converse(&connection, request, self.patience.answer)?;
+        let answered = converse(&connection, request, &[], self.patience.answer)?;
         self.connection = Some(connection);
         Ok(answered)
     }
@@ -288,7 +289,7 @@ fn try_to_enter(path: &Path, patience: Patience) -> Result<(Connection, Welcome)
         set_socket_timeout(&connection, direction, Some(patience.answer))
             .map_err(|cause| ClientError::Wire(cause.into()))?;
     }
-    match converse(&connection, &Request::Hello { version: VERSION }, patience.answer)? {
+    match converse(&connection, &Request::Hello { version: VERSION }, &[], patience.answer)? {
         (Answer::Welcome(welcome), files) if files.is_empty() => Ok((connection, welcome)),
         _ => Err(ClientError::Strange),
     }
@@ -297,6 +298,7 @@ fn try_to_enter(path: &Path, patience: Patience) -> Result<(Connection, Welcome)
 fn converse(
     connection: &Connection,
     request: &Request,
+    files: &[BorrowedFd<'_>],
     within: Duration,
 ) -> Result<(Answer, Vec<OwnedFd>), ClientError> {
     let failed = |error| match error {
@@ -304,7 +306,7 @@ fn converse(
         WireError::System(Errno::AGAIN) => ClientError::Late { within },
         other => ClientError::Wire(other),
     };
-    connection.send(request, &[]).map_err(failed)?;
+    connection.send(request, files).map_err(failed)?;
     match connection.receive::<Answer>().map_err(failed)? {
         (Answer::Refused(refusal), _) => Err(ClientError::Refused(refusal)),
         answered => Ok(answered),

@@ -8,15 +8,20 @@
 //! - *away*: the arena's bytes are the valid ones.
 //! - *clean*: the device's bytes are the valid ones; the arena has what they were when they came back, which the worker
 //!   compares by hashes, and which goes when room is needed.
+//! - *in the cellar*: the cellar's bytes are the valid ones, and here are the tickets. It may have space in the arena that is
+//!   reserved, to which it is being fetched. ([`cellar`])
 //!
 //! **Orphaned space.** When a worker goes without a word, the device may still be writing to what it had reserved: the
 //! driver ends a dead process's copies when it gets to it, and that may be after the socket closed. The keeper cannot see
 //! that. So this space is not free until the next worker says that nothing is under way any more ([`Index::reclaim`]).
 
+mod cellar;
 mod facts;
 mod listing;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use cellar::bytes_of as ticket_bytes;
 
 use crate::BLOCK_BYTES;
 use crate::message::{
@@ -41,6 +46,7 @@ pub struct Index {
     next_age: Age,
     orphaned: Vec<Extents>,
     sums: Sums,
+    tickets: cellar::Count,
 }
 
 /// How manieth clean copy it was.
@@ -52,6 +58,8 @@ struct Entry {
     state: State,
     extents: Extents,
     facts: Box<[BlockFact]>,
+    /// Of its first blocks; of all of them once it is in the cellar.
+    tickets: Vec<Box<[u8]>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +67,8 @@ enum State {
     Reserved,
     Away,
     Clean(Age),
+    /// Its extents are those that it is fetched to, if any.
+    Cellar,
 }
 
 /// Bytes of entries, by state.
@@ -68,6 +78,7 @@ struct Sums {
     away: u64,
     clean: u64,
     orphaned: u64,
+    cellar: u64,
 }
 
 impl Sums {
@@ -76,6 +87,7 @@ impl Sums {
             State::Reserved => &mut self.reserved,
             State::Away => &mut self.away,
             State::Clean(_) => &mut self.clean,
+            State::Cellar => &mut self.cellar,
         }
     }
 }
@@ -92,6 +104,7 @@ impl Index {
             next_age: 0,
             orphaned: Vec::new(),
             sums: Sums::default(),
+            tickets: cellar::Count::default(),
         }
     }
 
@@ -114,7 +127,7 @@ impl Index {
         }
     }
 
-    /// Space for a copy out.
+    /// Space for a copy out, or to fetch something from the cellar to.
     pub fn reserve(&mut self, wanted: Wanted, near: Option<Node>) -> Reservation {
         let Wanted { key, bytes } = wanted;
         let blocks = bytes / BLOCK_BYTES;
@@ -131,6 +144,8 @@ impl Index {
             let extents = entry.extents.runs().to_vec();
             return match entry.state {
                 State::Away => Reservation::Refused(Outcome::IsAway),
+                State::Cellar if extents.is_empty() => self.reserve_landing(wanted, near),
+                State::Cellar => Reservation::Space { extents, reused: false },
                 // Asked twice. Whether it was a clean copy's place, the first answer has said; copying all is never wrong.
                 State::Reserved => Reservation::Space { extents, reused: false },
                 State::Clean(_) => {
@@ -139,24 +154,28 @@ impl Index {
                 }
             };
         }
-        let Some(extents) = self.space.take(bytes, near) else {
-            return Reservation::NoSpace(Lack {
-                free_bytes: self.space.free_bytes(),
-                clean_bytes: self.sums.clean,
-                orphaned_bytes: self.sums.orphaned,
-            });
-        };
+        let Some(extents) = self.space.take(bytes, near) else { return Reservation::NoSpace(self.lack()) };
         let runs = extents.runs().to_vec();
         add(&mut self.sums.reserved, bytes);
-        self.entries.insert(key, Entry { bytes, state: State::Reserved, extents, facts: Box::default() });
+        let (state, facts) = (State::Reserved, Box::default());
+        self.entries.insert(key, Entry { bytes, state, extents, facts, tickets: Vec::new() });
         Reservation::Space { extents: runs, reused: false }
     }
 
-    /// A copy out will not be used.
+    fn lack(&self) -> Lack {
+        Lack {
+            free_bytes: self.space.free_bytes(),
+            clean_bytes: self.sums.clean,
+            orphaned_bytes: self.sums.orphaned,
+        }
+    }
+
+    /// What was reserved will not be used.
     pub fn cancel(&mut self, key: HandleKey) -> Outcome {
         match self.entries.get(&key).map(|entry| entry.state) {
             Some(State::Reserved) => self.remove(key),
             Some(State::Away) => Outcome::IsAway,
+            Some(State::Cellar) => self.cancel_landing(key),
             Some(State::Clean(_)) | None => Outcome::AlreadySo,
         }
     }
@@ -167,7 +186,7 @@ impl Index {
         let Some(entry) = self.entries.get_mut(&key) else { return Outcome::NotReserved };
         match entry.state {
             State::Away => Outcome::AlreadySo,
-            State::Clean(_) => Outcome::NotReserved,
+            State::Clean(_) | State::Cellar => Outcome::NotReserved,
             State::Reserved => {
                 if !facts::follow(&entry.facts, &facts, entry.bytes / BLOCK_BYTES) {
                     return Outcome::WrongFacts;
@@ -184,9 +203,10 @@ impl Index {
         let In { key, keep_clean } = done;
         let state = self.entries.get(&key).map(|entry| entry.state);
         match (state, keep_clean) {
-            (Some(State::Reserved), _) => Outcome::NotAway,
+            (Some(State::Reserved | State::Cellar), _) => Outcome::NotAway,
             (Some(State::Away | State::Clean(_)), false) => self.remove(key),
             (Some(State::Away), true) => {
+                self.drop_tickets(key);
                 let age = self.next_age;
                 self.next_age = age.saturating_add(1);
                 self.set_state(key, State::Clean(age));
@@ -236,12 +256,19 @@ impl Index {
                 self.orphaned.push(entry.extents);
             }
         }
+        for extents in self.take_landings() {
+            add(&mut self.sums.orphaned, extents.bytes());
+            self.orphaned.push(extents);
+        }
     }
 
     /// The worker leaves, and nothing of it is under way.
     pub fn drop_reservations(&mut self) {
         for key in self.reserved() {
             self.remove(key);
+        }
+        for extents in self.take_landings() {
+            self.give_back(extents);
         }
     }
 
@@ -255,9 +282,9 @@ impl Index {
         self.space.free_bytes().saturating_sub(before)
     }
 
-    /// What is away.
+    /// What is away, in the arena or the cellar.
     pub fn away_bytes(&self) -> u64 {
-        self.sums.away
+        self.sums.away.saturating_add(self.sums.cellar)
     }
 
     /// The highest number that a tenant ever had.
@@ -274,6 +301,7 @@ impl Index {
             away_bytes: self.sums.away,
             clean_bytes: self.sums.clean,
             orphaned_bytes: self.sums.orphaned,
+            cellar_bytes: self.sums.cellar,
             ..Progress::default()
         }
     }
@@ -313,6 +341,10 @@ impl Index {
         if let State::Clean(age) = entry.state {
             self.clean.remove(&age);
         }
+        if entry.state == State::Cellar {
+            subtract(&mut self.sums.reserved, entry.extents.bytes());
+        }
+        self.tickets.forget(&entry.tickets);
         Some(entry)
     }
 

@@ -7,6 +7,7 @@
 //! - [`message`]: what worker and keeper say to each other; [`names`]: what things are called in it.
 //! - [`index`]: what is where. Pure: no file, no clock, no thread. [`space`]: which parts of the arena are free.
 //! - [`segment`]: the memory, piece by piece; `preparation` makes it ready in the background, if `host_memory` has room.
+//! - `kept_cellar`: what another worker needs to go on with the cellar, besides the tickets in the index.
 //! - [`keeper`]: requests become changes of the index; [`server`] reads them off the socket.
 //! - [`process`]: a process that is a keeper, as `rota-keeper` is.
 //! - [`client`]: the worker's side. [`in_process`]: a keeper without a process of its own.
@@ -20,13 +21,16 @@
 //!    is recorded the arena's bytes are the valid ones, whatever lies on the device; once the tenant runs, they are old.
 //!    A worker that dies in between leaves a frozen tenant whose bytes are on the device: the next one commits.
 //!
-//! So the keeper's word decides: what is away is in the arena, everything else is on the device.
+//! 3. *To the cellar*: put all blocks, **keep their tickets**, **sink**, and only then use the arena space for others. *Back*:
+//!    reserve, fetch all blocks, **rise**, and only then discard the blocks.
+//!
+//! So the keeper's word decides: what is away is in the arena, or in the cellar, everything else is on the device.
 //!
 //! ## It must not end by accident
 //! With it every byte that is away is lost. So no signal ends it while something is away, nobody has to read its log, the
 //! arena is no larger than the host's memory, and there is no CUDA in it, one thread that changes anything, no `unwrap`, no
 //! index and no plain arithmetic on what comes from outside (denied below), and a bound on everything it stores: an
-//! entry of the index has at least a block of the arena, so there are no more of them than blocks.
+//! entry of the index has at least a block of the arena, or a ticket, and of both there are only so many.
 
 #![cfg_attr(
     not(test),
@@ -44,6 +48,7 @@ mod host_memory;
 pub mod in_process;
 pub mod index;
 pub mod keeper;
+mod kept_cellar;
 pub mod message;
 pub mod names;
 mod preparation;

@@ -150,14 +150,14 @@ impl Server {
     /// Answers the worker's next request.
     fn serve(&mut self) -> Then {
         let Some(worker) = &self.worker else { return Then::GoOn };
-        let request = match receive(&worker.connection) {
-            Ok(request) => request,
+        let (request, files) = match worker.connection.receive::<Request>() {
+            Ok(received) => received,
             Err(why) => {
                 self.lose_worker(&why);
                 return Then::GoOn;
             }
         };
-        let reply = self.keeper.answer(request);
+        let reply = self.keeper.answer_with(request, files);
         let then = reply.then;
         let sent = worker.connection.send(&reply.answer, &reply.files);
         match (then, sent) {
@@ -236,7 +236,7 @@ impl Server {
     }
 }
 
-/// The next request. It brings no files.
+/// The first request. It brings no files.
 fn receive(connection: &Connection) -> Result<Request, WireError> {
     match connection.receive::<Request>()? {
         (request, files) if files.is_empty() => Ok(request),

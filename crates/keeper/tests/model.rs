@@ -8,7 +8,9 @@ use proptest::prelude::*;
 use rota_keeper::message::VERSION;
 use rota_keeper::*;
 use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use wire::{Connection, Listener};
 
@@ -74,6 +76,13 @@ fn request() -> impl Strategy<Value = Request> {
         1 => tenant().prop_map(|tenant| Request::Died { tenant }),
         2 => Just(Request::Reclaim),
         1 => Just(Request::Leave { end: End::Stay }),
+        8 => (key(), 0u64..2).prop_map(|(key, missing)| Request::KeepTickets {
+            key,
+            first: 0,
+            tickets: (0..1 + key.handle.saturating_sub(missing)).map(|block| vec![block as u8; 70]).collect(),
+        }),
+        8 => keys().prop_map(|keys| Request::Sink { keys }),
+        8 => keys().prop_map(|keys| Request::Rise { keys }),
     ]
 }
 
@@ -82,6 +91,7 @@ enum State {
     Reserved,
     Away,
     Clean(u64),
+    Cellar,
 }
 
 #[derive(Clone, Debug)]
@@ -89,8 +99,17 @@ struct Handle {
     state: State,
     bytes: u64,
     facts: Vec<BlockFact>,
+    tickets: Vec<Vec<u8>>,
+    /// Of one in the cellar: it has space to be fetched to.
+    lands: bool,
     /// Once somebody has heard of them.
     extents: Option<Vec<Extent>>,
+}
+
+impl Handle {
+    fn arena_bytes(&self) -> u64 {
+        if self.state == State::Cellar && !self.lands { 0 } else { self.bytes }
+    }
 }
 
 /// What has to be so.
@@ -104,7 +123,7 @@ struct Model {
 
 impl Model {
     fn taken(&self) -> u64 {
-        self.handles.values().map(|handle| handle.bytes).sum::<u64>() + self.orphaned_bytes
+        self.handles.values().map(Handle::arena_bytes).sum::<u64>() + self.orphaned_bytes
     }
 
     /// Does what is asked. Says what has to be answered, where that is fixed.
@@ -136,21 +155,88 @@ impl Model {
             Request::Reclaim => Answer::Freed { bytes: std::mem::take(&mut self.orphaned_bytes) },
             Request::Leave { .. } => {
                 self.handles.retain(|_, handle| handle.state != State::Reserved);
-                let away = self.handles.values().filter(|handle| handle.state == State::Away);
+                self.give_up_between();
+                let is_away = |handle: &&Handle| matches!(handle.state, State::Away | State::Cellar);
+                let away = self.handles.values().filter(is_away);
                 Answer::Left { ends: false, away_bytes: away.map(|handle| handle.bytes).sum() }
             }
+            Request::KeepTickets { key, tickets, .. } => Answer::Outcome(self.keep_tickets(*key, tickets)),
+            Request::Sink { keys } => Answer::Outcomes(keys.iter().map(|key| self.sink(*key)).collect()),
+            Request::Rise { keys } => Answer::Outcomes(keys.iter().map(|key| self.rise(*key)).collect()),
             other => panic!("{other:?} changes nothing"),
         })
+    }
+
+    fn keep_tickets(&mut self, key: HandleKey, tickets: &[Vec<u8>]) -> Outcome {
+        match self.handles.get_mut(&key) {
+            Some(handle) if handle.state == State::Away => {
+                handle.tickets = tickets.to_vec();
+                Outcome::Done
+            }
+            Some(handle) if handle.state == State::Cellar => Outcome::AlreadySo,
+            _ => Outcome::NotAway,
+        }
+    }
+
+    fn sink(&mut self, key: HandleKey) -> Outcome {
+        match self.handles.get_mut(&key) {
+            Some(handle) if handle.state == State::Away => {
+                if handle.tickets.len() as u64 != handle.bytes / BLOCK_BYTES {
+                    return Outcome::NotInCellar;
+                }
+                handle.state = State::Cellar;
+                (handle.lands, handle.extents) = (false, None);
+                Outcome::Done
+            }
+            Some(handle) if handle.state == State::Cellar => Outcome::AlreadySo,
+            _ => Outcome::NotAway,
+        }
+    }
+
+    fn rise(&mut self, key: HandleKey) -> Outcome {
+        match self.handles.get_mut(&key) {
+            Some(handle) if handle.state == State::Cellar && !handle.lands => Outcome::NotReserved,
+            Some(handle) if handle.state == State::Cellar => {
+                handle.state = State::Away;
+                handle.tickets.clear();
+                Outcome::Done
+            }
+            Some(handle) if handle.state == State::Away => Outcome::AlreadySo,
+            _ => Outcome::NotInCellar,
+        }
+    }
+
+    /// Nobody puts or fetches any more. Says how much was reserved for that.
+    fn give_up_between(&mut self) -> u64 {
+        let mut landing_bytes = 0;
+        for handle in self.handles.values_mut() {
+            match handle.state {
+                State::Cellar if handle.lands => {
+                    landing_bytes += handle.bytes;
+                    (handle.lands, handle.extents) = (false, None);
+                }
+                State::Away => handle.tickets.clear(),
+                _ => {}
+            }
+        }
+        landing_bytes
     }
 
     fn reserve(&mut self, wanted: &Wanted) {
         let fits = wanted.bytes <= BLOCKS * BLOCK_BYTES - self.taken();
         match self.handles.get_mut(&wanted.key) {
-            Some(handle) if handle.state != State::Away => handle.state = State::Reserved,
-            Some(_) => {}
+            Some(handle) if handle.state == State::Away => {}
+            Some(handle) if handle.state == State::Cellar => handle.lands |= fits,
+            Some(handle) => handle.state = State::Reserved,
             None if self.tenants.contains_key(&wanted.key.tenant) && fits => {
-                let handle =
-                    Handle { state: State::Reserved, bytes: wanted.bytes, facts: Vec::new(), extents: None };
+                let handle = Handle {
+                    state: State::Reserved,
+                    bytes: wanted.bytes,
+                    facts: Vec::new(),
+                    tickets: Vec::new(),
+                    lands: false,
+                    extents: None,
+                };
                 self.handles.insert(wanted.key, handle);
             }
             None => {}
@@ -177,10 +263,11 @@ impl Model {
 
     fn record_in(&mut self, back: In) -> Outcome {
         match (self.handles.get_mut(&back.key), back.keep_clean) {
-            (Some(Handle { state: State::Reserved, .. }), _) => Outcome::NotAway,
+            (Some(Handle { state: State::Reserved | State::Cellar, .. }), _) => Outcome::NotAway,
             (Some(_), false) => self.remove(back.key),
             (Some(handle), true) if handle.state == State::Away => {
                 self.ages += 1;
+                handle.tickets.clear();
                 handle.state = State::Clean(self.ages);
                 Outcome::Done
             }
@@ -189,9 +276,13 @@ impl Model {
     }
 
     fn cancel(&mut self, key: HandleKey) -> Outcome {
-        match self.handles.get(&key).map(|handle| &handle.state) {
-            Some(State::Reserved) => self.remove(key),
-            Some(State::Away) => Outcome::IsAway,
+        match self.handles.get_mut(&key) {
+            Some(Handle { state: State::Reserved, .. }) => self.remove(key),
+            Some(Handle { state: State::Away, .. }) => Outcome::IsAway,
+            Some(handle) if handle.state == State::Cellar && handle.lands => {
+                (handle.lands, handle.extents) = (false, None);
+                Outcome::Done
+            }
             _ => Outcome::AlreadySo,
         }
     }
@@ -223,6 +314,7 @@ impl Model {
     fn lose_worker(&mut self) {
         let reserved = self.handles.extract_if(.., |_, handle| handle.state == State::Reserved);
         self.orphaned_bytes += reserved.map(|(_, handle)| handle.bytes).sum::<u64>();
+        self.orphaned_bytes += self.give_up_between();
     }
 
     /// What a reservation says has to be what the model has.
@@ -231,7 +323,9 @@ impl Model {
             let handle = self.handles.get_mut(&wanted.key);
             match (reservation, handle) {
                 (Reservation::Space { extents, .. }, Some(handle)) => {
-                    assert_eq!(handle.state, State::Reserved);
+                    assert!(
+                        handle.state == State::Reserved || (handle.state == State::Cellar && handle.lands)
+                    );
                     assert_eq!(handle.extents.get_or_insert_with(|| extents.clone()), extents);
                 }
                 (Reservation::Refused(Outcome::IsAway), Some(handle)) => {
@@ -241,6 +335,9 @@ impl Model {
                     assert!(!self.tenants.contains_key(&wanted.key.tenant));
                 }
                 (Reservation::NoSpace(_), None) => {}
+                (Reservation::NoSpace(_), Some(handle)) if handle.state == State::Cellar => {
+                    assert!(!handle.lands);
+                }
                 (other, handle) => panic!("{wanted:?}: {other:?}, but {handle:?}"),
             }
         }
@@ -259,9 +356,20 @@ impl Model {
             let expected: Vec<_> = of_tenant.filter(|(_, handle)| handle.state != State::Reserved).collect();
             assert_eq!(listed.len(), expected.len(), "{listed:?} {expected:?}");
             for (listed, (key, handle)) in listed.iter().zip(expected) {
-                let place = if handle.state == State::Away { Place::Away } else { Place::Clean };
+                let place = match handle.state {
+                    State::Away => Place::Away,
+                    State::Cellar => Place::Cellar,
+                    State::Reserved | State::Clean(_) => Place::Clean,
+                };
                 assert_eq!((listed.handle, listed.bytes, listed.place), (key.handle, handle.bytes, place));
                 assert_eq!(listed.facts, handle.facts);
+                let tickets = ask(worker, &Request::Tickets { key: *key, first: 0 });
+                if place == Place::Cellar {
+                    assert_eq!(tickets, Answer::Tickets(handle.tickets.clone()));
+                    assert_eq!(listed.extents, []);
+                    continue;
+                }
+                assert_eq!(tickets, Answer::Tickets(Vec::new()));
                 assert_eq!(&listed.extents, handle.extents.get_or_insert_with(|| listed.extents.clone()));
             }
         }
@@ -281,7 +389,10 @@ impl Model {
         let sum = |is: &dyn Fn(&State) -> bool| -> u64 {
             self.handles.values().filter(|handle| is(&handle.state)).map(|handle| handle.bytes).sum()
         };
-        assert_eq!(progress.reserved_bytes, sum(&|state| *state == State::Reserved));
+        let lands = |handle: &&Handle| handle.state == State::Cellar && handle.lands;
+        let landing: u64 = self.handles.values().filter(lands).map(|handle| handle.bytes).sum();
+        assert_eq!(progress.reserved_bytes, sum(&|state| *state == State::Reserved) + landing);
+        assert_eq!(progress.cellar_bytes, sum(&|state| *state == State::Cellar));
         assert_eq!(progress.away_bytes, sum(&|state| *state == State::Away));
         assert_eq!(progress.clean_bytes, sum(&|state| matches!(state, State::Clean(_))));
         assert_eq!(progress.orphaned_bytes, self.orphaned_bytes);
@@ -307,6 +418,15 @@ fn enter(socket: &Path) -> Connection {
     }
 }
 
+/// A file, and a key that nobody can change.
+fn cellar_files() -> [OwnedFd; 2] {
+    let file = tempfile::tempfile().expect("a file").into();
+    let key = memfd_create("key", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
+    rustix::io::pwrite(&key, &[1; 32], 0).expect("a page");
+    fcntl_add_seals(&key, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW).expect("it can be sealed");
+    [file, key]
+}
+
 fn live(steps: &[(Request, Fate)]) {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("keeper");
@@ -318,6 +438,10 @@ fn live(steps: &[(Request, Fate)]) {
     while matches!(ask(&worker, &Request::Progress), Answer::Progress(progress) if progress.growing) {
         std::thread::yield_now();
     }
+    let [file, key] = cellar_files();
+    worker.send(&Request::KeepCellar, &[file.as_fd(), key.as_fd()]).expect("the keeper is there");
+    let kept: Answer = worker.receive().expect("the keeper answers").0;
+    assert_eq!(kept, Answer::Outcome(Outcome::Done));
     let mut model = Model::default();
     for (request, fate) in steps {
         let lost = !matches!(fate, Fate::Lives);

@@ -2,6 +2,7 @@
 //! this process, both are there for the next one.
 //!
 //! - `link`: the connection to the keeper. Movers of several GPUs share it, one request at a time; each takes some 15 us.
+//! - `cellar`: where handles go that the arena has no room for.
 //! - `memory`: the keeper's segments, mapped here and registered with the device in the background, as they become ready.
 //!
 //! **Before a part is registered** it can be taken all the same: a copy from or to it waits until it is, and it is registered
@@ -14,11 +15,14 @@
 //! asked any more: moves fail, what is on the device stays there, and what was in the middle stays unsettled, until another
 //! worker asks the keeper what is recorded.
 
+pub(crate) mod cellar;
 mod link;
 mod memory;
 
+pub use self::cellar::CellarError;
 pub use keeper::Extent;
 
+use self::cellar::Tier;
 use crate::device::Registrar;
 use crate::{HandleKey, Owner};
 use blocks::{BlockHash, Seed};
@@ -26,7 +30,7 @@ use keeper::client::{Client, ViewError};
 use keeper::{BlockFact, End, In, Out, Outcome, Process, Recorded, Reservation, TenantNumber, Wanted};
 use link::Link;
 use memory::Memory;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Why the arena did not do something.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -95,6 +99,8 @@ pub struct Arena(Arc<Inner>);
 struct Inner {
     link: Arc<Link>,
     memory: Memory,
+    /// Once it is open.
+    tier: Mutex<Option<Arc<Tier>>>,
     size_bytes: u64,
     highest_tenant: Option<Owner>,
 }
@@ -111,7 +117,54 @@ impl Arena {
         let link = Arc::new(Link::new(client, found));
         let memory = Memory::open(&welcome, Arc::clone(&link), registrar)?;
         let highest_tenant = welcome.highest_tenant.map(|tenant| Owner(tenant.0));
-        Ok(Arena(Arc::new(Inner { link, memory, size_bytes, highest_tenant })))
+        let tier = Mutex::default();
+        Ok(Arena(Arc::new(Inner { link, memory, tier, size_bytes, highest_tenant })))
+    }
+
+    /// Has what the arena has no room for go to a cellar. Where an earlier worker had one, this goes on with it, whatever is
+    /// wanted now: with none, or a smaller one, nothing more goes there, and what is there can be brought back.
+    ///
+    /// To be called once. No thread of an earlier worker writes to the cellar any more: that this is the keeper's worker says that
+    /// the connection of that one has ended, which the kernel does when the last thread that could use it has. Unlike for
+    /// [`Arena::reclaim`], that is enough: no device writes there.
+    pub fn open_cellar(&self, wanted: Option<::cellar::Settings>) -> Result<(), CellarError> {
+        self.set_tier(|link| Tier::open(link, wanted, &cellar::local_file))
+    }
+
+    fn set_tier(
+        &self,
+        open: impl FnOnce(&Link) -> Result<Option<Tier>, CellarError>,
+    ) -> Result<(), CellarError> {
+        let mut tier = self.0.tier.lock().unwrap_or_else(PoisonError::into_inner);
+        if tier.is_some() {
+            return Err(CellarError::Twice);
+        }
+        *tier = open(&self.0.link)?.map(Arc::new);
+        Ok(())
+    }
+
+    fn tier(&self) -> Option<Arc<Tier>> {
+        self.0.tier.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether what the arena has no room for can go further.
+    pub fn has_cellar(&self) -> bool {
+        self.tier().is_some_and(|tier| tier.may_take_bytes() > 0)
+    }
+
+    /// What the cellar may take of its disk, of which the rest is left to others. Zero where there is none.
+    pub fn cellar_room_bytes(&self) -> u64 {
+        self.tier().map_or(0, |tier| tier.may_take_bytes())
+    }
+
+    /// Room for what is away: what is ready here, and what the cellar may take.
+    pub fn room_bytes(&self) -> u64 {
+        self.ready_bytes().saturating_add(self.cellar_room_bytes())
+    }
+
+    /// What the cellar says of itself, if there is one.
+    pub fn cellar_statistics(&self) -> Option<::cellar::Statistics> {
+        self.tier().map(|tier| tier.statistics())
     }
 
     /// The size that it will have when all of it is ready.
@@ -206,7 +259,8 @@ impl Arena {
 
     /// The handles of a tenant that are away, with their bytes.
     pub fn away(&self, owner: Owner) -> Result<Vec<(u64, u64)>, ArenaError> {
-        let away = self.recorded(owner)?.into_iter().filter(|recorded| recorded.place == keeper::Place::Away);
+        let is_away = |recorded: &Recorded| recorded.place != keeper::Place::Clean;
+        let away = self.recorded(owner)?.into_iter().filter(is_away);
         Ok(away.map(|recorded| (recorded.handle, recorded.bytes)).collect())
     }
 
@@ -283,24 +337,38 @@ impl Arena {
 
     /// A handle was freed, and nothing uses its space any more.
     pub(crate) fn free(&self, key: HandleKey) {
-        self.tell("cannot free space", |client| client.free(&[named(key)]));
+        if self.tell("cannot free space", |client| client.free(&[named(key)]))
+            && let Some(tier) = self.tier()
+        {
+            tier.discard(key);
+        }
     }
 
     /// A tenant is gone, and nothing uses its space any more.
     pub(crate) fn died(&self, owner: Owner) {
         self.0.link.drop_found(owner);
-        self.tell("cannot free a tenant's space", |client| client.died(number(owner)));
-    }
-
-    /// What changes nothing for whoever says it, should the keeper not hear it.
-    fn tell<T>(&self, what: &str, request: impl FnOnce(&mut Client) -> Result<T, keeper::ClientError>) {
-        if let Err(error) = self.0.link.ask(request) {
-            tracing::debug!(%error, "{what}");
+        if self.tell("cannot free a tenant's space", |client| client.died(number(owner)))
+            && let Some(tier) = self.tier()
+        {
+            tier.discard_owner(owner);
         }
     }
 
-    /// Has all of it mapped and registered, as far as the device registers it. Waits for that.
-    pub(crate) fn make_usable(&self, extents: &Extents) -> Result<(), ArenaError> {
+    /// What changes nothing for whoever says it, should the keeper not hear it. Says whether it has.
+    fn tell<T>(
+        &self,
+        what: &str,
+        request: impl FnOnce(&mut Client) -> Result<T, keeper::ClientError>,
+    ) -> bool {
+        let told = self.0.link.ask(request);
+        if let Err(error) = &told {
+            tracing::debug!(%error, "{what}");
+        }
+        told.is_ok()
+    }
+
+    /// Has all of it mapped and registered, as far as the device registers it. Waits for that, and says whether it had to.
+    pub(crate) fn make_usable(&self, extents: &Extents) -> Result<bool, ArenaError> {
         self.0.memory.make_usable(extents.runs())
     }
 
@@ -313,11 +381,39 @@ impl Arena {
     #[cfg(test)]
     pub(crate) fn cut(&self) {
         self.0.link.cut();
+        // Its threads end with it.
+        *self.0.tier.lock().expect("no panic") = None;
+    }
+
+    /// Calls something at every step of the cellar, if there is one.
+    #[cfg(test)]
+    pub(crate) fn each_cellar_step(&self, what: impl Fn() + Send + Sync + 'static) {
+        if let Some(tier) = self.tier() {
+            tier.each_step(Box::new(what));
+        }
+    }
+
+    /// A cellar on a disk that this makes, whose jobs are waited for.
+    #[cfg(test)]
+    pub(crate) fn open_test_cellar(
+        &self,
+        wanted: Option<::cellar::Settings>,
+        make_disk: cellar::MakeDisk<'_>,
+    ) -> Result<(), CellarError> {
+        self.set_tier(|link| {
+            let tier = Tier::open(link, wanted, make_disk)?;
+            Ok(tier.map(|mut tier| {
+                tier.be_patient();
+                tier
+            }))
+        })
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // First: its threads use the memory.
+        *self.tier.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
         self.memory.undo();
         self.link.leave();
     }

@@ -4,6 +4,9 @@
 //! import; its bytes are room then. A handle in: once there is room, ask the tenant to create memory, import it, copy, and
 //! have that recorded, which gives the arena space back and may let further handles out. So each side makes way for the
 //! other, and bytes on the device never exceed what they may be. What ends in the same round is recorded at once.
+//!
+//! With a cellar, a handle that is there is fetched into the arena before it comes in, and where the arena is full, what is
+//! needed last goes to the cellar (`run/cellar`).
 
 mod late;
 mod requests;
@@ -107,6 +110,8 @@ pub enum Step {
     Create,
     /// The copy in.
     CopyIn,
+    /// The cellar.
+    Fetch,
     /// The tenant's answer to an unmap of memory that could not be filled.
     BackOut,
 }
@@ -119,6 +124,7 @@ impl fmt::Display for Step {
             Step::Unmap => "the tenant to unmap it",
             Step::Create => "the tenant to create memory for it",
             Step::CopyIn => "the copy in",
+            Step::Fetch => "the cellar",
             Step::BackOut => "the tenant to unmap memory that could not be filled",
         })
     }
@@ -163,6 +169,12 @@ pub enum MoveError {
         /// The call that failed.
         call: String,
     },
+    /// It could not be fetched from the cellar, where it still is.
+    #[error("it cannot be fetched from the cellar now: {0}")]
+    NotFetched(String),
+    /// It is in the cellar, and cannot be had from there any more. Its tenant has to be ended.
+    #[error("{0}: end its tenant")]
+    Lost(String),
     /// It could not be brought in, and then the tenant could not unmap its empty memory either. The bytes are in the
     /// arena, but the tenant has memory mapped that must not be used: it has to be ended.
     #[error("{why}; then its tenant failed at {call} with CUDA error {code}: end that tenant")]
@@ -188,7 +200,7 @@ pub enum MoveError {
 }
 
 /// Why an exchange could not go on: nothing was under way and nothing could start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stuck {
     /// The next handle to go out does not fit into the arena.
     #[error("{need_bytes} bytes have to go out, but the arena has {free_bytes} free of {ready_bytes}")]
@@ -199,6 +211,18 @@ pub enum Stuck {
         free_bytes: u64,
         /// What is ready in all.
         ready_bytes: u64,
+    },
+    /// The same, and the cellar did not take what would have made space.
+    #[error(
+        "{need_bytes} bytes need space in the arena, which has {free_bytes} free, and the cellar takes no more: {why}"
+    )]
+    NoCellar {
+        /// The size of a handle that needs it.
+        need_bytes: u64,
+        /// What is free.
+        free_bytes: u64,
+        /// What the cellar said.
+        why: String,
     },
     /// The next handle to come in does not fit onto the device.
     #[error("{need_bytes} bytes have to come in, but there is room for {room_bytes} on the device")]
@@ -247,7 +271,7 @@ pub struct Outcome {
     /// These tenants went away meanwhile, and everything of them is dropped.
     pub gone: Vec<Owner>,
     /// These tenants have memory mapped that could neither be filled nor unmapped ([`MoveError::NotBackedOut`], now or
-    /// after an earlier exchange). They must not run again: end them.
+    /// after an earlier exchange), or memory that is lost ([`MoveError::Lost`]). They must not run again: end them.
     pub must_end: Vec<Owner>,
     /// The size of `moved_out`.
     pub bytes_out: u64,
@@ -255,6 +279,10 @@ pub struct Outcome {
     pub copied_bytes: u64,
     /// The size of `moved_in`.
     pub bytes_in: u64,
+    /// What went from the arena to the cellar meanwhile.
+    pub sunk_bytes: u64,
+    /// What came from the cellar to the arena meanwhile.
+    pub fetched_bytes: u64,
     /// From the first copy out to the last handle unmapped.
     pub out: Span,
     /// From the first request to create to the last copy in done.

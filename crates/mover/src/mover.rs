@@ -10,19 +10,24 @@
 //!   tenant is gone: until then they wait in a `Grave`.
 //!
 //! The steps of a move are in `transit`, `recording` and `hashing`; [`crate::exchange`] puts them in order. [`clean`]:
-//! copies that are kept of what is on the device. [`adoption`]: what an earlier worker has left.
+//! copies that are kept of what is on the device. [`adoption`]: what an earlier worker has left. `sinking`: to the cellar and back;
+//! `cold`: whose memory goes there first.
 
 pub mod adoption;
 pub mod clean;
+mod cold;
 mod dropping;
 mod hashing;
 mod parts;
 mod recording;
+mod sinking;
 mod transit;
 
 pub(crate) use hashing::HashState;
+pub(crate) use sinking::Fetch;
 pub(crate) use transit::{CopyState, Started};
 
+use crate::arena::cellar::jobs::{Getting, Putting};
 use crate::arena::{Arena, ArenaError};
 use crate::device::{Device, DeviceError, Mark};
 use crate::{BLOCK_BYTES, HandleKey, Owner};
@@ -67,6 +72,12 @@ pub enum MoverError {
         /// What the keeper has.
         recorded_bytes: u64,
     },
+    /// Its bytes are in the cellar, where nothing goes that is mapped.
+    #[error("{key} is in the cellar, and its tenant has memory for it all the same")]
+    InCellar {
+        /// Which one.
+        key: HandleKey,
+    },
     /// The device refused the import.
     #[error("cannot import {key} of {bytes} bytes: {error}")]
     Import {
@@ -86,6 +97,12 @@ enum Place<M> {
     Device { memory: M, copy: Option<Hashes> },
     /// In the arena; the device has no memory for it.
     Arena(Stored),
+    /// In the arena; the cellar gets its blocks.
+    Sinking { stored: Stored, puts: Putting },
+    /// In the cellar; nothing else has its bytes.
+    Cellar { hashes: Option<Hashes> },
+    /// In the cellar; its blocks are fetched to this place.
+    Fetching { stored: Stored, gets: Getting },
     /// On the way out. The device's bytes are the valid ones; once that is recorded, those in the arena are the same.
     Leaving(Leaving<M>),
     /// On the way in. The arena's bytes are the valid ones.
@@ -150,7 +167,7 @@ struct Grave<M> {
 pub enum Whereabouts {
     /// On the device only.
     Device,
-    /// In the arena only.
+    /// Away: in the arena only, or in the cellar.
     Arena,
     /// On the device still; a move out of it has not ended, because a copy or its tenant's answer is missing.
     Leaving,
@@ -201,8 +218,14 @@ pub struct Mover<D: Device> {
     lost_device_bytes: u64,
     /// Handles whose space in the arena a failed copy may still write to, with their bytes: it stays reserved.
     lost: BTreeMap<HandleKey, u64>,
+    /// Handles that were dropped on their way to the cellar or back.
+    cellar_graves: Vec<sinking::CellarGrave>,
+    /// Who goes and who comes.
+    turns: cold::Turns,
     /// Tenants that are gone and have graves still. Only after that the keeper is told.
     dying: BTreeSet<Owner>,
+    /// A copy out had to wait for its place in the arena.
+    has_waited: bool,
     // The arena is dropped before the device that it is registered with.
     arena: Arena,
     device: D,
@@ -221,7 +244,10 @@ impl<D: Device> Mover<D> {
             audit_errors: Vec::new(),
             lost_device_bytes: 0,
             lost: BTreeMap::new(),
+            cellar_graves: Vec::new(),
+            turns: cold::Turns::default(),
             dying: BTreeSet::new(),
+            has_waited: false,
             arena,
             device,
         }
@@ -258,13 +284,14 @@ impl<D: Device> Mover<D> {
 
     /// Bytes of a tenant that are on the device, or may be (while a move of them has not ended).
     pub fn resident_bytes(&self, owner: Owner) -> u64 {
-        let on_device = |held: &&Held<_>| !matches!(held.place, Place::Arena(_));
+        let on_device = |held: &&Held<_>| held.place.whereabouts() != Whereabouts::Arena;
         self.of(owner).map(|(_, held)| held).filter(on_device).map(|held| held.bytes).sum()
     }
 
-    /// Bytes of a tenant whose valid copy is in the arena.
+    /// Bytes of a tenant whose valid copy is in the arena or the cellar.
     pub fn away_bytes(&self, owner: Owner) -> u64 {
-        let away = |held: &&Held<_>| matches!(held.place, Place::Arena(_) | Place::Returning { .. });
+        let away =
+            |held: &&Held<_>| matches!(held.place.whereabouts(), Whereabouts::Arena | Whereabouts::Returning);
         self.of(owner).map(|(_, held)| held).filter(away).map(|held| held.bytes).sum()
     }
 
@@ -324,7 +351,9 @@ impl<M> Place<M> {
     fn whereabouts(&self) -> Whereabouts {
         match self {
             Place::Device { .. } => Whereabouts::Device,
-            Place::Arena(_) => Whereabouts::Arena,
+            Place::Arena(_) | Place::Sinking { .. } | Place::Cellar { .. } | Place::Fetching { .. } => {
+                Whereabouts::Arena
+            }
             Place::Leaving { .. } => Whereabouts::Leaving,
             Place::Returning { .. } => Whereabouts::Returning,
         }

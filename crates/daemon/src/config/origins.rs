@@ -7,12 +7,14 @@ use wire::Setting;
 use wire::quantity::Span;
 
 /// Every key, with what holds where nobody says anything.
-pub(super) const KEYS: [(&str, &str); 25] = [
+pub(super) const KEYS: [(&str, &str); 27] = [
     ("socket", ""),
     ("gpus", "all"),
     ("vgpu", "none"),
     ("capacity", "all of the GPU's memory"),
     ("arena", "half of the host memory that is free"),
+    ("cellar", "none"),
+    ("cellar_limit", "half of what the disk has free"),
     ("reserve", "600MiB"),
     ("residue", "what a context takes in the self-test"),
     ("events", "none"),
@@ -111,6 +113,8 @@ fn values(settings: &Settings) -> Vec<(&'static str, Option<String>)> {
         ("vgpu", path(&settings.vgpu)),
         ("capacity", text(&settings.capacity)),
         ("arena", text(&settings.arena)),
+        ("cellar", path(&settings.cellar)),
+        ("cellar_limit", text(&settings.cellar_limit)),
         ("reserve", text(&settings.reserve)),
         ("residue", text(&settings.residue)),
         ("events", path(&settings.events)),

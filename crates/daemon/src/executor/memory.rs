@@ -224,8 +224,10 @@ impl<D: Device> Memory<D> {
             self.error(None, &format!("the arena stays at {bytes} bytes: {why}"));
         }
         let took_ns = nanos(self.events.now());
-        self.events.note("arena_ready", json!({ "bytes": bytes, "took_ns": took_ns }));
-        Bytes(bytes)
+        let cellar_bytes = arena.cellar_room_bytes();
+        let ready = json!({ "bytes": bytes, "cellar_bytes": cellar_bytes, "took_ns": took_ns });
+        self.events.note("arena_ready", ready);
+        Bytes(bytes + cellar_bytes)
     }
 
     pub(super) fn note(&self, event: &str, tenant: TenantId, fields: serde_json::Value) {

@@ -18,6 +18,9 @@ pub(super) const STEP_WITHIN: Duration = Duration::from_secs(3);
 /// How long a move waits for the arena to be pinned: at its start it grows by a gigabyte or more a second.
 pub(super) const ARENA_WITHIN: Duration = Duration::from_secs(60);
 
+/// How much longer a move may take that goes through the cellar, as long as it gets on: 16 GiB both ways on a slow disk.
+pub(super) const CELLAR_WITHIN: Duration = Duration::from_secs(180);
+
 /// Handles and their bytes of each tenant in a move.
 type Sums = BTreeMap<TenantId, (u64, usize)>;
 
@@ -53,6 +56,8 @@ impl<D: Device> Memory<D> {
                 "bytes_out": outcome.bytes_out,
                 "copied_bytes": outcome.copied_bytes,
                 "bytes_in": outcome.bytes_in,
+                "sunk_bytes": outcome.sunk_bytes,
+                "fetched_bytes": outcome.fetched_bytes,
                 "out_ns": nanos(outcome.out.length()),
                 "in_ns": nanos(outcome.into.length()),
                 "failed": outcome.failed.len(),

@@ -1,5 +1,7 @@
 //! Each request in each state of a handle, and the books after it.
 
+mod cellar;
+
 use super::*;
 use crate::message::{PAGE_BYTES_MAX, Place, Recorded};
 
@@ -43,9 +45,21 @@ fn back(handle: u64, keep_clean: bool) -> In {
 fn check(index: &Index) {
     let mut sums = Sums { orphaned: index.orphaned.iter().map(Extents::bytes).sum(), ..Sums::default() };
     for entry in index.entries.values() {
-        assert_eq!(entry.extents.bytes(), entry.bytes);
+        match entry.state {
+            State::Cellar => {
+                assert!([0, entry.bytes].contains(&entry.extents.bytes()));
+                assert_eq!(entry.tickets.len() as u64, entry.bytes / BLOCK_BYTES);
+                sums.reserved += entry.extents.bytes();
+            }
+            State::Away => assert_eq!(entry.extents.bytes(), entry.bytes),
+            State::Reserved | State::Clean(_) => {
+                assert_eq!((entry.extents.bytes(), entry.tickets.len()), (entry.bytes, 0));
+            }
+        }
         *sums.of(entry.state) += entry.bytes;
     }
+    let tickets: Vec<&Box<[u8]>> = index.entries.values().flat_map(|entry| &entry.tickets).collect();
+    assert_eq!(index.tickets.counted(), (tickets.len(), tickets.iter().map(|ticket| ticket.len()).sum()));
     assert_eq!(index.sums, sums);
     let clean = index.entries.values().filter(|entry| matches!(entry.state, State::Clean(_))).count();
     assert_eq!(index.clean.len(), clean);

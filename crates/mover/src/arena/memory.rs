@@ -103,21 +103,23 @@ impl Memory {
         }
     }
 
-    /// Waits until these runs are mapped, and registered as far as they will be.
-    pub(super) fn make_usable(&self, runs: &[Extent]) -> Result<(), ArenaError> {
+    /// Waits until these runs are mapped, and registered as far as they will be. Says whether it had to wait.
+    pub(super) fn make_usable(&self, runs: &[Extent]) -> Result<bool, ArenaError> {
         let segment_bytes = self.shared.segment_bytes;
         let mut state = self.shared.state();
+        let mut has_waited = false;
         loop {
             let segments = runs.iter().map(|run| run.offset / segment_bytes * segment_bytes);
             let missing: Vec<u64> = segments.filter(|offset| !state.usable.contains(offset)).collect();
             if missing.is_empty() {
-                return Ok(());
+                return Ok(has_waited);
             }
             if state.ended {
                 let why =
                     state.stopped.clone().unwrap_or_else(|| "the keeper did not hand it over".to_owned());
                 return Err(ArenaError::NotMapped { why });
             }
+            has_waited = true;
             state.wanted.extend(missing);
             self.shared.news.notify_all();
             state = self.shared.wait(state);

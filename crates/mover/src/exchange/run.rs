@@ -6,6 +6,7 @@
 
 mod answers;
 mod asking;
+mod cellar;
 
 use super::{MoveError, Outcome, Plan, Reply, Step, Stuck, Tenants};
 use crate::device::{Device, HASHES_MAX};
@@ -19,8 +20,6 @@ use std::time::{Duration, Instant};
 const PIECES_AHEAD_MAX: usize = 256;
 /// How long to wait for an answer before looking at the copies again.
 const WAIT: Duration = Duration::from_micros(100);
-/// How long copies may take to be started before they are looked at again: memory may have to be registered first.
-const START_WITHIN: Duration = Duration::from_millis(5);
 /// Answers that are taken before the copies are looked at again.
 const REPLIES_PER_ROUND_MAX: usize = 64;
 
@@ -67,6 +66,14 @@ struct Run<'a, D: Device> {
     asked: BTreeMap<HandleKey, Asked>,
     /// Unmapped by their tenants: our imports are to be dropped, in order. Each is in `asked`, too.
     to_release: VecDeque<HandleKey>,
+    /// Going to the cellar, to make space.
+    sinking: Vec<HandleKey>,
+    /// Coming from the cellar. Each is in `waiting_in`, too.
+    fetching: Vec<HandleKey>,
+    /// Something waits for arena space: so much of it.
+    lacking_bytes: u64,
+    /// Why nothing more goes to the cellar in this exchange.
+    cellar_trouble: Option<String>,
     /// Freed by their tenants while they were on the device: their bytes become room.
     freed_on_device: BTreeSet<HandleKey>,
     room_bytes: u64,
@@ -77,6 +84,7 @@ struct Run<'a, D: Device> {
 
 impl<'a, D: Device> Run<'a, D> {
     fn new(mover: &'a mut Mover<D>, plan: Plan, tenants: &'a mut dyn Tenants) -> Run<'a, D> {
+        mover.note_turn(&plan.out, &plan.into);
         let mut outcome = Outcome::default();
         let mut seen = BTreeSet::new();
         let mut admit = |keys: Vec<HandleKey>, check: &dyn Fn(HandleKey) -> Result<(), MoveError>| {
@@ -104,6 +112,8 @@ impl<'a, D: Device> Run<'a, D> {
         };
         let freed = outcome.failed.extract_if(.., is_freed).map(|(key, _)| key);
         outcome.freed.extend(freed);
+        // Of an exchange that was given up. Nobody else looks at it.
+        let (sinking, fetching) = mover.between();
         Run {
             mover,
             tenants,
@@ -115,6 +125,10 @@ impl<'a, D: Device> Run<'a, D> {
             to_unmap: Vec::new(),
             asked: BTreeMap::new(),
             to_release: VecDeque::new(),
+            sinking,
+            fetching,
+            lacking_bytes: 0,
+            cellar_trouble: None,
             freed_on_device: BTreeSet::new(),
             room_bytes,
             deadline: plan.deadline,
@@ -132,16 +146,19 @@ impl<'a, D: Device> Run<'a, D> {
                 progress = true;
             }
             progress |= self.look_at_copies();
+            progress |= self.look_at_cellar();
             progress |= self.ask_unmaps();
             progress |= self.release_next();
+            progress |= self.fetch();
             progress |= self.ask_creates();
             progress |= self.start_copies_out();
+            progress |= self.make_space();
             if self.is_done() {
                 return;
             }
             if !progress && !self.is_under_way() {
                 // Out of order is better than not at all.
-                progress = self.start_any_out() || self.ask_any_create();
+                progress = self.start_any_out() || self.ask_any_create() || self.sink_what_is_wanted();
                 let arena = self.mover.arena();
                 // Other movers may be about to give space back.
                 let may_get_space = !self.waiting_out.is_empty() && (arena.is_growing() || arena.is_shared());
@@ -174,6 +191,8 @@ impl<'a, D: Device> Run<'a, D> {
             && self.copying_out.is_empty()
             && self.copying_in.is_empty()
             && self.to_unmap.is_empty()
+            && self.sinking.is_empty()
+            && self.fetching.is_empty()
             && self.asked.is_empty())
             || self.mover.has_graves()
     }
@@ -262,11 +281,9 @@ impl<'a, D: Device> Run<'a, D> {
     /// Starts copies out, in order, as far as there is arena space.
     fn start_copies_out(&mut self) -> bool {
         let mut progress = false;
-        let begin = Instant::now();
         let mut pieces: usize = self.copying_out.iter().map(|(_, pieces)| pieces).sum();
         while pieces < PIECES_AHEAD_MAX
             && self.hashing.len() < HASHES_MAX
-            && begin.elapsed() < START_WITHIN
             && let Some(&key) = self.waiting_out.front()
         {
             match self.start_out(key) {
@@ -275,6 +292,10 @@ impl<'a, D: Device> Run<'a, D> {
             }
             self.waiting_out.pop_front();
             progress = true;
+            // Memory had to be registered first, which took its time: others may be done.
+            if self.mover.has_waited() {
+                break;
+            }
         }
         progress
     }
@@ -321,11 +342,8 @@ impl<'a, D: Device> Run<'a, D> {
         let next_in = self.waiting_in.front().copied();
         if !self.is_under_way() {
             self.outcome.stuck = match (next_out, next_in) {
-                (Some(key), _) => Some(Stuck::NoArenaSpace {
-                    need_bytes: self.mover.bytes_of(key),
-                    free_bytes: self.mover.arena().free_bytes(),
-                    ready_bytes: self.mover.arena().ready_bytes(),
-                }),
+                (Some(key), _) => Some(self.no_space(key)),
+                (None, Some(key)) if self.lacking_bytes > 0 => Some(self.no_space(key)),
                 (None, Some(key)) => {
                     Some(Stuck::NoRoom { need_bytes: self.mover.bytes_of(key), room_bytes: self.room_bytes })
                 }
@@ -334,10 +352,16 @@ impl<'a, D: Device> Run<'a, D> {
         }
         let after = idle.unwrap_or_default();
         let late = |step| MoveError::Deadline { step, after };
+        for key in self.sinking.drain(..) {
+            self.mover.stop_sink(key);
+        }
+        self.fetching.retain(|key| self.waiting_in.contains(key));
+        self.waiting_in.retain(|key| !self.fetching.contains(key));
         let failed = &mut self.outcome.failed;
         failed.extend(self.hashing.drain(..).map(|key| (key, late(Step::Hash))));
         failed.extend(self.copying_out.drain(..).map(|(key, _)| (key, late(Step::CopyOut))));
         failed.extend(self.copying_in.drain(..).map(|key| (key, late(Step::CopyIn))));
+        failed.extend(self.fetching.drain(..).map(|key| (key, late(Step::Fetch))));
         for (key, asked) in std::mem::take(&mut self.asked) {
             let step = match asked {
                 Asked::Unmap | Asked::Release => Step::Unmap,

@@ -1,6 +1,7 @@
 //! Exchanges with a fake device and fake tenants: bytes survive, room is never exceeded, and whatever goes wrong at
 //! whatever step, every handle is accounted for.
 
+mod cellar;
 mod clean;
 mod killed;
 mod must_end;
@@ -42,6 +43,8 @@ struct Setup {
     replies: Receiver<Reply>,
     // Dropped last.
     keeper: Arc<TestKeeper>,
+    /// Where its cellar is, if it has one.
+    disk: Option<cellar::TestDisk>,
 }
 
 impl Setup {
@@ -66,7 +69,7 @@ impl Setup {
         for owner in [A, B] {
             mover.introduce(owner, process(owner)).expect("a new tenant");
         }
-        Setup { mover, tenants, replies, keeper }
+        Setup { mover, tenants, replies, keeper, disk: None }
     }
 
     /// Two tenants of which B is away and A has all the device, in handles of these sizes.
@@ -144,7 +147,8 @@ impl Setup {
         assert_eq!(imported, device_bytes + self.mover.lost_device_bytes());
         let away = self.mover.away_bytes(A) + self.mover.away_bytes(B);
         let lost = self.mover.lost_arena_bytes();
-        assert_eq!(self.mover.arena().free_bytes() + away + lost, self.mover.arena().ready_bytes());
+        let cellar = self.mover.arena().cellar_statistics().map_or(0, |cellar| cellar.plain_bytes);
+        assert_eq!(self.mover.arena().free_bytes() + away + lost, self.mover.arena().ready_bytes() + cellar);
         self.check_rules();
     }
 
@@ -180,6 +184,8 @@ impl Setup {
         let imported: u64 = self.mover.device().imports().lock().expect("no panic").values().sum();
         assert_eq!(imported, lost_device);
         assert_eq!(self.mover.arena().free_bytes() + lost_arena, self.mover.arena().ready_bytes());
+        let cellar = self.mover.arena().cellar_statistics().unwrap_or_default();
+        assert_eq!((cellar.blocks, cellar.disk_bytes), (0, 0), "what was discarded is gone");
     }
 }
 
@@ -442,8 +448,7 @@ fn room_of_a_handle_that_was_freed_is_used_by_the_next() {
 
 #[test]
 fn room_of_a_handle_that_was_freed_on_its_way_out_is_used() {
-    let (mut setup, mut plan) = Setup::a_in_b_away(&[3], &[3], 3, 8);
-    plan.deadline = SHORT;
+    let (mut setup, plan) = Setup::a_in_b_away(&[3], &[3], 3, 8);
     setup.mover.device_mut().polls_per_copy = 2;
     let tenants = setup.tenants.clone();
     setup.mover.device_mut().at_poll(1, move || tenants.world().happen(Event::Frees(key(A, 0))));

@@ -30,7 +30,7 @@ pub struct Reported {
 pub struct Adoption {
     /// On the device, complete.
     pub resident: Vec<u64>,
-    /// In the arena.
+    /// In the arena, or the cellar.
     pub away: Vec<u64>,
     /// In the arena, and the tenant was asked to unmap what it has on the device. Its answer is for an exchange, or for
     /// [`Mover::late`].
@@ -130,6 +130,14 @@ impl<D: Device> Mover<D> {
             (!recorded.facts.is_empty()).then(|| recorded.facts.iter().map(hash_of).collect())
         };
         match (recorded, file) {
+            (Some(recorded), None) if recorded.place == keeper::Place::Cellar => {
+                let place = Place::Cellar { hashes: hashes(&recorded) };
+                self.handles.insert(key, Held { bytes, place });
+                Ok(At::Away)
+            }
+            (Some(recorded), Some(_)) if recorded.place == keeper::Place::Cellar => {
+                Err(MoverError::InCellar { key })
+            }
             (Some(recorded), file) if recorded.place == keeper::Place::Away => {
                 let stored = Stored { hashes: hashes(&recorded), extents: Extents::new(recorded.extents) };
                 let (place, at) = match file {

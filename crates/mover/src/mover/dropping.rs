@@ -1,5 +1,6 @@
 //! Handles and tenants that are no longer there: what they held goes, now or as soon as no copy uses it any more.
 
+use super::sinking::{CellarGrave, Jobs};
 use super::{Dropped, FREED_MAX};
 use super::{Grave, Held, Leaving, Mover, MoverError, Place, Returning, Stage};
 use crate::device::{Device, DeviceError};
@@ -50,6 +51,7 @@ impl<D: Device> Mover<D> {
                 self.bury(key, held, &mut dropped);
             }
         }
+        self.turns.forget(owner);
         self.dying.insert(owner);
         self.tell_of_the_dead();
         dropped
@@ -58,7 +60,9 @@ impl<D: Device> Mover<D> {
     /// Tells the keeper of tenants that are gone, once no copy uses their space.
     fn tell_of_the_dead(&mut self) {
         for owner in std::mem::take(&mut self.dying) {
-            if self.graves.iter().any(|grave| grave.key.owner == owner) {
+            let is_used = self.graves.iter().any(|grave| grave.key.owner == owner)
+                || self.cellar_graves.iter().any(|grave| grave.key.owner == owner);
+            if is_used {
                 self.dying.insert(owner);
             } else if self.lost.keys().any(|key| key.owner == owner) {
                 // One of its copies may go on. The next worker finds it, and that it is dead.
@@ -80,7 +84,17 @@ impl<D: Device> Mover<D> {
                 dropped.device_bytes += self.release(key, memory, bytes);
                 copy.is_some()
             }
-            Place::Arena(_) | Place::Returning { stage: Returning::Creating, .. } => true,
+            Place::Arena(_) | Place::Cellar { .. } | Place::Returning { stage: Returning::Creating, .. } => {
+                true
+            }
+            Place::Sinking { puts, .. } => {
+                self.cellar_graves.push(CellarGrave { key, jobs: Jobs::Puts(puts) });
+                false
+            }
+            Place::Fetching { gets, .. } => {
+                self.cellar_graves.push(CellarGrave { key, jobs: Jobs::Gets(gets) });
+                false
+            }
             Place::Returning { stage: Returning::BackingOut { freed_bytes }, .. } => {
                 dropped.device_bytes += freed_bytes;
                 true
@@ -118,14 +132,14 @@ impl<D: Device> Mover<D> {
             let freed_bytes = self.release(grave.key, grave.memory, grave.bytes);
             reaped.push((grave.key, freed_bytes));
         }
-        if !reaped.is_empty() {
+        if self.reap_cellar() || !reaped.is_empty() {
             self.tell_of_the_dead();
         }
         reaped
     }
 
     pub(crate) fn has_graves(&self) -> bool {
-        !self.graves.is_empty()
+        !self.graves.is_empty() || !self.cellar_graves.is_empty()
     }
 
     /// Drops an import. Says how many bytes the device got back: all or none.

@@ -97,9 +97,11 @@ impl<D: Device> Mover<D> {
     /// Where a handle lies in the arena, if it does, or goes there.
     fn stored(&self, key: HandleKey) -> Option<&Stored> {
         match &self.handles.get(&key)?.place {
-            Place::Arena(stored) | Place::Returning { stored, .. } => Some(stored),
+            Place::Arena(stored) | Place::Sinking { stored, .. } | Place::Returning { stored, .. } => {
+                Some(stored)
+            }
             Place::Leaving(leaving) => Some(&leaving.stored),
-            Place::Device { .. } => None,
+            Place::Device { .. } | Place::Cellar { .. } | Place::Fetching { .. } => None,
         }
     }
 }

@@ -50,7 +50,9 @@ impl<D: Device> Mover<D> {
             // A copy of it that failed may still write to its space.
             Some(Place::Device { .. }) if self.lost.contains_key(&key) => Err(MoveError::Unsettled),
             Some(Place::Device { .. }) => Ok(()),
-            Some(Place::Arena(_)) => Err(MoveError::NotResident),
+            Some(Place::Arena(_) | Place::Sinking { .. } | Place::Cellar { .. } | Place::Fetching { .. }) => {
+                Err(MoveError::NotResident)
+            }
             Some(Place::Leaving { .. } | Place::Returning { .. }) => Err(MoveError::Unsettled),
             None => Err(MoveError::Unknown),
         }
@@ -59,7 +61,9 @@ impl<D: Device> Mover<D> {
     /// Whether a handle can be moved in.
     pub(crate) fn check_in(&self, key: HandleKey) -> Result<(), MoveError> {
         match self.handles.get(&key).map(|held| &held.place) {
-            Some(Place::Arena(_)) => Ok(()),
+            Some(Place::Arena(_) | Place::Sinking { .. } | Place::Cellar { .. } | Place::Fetching { .. }) => {
+                Ok(())
+            }
             Some(Place::Device { .. }) => Err(MoveError::NotAway),
             Some(Place::Leaving { .. } | Place::Returning { .. }) => Err(MoveError::Unsettled),
             None => Err(MoveError::Unknown),
@@ -120,8 +124,9 @@ impl<D: Device> Mover<D> {
         leaving: Leaving<D::Memory>,
         parts: &[Range<u64>],
     ) -> (Place<D::Memory>, Result<usize, MoveError>) {
-        if let Err(error) = self.arena.make_usable(&leaving.stored.extents) {
-            return (self.stay(key, leaving), Err(MoveError::Keeper(error)));
+        match self.arena.make_usable(&leaving.stored.extents) {
+            Ok(has_waited) => self.has_waited |= has_waited,
+            Err(error) => return (self.stay(key, leaving), Err(MoveError::Keeper(error))),
         }
         match self.copy(Lane::Out, &leaving.memory, &leaving.stored.extents, parts) {
             Ok((mark, pieces)) => {
@@ -190,12 +195,12 @@ impl<D: Device> Mover<D> {
         freed_bytes
     }
 
-    /// The tenant is being asked to create memory for a handle in the arena.
+    /// The tenant is being asked to create memory for a handle, which must be in the arena.
     pub(crate) fn creating(&mut self, key: HandleKey) -> Result<(), MoveError> {
         self.check_in(key)?;
         self.replace(key, |_, place| match place {
             Place::Arena(stored) => Place::Returning { stored, stage: Returning::Creating },
-            other => other,
+            other => unreachable!("{key} is {:?}, and asked for all the same", other.whereabouts()),
         });
         Ok(())
     }
@@ -240,7 +245,7 @@ impl<D: Device> Mover<D> {
             Err(error) => return (Returning::BackingOut { freed_bytes: bytes }, Err(error)),
         };
         let usable = self.arena.make_usable(&stored.extents).map_err(MoveError::Keeper);
-        let started = usable.and_then(|()| self.copy_in(&memory, stored, bytes).map_err(MoveError::CopyIn));
+        let started = usable.and_then(|_| self.copy_in(&memory, stored, bytes).map_err(MoveError::CopyIn));
         match started {
             Ok(mark) => (Returning::Copying { memory, mark }, Ok(())),
             Err(error) => {
@@ -321,6 +326,7 @@ impl<D: Device> Mover<D> {
             _ => None,
         };
         let copying: Vec<(HandleKey, Lane)> = self.handles.iter().filter_map(unsettled).collect();
+        self.sweep_cellar();
         let mut backing_out = Vec::new();
         for (key, lane) in copying {
             match lane {
@@ -340,6 +346,11 @@ impl<D: Device> Mover<D> {
             }
         }
         backing_out
+    }
+
+    /// Whether a copy out had to wait for its place in the arena since the last call.
+    pub(crate) fn has_waited(&mut self) -> bool {
+        std::mem::take(&mut self.has_waited)
     }
 
     /// Whether a mark within a long copy has passed since the last call.

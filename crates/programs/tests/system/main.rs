@@ -30,6 +30,7 @@ mod stage;
 
 mod arguments;
 mod asked;
+mod cellar;
 mod clean_copies;
 mod conformance;
 mod containers;

@@ -95,7 +95,7 @@ impl<D: Device> Run<'_, D> {
         }
     }
 
-    fn must_end(&mut self, owner: Owner) {
+    pub(super) fn must_end(&mut self, owner: Owner) {
         if !self.outcome.must_end.contains(&owner) {
             self.outcome.must_end.push(owner);
         }
@@ -155,6 +155,8 @@ impl<D: Device> Run<'_, D> {
     fn strike(&mut self, is_struck: impl Fn(HandleKey) -> bool) {
         self.waiting_out.retain(|key| !is_struck(*key));
         self.waiting_in.retain(|key| !is_struck(*key));
+        self.sinking.retain(|key| !is_struck(*key));
+        self.fetching.retain(|key| !is_struck(*key));
         self.hashing.retain(|key| !is_struck(*key));
         self.copying_out.retain(|(key, _)| !is_struck(*key));
         self.copying_in.retain(|key| !is_struck(*key));

@@ -20,13 +20,15 @@ impl<D: Device> Run<'_, D> {
         !keys.is_empty()
     }
 
-    /// Asks tenants to create memory for what comes in, in order, as far as there is room.
+    /// Asks tenants to create memory for what comes in, in order, as far as there is room. What is in the cellar waits until it
+    /// is in the arena, and lets others by.
     pub(super) fn ask_creates(&mut self) -> bool {
         let mut keys = Vec::new();
-        while let Some(&key) = self.waiting_in.front()
+        while let Some(index) = self.waiting_in.iter().position(|&key| !self.is_below(key))
+            && let Some(&key) = self.waiting_in.get(index)
             && self.mover.bytes_of(key) <= self.room_bytes
         {
-            self.waiting_in.pop_front();
+            self.waiting_in.remove(index);
             self.reserve(key, &mut keys);
         }
         self.request_creates(&keys);
@@ -35,7 +37,7 @@ impl<D: Device> Run<'_, D> {
 
     /// Asks for any one handle for which there is room.
     pub(super) fn ask_any_create(&mut self) -> bool {
-        let fits = |key: &HandleKey| self.mover.bytes_of(*key) <= self.room_bytes;
+        let fits = |key: &HandleKey| !self.is_below(*key) && self.mover.bytes_of(*key) <= self.room_bytes;
         let Some(index) = self.waiting_in.iter().position(fits) else { return false };
         let mut keys = Vec::new();
         if let Some(key) = self.waiting_in.remove(index) {

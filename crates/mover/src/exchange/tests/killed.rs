@@ -5,6 +5,7 @@
 //! right before the next one says that nothing of it is under way any more. A failure names the seed and the steps that it
 //! can be seen again with.
 
+use super::cellar::{Fault, On};
 use super::world::{Content, Event, FakeTenants};
 use super::{A, B, LONG, Setup, key};
 use crate::arena::{Arena, ArenaError};
@@ -72,7 +73,7 @@ impl Corpse {
 impl Setup {
     /// The worker dies, and the next one is there. Nobody is adopted yet.
     fn succeed(self, how: CleanCopies) -> (Corpse, Setup) {
-        let Setup { mover, tenants, keeper, .. } = self;
+        let Setup { mover, tenants, keeper, disk, .. } = self;
         let capacity_bytes = tenants.world().capacity();
         let (device, arena) = mover.kill();
         let corpse = Corpse { device, _arena: arena };
@@ -80,9 +81,14 @@ impl Setup {
         let (sender, replies) = channel();
         tenants.world().meet(sender, device.imports());
         let arena = keeper.arena(device.registrar());
+        // So that the same steps follow each time.
+        arena.wait_until_prepared();
+        if let Some(disk) = &disk {
+            disk.open(&arena);
+        }
         let mut mover = Mover::new(device, arena);
         mover.keep_copies(how).expect("a device that hashes");
-        (corpse, Setup { mover, tenants, replies, keeper })
+        (corpse, Setup { mover, tenants, replies, keeper, disk })
     }
 
     fn adopt(&mut self, owner: Owner) -> Result<Adoption, AdoptError> {
@@ -149,7 +155,8 @@ struct History {
     fate: Arc<Fate>,
     /// None only while a worker dies.
     setup: Option<Setup>,
-    corpse: Option<Corpse>,
+    /// Workers that are dead and not wholly gone.
+    corpses: Vec<Corpse>,
     how: CleanCopies,
     runs: Owner,
     waits: Owner,
@@ -166,7 +173,7 @@ impl Drop for History {
 }
 
 impl History {
-    fn begin(seed: u64) -> History {
+    fn begin(seed: u64, has_cellar: bool) -> History {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         for _ in 0..8 {
             random.below(2);
@@ -174,8 +181,12 @@ impl History {
         let (a, b) = (random.sizes(), random.sizes());
         let (a_blocks, b_blocks) = (a.iter().sum::<u64>(), b.iter().sum::<u64>());
         let capacity = a_blocks.max(b_blocks) + random.below(3);
-        // Often too little for all, and for what a dead worker has reserved.
-        let mut setup = Setup::new(capacity, a_blocks.max(b_blocks) + 2 + random.below(6));
+        let mut setup = match has_cellar {
+            // Too little for one of them, so that most of it goes further.
+            true => Setup::with_cellar(capacity, 2 + random.below(a_blocks.max(b_blocks)), 64),
+            // Often too little for all, and for what a dead worker has reserved.
+            false => Setup::new(capacity, a_blocks.max(b_blocks) + 2 + random.below(6)),
+        };
         let how = [CleanCopies::On, CleanCopies::On, CleanCopies::Audit, CleanCopies::Off];
         let how = how[random.below(4) as usize];
         setup.mover.keep_copies(how).expect("a device that hashes");
@@ -189,7 +200,7 @@ impl History {
             random,
             fate,
             setup: Some(setup),
-            corpse: None,
+            corpses: Vec::new(),
             how,
             runs: A,
             waits: B,
@@ -207,6 +218,8 @@ impl History {
     fn follow(&mut self) {
         let fate = Arc::clone(&self.fate);
         self.setup().mover.device_mut().each_call(move || fate.step());
+        let fate = Arc::clone(&self.fate);
+        self.setup().mover.arena().each_cellar_step(move || fate.step());
     }
 
     /// Writes and switches, so many.
@@ -236,6 +249,7 @@ impl History {
 
     fn switch(&mut self) {
         let (runs, waits, fate) = (self.runs, self.waits, Arc::clone(&self.fate));
+        self.trouble_the_disk();
         let setup = self.setup();
         let (out, into) = (setup.at(runs, Whereabouts::Device), setup.at(waits, Whereabouts::Arena));
         let room_bytes = setup.mover.device_mut().capacity().expect("it works").free_bytes;
@@ -245,21 +259,32 @@ impl History {
             catch_unwind(AssertUnwindSafe(|| setup.mover.exchange(plan, &mut tenants, &setup.replies)));
         match moved {
             Ok(Outcome { failed, audit_errors, .. }) => {
-                // With space that a dead worker has reserved, it may be too little.
+                // With space that a dead worker has reserved, or a disk that fails, it may be too little.
                 assert!(failed.iter().all(|(_, error)| *error == MoveError::NotStarted), "{failed:?}");
                 assert_eq!(audit_errors, []);
+                self.setup().check_contents();
+                self.lay_to_rest();
             }
             Err(cause) if cause.is::<Killed>() => self.succeed(),
             Err(cause) => resume_unwind(cause),
         }
-        self.setup().check_contents();
-        self.lay_to_rest();
         (self.runs, self.waits) = (waits, runs);
+    }
+
+    /// Now and then a cellar's disk is full, or fails.
+    fn trouble_the_disk(&mut self) {
+        let Some(disk) = self.setup().disk.clone() else { return };
+        let (what, nth) = (self.random.below(8), self.random.below(3));
+        match what {
+            0 => disk.fail(On::Write, nth, Fault::Error(libc::ENOSPC)),
+            1 => disk.fail(On::Write, nth, Fault::Error(libc::EIO)),
+            2 => disk.fail(On::Allocate, 0, Fault::Error(libc::ENOSPC)),
+            _ => {}
+        }
     }
 
     /// The worker is dead: another one takes over.
     fn succeed(&mut self) {
-        self.lay_to_rest();
         self.deaths += 1;
         self.happen_meanwhile();
         if self.random.below(8) == 0 {
@@ -267,11 +292,12 @@ impl History {
             self.how = [CleanCopies::On, CleanCopies::Audit, CleanCopies::Off][self.random.below(3) as usize];
         }
         let (corpse, setup) = self.setup.take().expect("somebody worked").succeed(self.how);
-        self.corpse = Some(corpse);
+        self.corpses.push(corpse);
         self.setup = Some(setup);
         self.follow();
         self.setup().adopt_all();
-        if self.random.below(2) == 0 {
+        // Otherwise the next switch is done beside what is left of it.
+        if self.random.below(3) == 0 {
             self.lay_to_rest();
         }
     }
@@ -290,10 +316,11 @@ impl History {
         world.tear_down();
     }
 
-    /// All that a dead worker had under way is over, and its process is gone.
+    /// All that dead workers had under way is over, and their processes are gone.
     fn lay_to_rest(&mut self) {
-        let Some(corpse) = self.corpse.take() else { return };
-        corpse.rest().expect("its device works");
+        for corpse in self.corpses.drain(..) {
+            corpse.rest().expect("its device works");
+        }
         let arena = self.setup().mover.arena().clone();
         arena.reclaim().expect("the keeper answers");
         drop(arena);
@@ -304,6 +331,9 @@ impl History {
     fn end(mut self) -> (u64, u64) {
         self.fate.dies_at.store(0, SeqCst);
         let steps = self.fate.steps.load(SeqCst);
+        if let Some(disk) = &self.setup().disk {
+            disk.heal();
+        }
         self.lay_to_rest();
         self.setup().check_all();
         (steps, self.deaths)
@@ -320,14 +350,14 @@ fn there_and_back(history: &mut History) {
 }
 
 /// Has a worker die at each so manieth step of these histories.
-fn die_at_steps(seeds: std::ops::Range<u64>, stride: usize) {
+fn die_at_steps(seeds: std::ops::Range<u64>, stride: usize, has_cellar: bool) {
     for seed in seeds {
-        let mut history = History::begin(seed);
+        let mut history = History::begin(seed, has_cellar);
         there_and_back(&mut history);
         let (steps, _) = history.end();
         assert!(steps > 20, "seed {seed} has {steps} steps");
         for step in (1 + seed % stride as u64..=steps).step_by(stride) {
-            let mut history = History::begin(seed);
+            let mut history = History::begin(seed, has_cellar);
             history.fate.dies_at.store(step, SeqCst);
             there_and_back(&mut history);
             let (_, deaths) = history.end();
@@ -338,19 +368,25 @@ fn die_at_steps(seeds: std::ops::Range<u64>, stride: usize) {
 
 #[test]
 fn a_worker_dies_at_steps_of_several_histories() {
-    die_at_steps(0..5, 5);
+    die_at_steps(0..5, 5, false);
+}
+
+#[test]
+fn a_worker_dies_at_steps_of_several_histories_with_a_cellar() {
+    die_at_steps(0..5, 7, true);
 }
 
 #[test]
 #[ignore = "takes minutes; the same as above, at every step"]
 fn a_worker_dies_at_every_step() {
-    die_at_steps(0..40, 1);
+    die_at_steps(0..40, 1, false);
+    die_at_steps(0..40, 1, true);
 }
 
 #[test]
 fn workers_die_again_and_again() {
-    for seed in 100..104 {
-        let mut history = History::begin(seed);
+    for (seed, has_cellar) in (100..108).map(|seed| (seed, seed % 2 == 0)) {
+        let mut history = History::begin(seed, has_cellar);
         for _ in 0..6 {
             let next = history.fate.steps.load(SeqCst) + 1 + history.random.below(40);
             history.fate.dies_at.store(next, SeqCst);
@@ -377,6 +413,23 @@ fn only_the_very_process_is_adopted_and_only_once() {
     assert_eq!((adoption.away, adoption.resident), (vec![0], vec![1]));
     assert_eq!(setup.adopt(A), Err(AdoptError::Unknown { owner: A }));
     setup.adopt(B).expect("it has nothing");
+    setup.check_all();
+}
+
+#[test]
+fn space_that_a_dead_worker_may_write_to_is_not_used() {
+    let mut setup = Setup::new(8, 2);
+    let (a, b) = (setup.allocate(A, &[2]), setup.allocate(B, &[2]));
+    setup.mover.device_mut().polls_per_copy = u32::MAX;
+    setup.mover.device_mut().at_poll(1, || resume_unwind(Box::new(Killed)));
+    let killed = catch_unwind(AssertUnwindSafe(|| setup.exchange(super::plan(&a, &[], 0))));
+    assert!(killed.is_err_and(|cause| cause.is::<Killed>()));
+    let (corpse, mut setup) = setup.succeed(CleanCopies::Off);
+    setup.adopt_all();
+    assert!(setup.exchange(super::plan(&b, &[], 0)).stuck.is_some(), "all of it is the dead worker's");
+    corpse.rest().expect("its device works");
+    assert_eq!(setup.mover.arena().reclaim(), Ok(2 * BLOCK_BYTES));
+    assert_eq!(setup.exchange(super::plan(&b, &[], 0)).moved_out, b);
     setup.check_all();
 }
 

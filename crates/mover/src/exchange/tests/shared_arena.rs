@@ -14,7 +14,7 @@ fn beside(first: &Setup, capacity_blocks: u64) -> Setup {
     let (sender, replies) = channel();
     let tenants = FakeTenants::new(sender, device.imports(), capacity);
     let keeper = Arc::clone(&first.keeper);
-    Setup { mover: Mover::new(device, first.mover.arena().clone()), tenants, replies, keeper }
+    Setup { mover: Mover::new(device, first.mover.arena().clone()), tenants, replies, keeper, disk: None }
 }
 
 #[test]
