@@ -37,12 +37,17 @@
 //! | `large MIB BYTE`, `free-large` | one allocation of so much, filled with this byte; frees the last |
 //! | `fill-large BYTE`, `see-large` | fills all of those; looks whether all of them are as they were filled |
 //! | `prefer-host CODE` | would rather have the last in the host's memory, and is answered by this code |
+//! | `feed MS` | for so long another thread gives the default stream more than it can do, and records the event behind each |
+//! | `await-event` | waits for the event |
+//! | `capture-soon AFTER MS` | another thread captures a stream, after so many milliseconds, for so many |
+//! | `thread` | waits for the other thread, and is answered by the code that it ended with |
 //!
 //! After each line it prints the line, how many microseconds it took, and what there is to say.
 
 mod large;
 mod look;
 mod sharing;
+mod threads;
 
 use std::fs::File;
 use std::io::{BufRead, Write};
@@ -60,6 +65,7 @@ use crate::kernels::SPIN;
 use large::Large;
 use look::Look;
 use sharing::Shared;
+use threads::Threads;
 
 /// Flag of a stream that does not wait for the default one.
 const NON_BLOCKING: u32 = 1;
@@ -95,6 +101,7 @@ struct Puppet {
     moved_by: u8,
     shared: Shared,
     large: Large,
+    threads: Threads,
     contexts: Vec<CUcontext>,
     filled: Vec<CUdeviceptr>,
     /// What there is to say of the last line.
@@ -124,6 +131,7 @@ pub fn run(lines: impl BufRead, mut answers: impl Write) -> Result<(), PuppetErr
         moved_by: 0,
         shared: Shared::default(),
         large: Large::default(),
+        threads: Threads::default(),
         contexts: Vec::new(),
         filled: Vec::new(),
         said: String::new(),
@@ -159,6 +167,7 @@ impl Puppet {
             ["event"] => {
                 first_error([cu.cuEventRecord(self.event, CUstream::NULL), cu.cuEventSynchronize(self.event)])
             }
+            ["await-event"] => cu.cuEventSynchronize(self.event),
             ["join"] => first_error([
                 cu.cuEventRecord(self.event, self.beside),
                 cu.cuStreamWaitEvent(CUstream::NULL, self.event, 0),
@@ -212,7 +221,11 @@ impl Puppet {
                 std::thread::sleep(Duration::from_millis(number(ms)?));
                 CUresult::SUCCESS
             }
-            _ => match self.shared.does(&self.bench, &words).or_else(|| self.large.does(&self.bench, &words))
+            _ => match self
+                .shared
+                .does(&self.bench, &words)
+                .or_else(|| self.large.does(&self.bench, &words))
+                .or_else(|| self.threads.does(&self.bench, self.event, &words))
             {
                 Some(code) => code,
                 None => return Err(PuppetError::Unknown(line.to_owned())),

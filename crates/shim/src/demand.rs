@@ -20,7 +20,7 @@
 //! - [`slots`]: how much was begun and is done, by stream. [`recorded`]: what events say about that.
 //! - [`launch`]: the code of a launch, a few instructions. [`streams`], [`events`]: waits and queries.
 //! - [`contexts`]: with more than one, the default stream and "the context" could be any of several.
-//! - [`patience`]: whoever waits for the GPU sleeps while the program is frozen.
+//! - [`patience`]: whoever waits for the GPU sleeps while the program is frozen. [`mark`], [`awaited`]: for what.
 //! - [`hold`]: where a program is frozen by holding its launches back, they wait there.
 //!
 //! **Two threads.** One hands over work while another finds everything done. The first counts, then looks at the page;
@@ -29,10 +29,12 @@
 //!
 //! Nothing here waits but those, and nothing but the events takes a lock.
 
+mod awaited;
 mod contexts;
 mod events;
 pub(crate) mod hold;
 pub(crate) mod launch;
+mod mark;
 mod patience;
 mod recorded;
 mod slots;

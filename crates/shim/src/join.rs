@@ -4,8 +4,8 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use cuda::Driver;
 use cuda::types::{CUdevice, CUuuid};
+use cuda::{CUresult, Driver};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use thiserror::Error;
 use wire::{
@@ -33,6 +33,8 @@ pub(crate) enum JoinError {
     Refused(String),
     #[error("its memory is lost: {0}")]
     Lost(String),
+    #[error("some of its memory cannot be shown to the daemon: {0} failed: {1}")]
+    Hidden(&'static str, CUresult),
     #[error("this program is about to end")]
     Exiting,
     #[error("it waited for as long as its job is willing to: {0}")]

@@ -35,6 +35,24 @@ fn processor_time(pid: u32) -> Duration {
     threads.map(|thread| of_thread(thread.unwrap().path())).sum()
 }
 
+/// One whose waits are rota's: it has been frozen before.
+fn frozen_before(stage: &Stage, name: &str) -> Puppet {
+    // Not with a driver that spins: the virtual one waits until there is nothing, then.
+    let mut command = stage.under_rota(0, name);
+    command.env("ROTA_WAITS", "patient").arg(crate::parts::PUPPET);
+    let mut puppet = Puppet::by(stage, name, command);
+    puppet.does("launch 1 1");
+    puppet.does("stream");
+    let frozen = || stage.events().iter().filter(|event| event["event"] == "freeze").count();
+    let before = frozen();
+    rota(stage, "pause", name);
+    until("it is frozen", || frozen() > before);
+    rota(stage, "resume", name);
+    puppet.does("launch 1 1");
+    puppet.does("stream");
+    puppet
+}
+
 /// The share of a processor that a program uses that is frozen while it waits so. It has been frozen before.
 fn used_while_frozen(stage: &Stage, name: &str, waits: &str, wait: &str) -> f64 {
     let mut puppet = spinning(stage, name, waits);
@@ -76,6 +94,40 @@ fn whoever_waits_for_the_gpu_sleeps_while_it_is_frozen() {
         eprintln!("{wait}: {by_driver:.2} of a processor with the driver's wait, {patient:.2} with rota's");
         assert!(by_driver > 0.5, "{wait}: the driver was to spin, and used {by_driver} of a processor");
         assert!(patient < 0.2, "{wait}: a frozen program used {patient} of a processor");
+    }
+    stage.finish();
+}
+
+#[test]
+fn a_wait_is_for_what_was_there_when_it_began() {
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 16, rotad: &[] });
+    for wait in ["stream", "await-event", "synchronize"] {
+        let mut puppet = frozen_before(&stage, &format!("fed-{wait}"));
+        puppet.does("feed 3000");
+        puppet.does("host 200");
+        let began = Instant::now();
+        puppet.does(wait);
+        let took = began.elapsed();
+        puppet.does("thread");
+        puppet.end();
+        assert!(
+            took < Duration::from_millis(1500),
+            "{wait}: it waited for {took:?}, and for what came later"
+        );
+    }
+    stage.finish();
+}
+
+#[test]
+fn a_wait_and_a_capture_that_begins_meanwhile_do_not_spoil_each_other() {
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 16, rotad: &[] });
+    for wait in ["stream", "event", "synchronize"] {
+        let mut puppet = frozen_before(&stage, &format!("beside-{wait}"));
+        puppet.does("launch 1 600");
+        puppet.does("capture-soon 200 1000");
+        puppet.does(wait);
+        puppet.does("thread");
+        puppet.end();
     }
     stage.finish();
 }

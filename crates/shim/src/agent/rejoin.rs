@@ -5,6 +5,7 @@
 //! keeper still. So one that has all of its memory goes on meanwhile, and one that has not waits, frozen as it is.
 
 use std::collections::BTreeSet;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use wire::{Connection, FromDaemon, HANDLES_MAX, HandleId, SizedHandle, ToDaemon,
 
 use super::farewell;
 use crate::join::{self, JoinError, WELCOME_SECONDS_MAX};
-use crate::memory::physical;
+use crate::memory::physical::{self, Refused};
 use crate::notice::{OnceNotice, notice};
 use crate::session::{self, Session};
 use crate::settings;
@@ -27,7 +28,7 @@ const LATER: Duration = Duration::from_secs(2);
 /// How long a daemon may be silent to a program that cannot go on without: one that is started anew tests the GPU first.
 const PATIENT_SECONDS_MAX: i64 = 120;
 
-/// How often a message is tried again that the system has no room for.
+/// How often a message is tried again that the system has no room for, or memory that cannot be shown.
 const TRIES_MAX: u32 = 500;
 const TRY_AGAIN: Duration = Duration::from_millis(10);
 
@@ -128,7 +129,7 @@ fn attempt(session: &'static Session, socket: &Path, can_go_on: bool) -> Result<
     let (mut answer, mut files) = join::answer_within(&connection, socket, patience)?;
     let mut told = BTreeSet::new();
     if let FromDaemon::Waiting { .. } = answer {
-        told = tell(session, &connection)?;
+        told = tell(session, &connection, can_go_on)?;
         (answer, files) = join::answer_within(&connection, socket, patience)?;
     }
     let welcome = join::welcomed(connection, answer, files)?;
@@ -138,48 +139,94 @@ fn attempt(session: &'static Session, socket: &Path, can_go_on: bool) -> Result<
     session.begin_again(welcome, &told)
 }
 
+/// Some of what a program has, on its way to a daemon.
+#[derive(Default)]
+struct Batch {
+    here: Vec<SizedHandle>,
+    away: Vec<SizedHandle>,
+    files: Vec<OwnedFd>,
+}
+
+impl Batch {
+    fn is_full(&self) -> bool {
+        self.here.len() + self.away.len() >= HANDLES_MAX
+    }
+
+    /// Sends it, which closes its files here.
+    fn send(&mut self, connection: &Connection) -> Result<(), WireError> {
+        let Self { here, away, files } = std::mem::take(self);
+        if here.is_empty() && away.is_empty() {
+            return Ok(());
+        }
+        send(connection, &ToDaemon::Has { here, away, complete: false }, &files)
+    }
+}
+
 /// Tells a daemon of all memory that it may move. Returns which that is.
-fn tell(session: &Session, connection: &Connection) -> Result<BTreeSet<HandleId>, JoinError> {
+///
+/// Of a program that can go on, memory that cannot be shown just now is left out, and asked for later, as what is new. Of one
+/// that cannot, nothing may be left out: the daemon takes that for freed, and its bytes may be with the keeper.
+fn tell(
+    session: &Session,
+    connection: &Connection,
+    can_go_on: bool,
+) -> Result<BTreeSet<HandleId>, JoinError> {
     static FAILED: OnceNotice = OnceNotice::new();
     let mut told = BTreeSet::new();
-    for handles in session.survivors().chunks(HANDLES_MAX) {
-        let (mut here, mut away, mut files) = (Vec::new(), Vec::new(), Vec::new());
-        for &handle in handles {
-            // Held for one at a time: the program may be busy with its memory.
-            let table = session.table();
-            let Some((_, part)) = table.part(handle) else { continue };
-            let sized = SizedHandle { handle, bytes: part.bytes };
-            match part.physical.map(|physical| physical::export(session.driver, physical)) {
-                None => away.push(sized),
-                Some(Ok(file)) => {
-                    here.push(sized);
-                    files.push(file);
-                }
-                Some(Err(refused)) if refused.code == CUresult::DEINITIALIZED => {
-                    return Err(JoinError::Exiting);
-                }
-                Some(Err(refused)) => {
-                    // Asked for later, as what is new.
-                    FAILED.notice(format_args!("{} failed: {}", refused.call, refused.code));
-                    continue;
-                }
+    let mut batch = Batch::default();
+    for handle in session.survivors() {
+        let mut tries = 0;
+        let is_told = loop {
+            let refused = match show(session, handle, &mut batch) {
+                Ok(is_told) => break is_told,
+                Err(refused) => refused,
+            };
+            if refused.code == CUresult::DEINITIALIZED {
+                return Err(JoinError::Exiting);
             }
+            FAILED.notice(format_args!("{} failed: {}", refused.call, refused.code));
+            if can_go_on {
+                break false;
+            }
+            tries += 1;
+            if tries > TRIES_MAX {
+                return Err(JoinError::Hidden(refused.call, refused.code));
+            }
+            // Its files may be those that leave no room for another.
+            batch.send(connection)?;
+            std::thread::sleep(TRY_AGAIN);
+        };
+        if is_told {
             told.insert(handle);
         }
-        send(connection, &ToDaemon::Has { here, away, complete: false }, &files)?;
+        if batch.is_full() {
+            batch.send(connection)?;
+        }
     }
+    batch.send(connection)?;
     let (here, away) = (Vec::new(), Vec::new());
     send(connection, &ToDaemon::Has { here, away, complete: true }, &[])?;
     Ok(told)
 }
 
+/// Adds a handle to what is told. False if it is gone.
+fn show(session: &Session, handle: HandleId, batch: &mut Batch) -> Result<bool, Refused> {
+    // Held for one at a time: the program may be busy with its memory.
+    let table = session.table();
+    let Some((_, part)) = table.part(handle) else { return Ok(false) };
+    let sized = SizedHandle { handle, bytes: part.bytes };
+    match part.physical {
+        None => batch.away.push(sized),
+        Some(physical) => {
+            batch.files.push(physical::export(session.driver, physical)?);
+            batch.here.push(sized);
+        }
+    }
+    Ok(true)
+}
+
 /// Sends a message, again after a moment if the system is short of memory, or of files on their way.
-fn send(
-    connection: &Connection,
-    message: &ToDaemon,
-    files: &[std::os::fd::OwnedFd],
-) -> Result<(), WireError> {
-    use std::os::fd::AsFd as _;
+fn send(connection: &Connection, message: &ToDaemon, files: &[OwnedFd]) -> Result<(), WireError> {
     let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
     for _ in 0..TRIES_MAX {
         match connection.send(message, &files) {

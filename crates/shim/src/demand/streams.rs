@@ -146,13 +146,14 @@ macro_rules! waiting_for_a_stream {
                 let looks = index::$symbol != index::$query;
                 let look = || call(index::$query, [stream, 0, 0]);
                 let look = looks.then_some(&look as &dyn Fn() -> CUresult);
-                let real = || {
-                    if let Some(look) = look {
-                        patience::wait(stringify!($symbol), look);
+                let real = || call(index::$symbol, [stream, 0, 0]);
+                let patient = || match look {
+                    Some(look) => {
+                        patience::wait_for_stream(stringify!($symbol), stream, $per_thread, look, &real)
                     }
-                    call(index::$symbol, [stream, 0, 0])
+                    None => real(),
                 };
-                let wait = || await_point(stringify!($symbol), point, look, real);
+                let wait = || await_point(stringify!($symbol), point, look, patient);
                 pool::for_stream(stringify!($symbol), CUstream(stream as *mut c_void), $per_thread, wait)
             }
         )*
@@ -206,8 +207,7 @@ fn await_context(name: &str, context: usize, wait: impl FnOnce() -> CUresult) ->
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
     await_context("cuCtxSynchronize", 0, || {
-        patience::wait_for_context("cuCtxSynchronize");
-        call(index::cuCtxSynchronize, [0, 0, 0])
+        patience::wait_for_context("cuCtxSynchronize", &|| call(index::cuCtxSynchronize, [0, 0, 0]))
     })
 }
 

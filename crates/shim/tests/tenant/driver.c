@@ -15,7 +15,7 @@
 
 int ioctl(int file, unsigned long request, ...);
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_SUPPORTED = 801, CAPTURE = 900 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, OPERATING_SYSTEM = 304, NOT_SUPPORTED = 801, CAPTURE = 900 };
 
 static void note(const char *word) {
     const char *path = getenv("FAKE_LOG");
@@ -199,6 +199,8 @@ int cuMemUnmap(uint64_t address, size_t bytes) {
 int cuMemSetAccess(uint64_t address, size_t bytes, const void *access, size_t count) { (void)address, (void)bytes, (void)access; if (getenv("FAKE_NOTES_ACCESS")) note("access"); return count == 1 ? SUCCESS : INVALID_VALUE; }
 int cuMemExportToShareableHandle(int *file, uint64_t handle, int kind, unsigned long long flags) {
     (void)flags;
+    const char *fails = getenv("FAKE_EXPORTS_FAIL"); // While this file is there.
+    if (fails && !access(fails, F_OK)) return OPERATING_SYSTEM;
     *file = kind == 1 ? fcntl((int)handle, F_DUPFD_CLOEXEC, 0) : -1;
     return *file < 0 ? INVALID_VALUE : SUCCESS;
 }

@@ -131,6 +131,42 @@ fn one_whose_memory_is_away_waits_frozen_and_comes_back_with_all_of_it() {
 }
 
 #[test]
+fn one_whose_memory_is_away_leaves_nothing_out_that_cannot_be_shown_for_a_while() {
+    let bench = Bench::new();
+    let failing = bench.path("exports-fail");
+    let (mut program, daemon) = bench.tenant(&[("FAKE_EXPORTS_FAIL", failing.to_str().unwrap())]);
+    program.enter();
+    let mut served = [(); 2].map(|()| daemon.serve(&mut program, BYTES));
+    // They are told of by address.
+    served.sort_by_key(|(address, ..)| *address);
+    let [away, here] = served.map(|(_, handle, _)| handle);
+    daemon.page.set_frozen(true);
+    daemon.page.revoke_residency();
+    daemon.send(FromDaemon::Unmap { handles: vec![away.handle] });
+    daemon.next();
+    std::fs::write(&failing, "").unwrap();
+    drop(daemon);
+
+    let listener = bench.listen();
+    let daemon = Daemon { connection: listener.accept().unwrap(), page: away_page(2) };
+    daemon.receive();
+    daemon.send(FromDaemon::Waiting { reason: "its memory".to_owned() });
+    let told = |here: &[SizedHandle], away: &[SizedHandle], complete| ToDaemon::Has {
+        here: here.to_vec(),
+        away: away.to_vec(),
+        complete,
+    };
+    assert_eq!(daemon.receive().0, told(&[], &[away], false), "its files leave before they fill the room");
+    assert!(!daemon.has_more(), "what cannot be shown counts as freed");
+    std::fs::remove_file(&failing).unwrap();
+    let (message, files) = daemon.receive();
+    assert_eq!((message, files.len()), (told(&[here], &[], false), 1));
+    assert_eq!(daemon.receive().0, told(&[], &[], true));
+    program.child.kill().unwrap();
+    program.child.wait().unwrap();
+}
+
+#[test]
 fn one_whose_memory_is_lost_ends_and_says_so() {
     for patience in ["600", "0"] {
         let bench = Bench::new();
