@@ -18,16 +18,20 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 use wire::quantity::{Bytes, Span};
 use wire::{SelfTest, Setting};
 
+/// How long an earlier worker may take to let go of the GPUs.
+const GPU_FREE_WITHIN: Duration = Duration::from_secs(60);
+
 /// How long the driver may take to end the copies of a process that was killed.
 const GONE_AFTER: Duration = Duration::from_secs(5);
 
 /// Shares the GPUs until it is told to stop, or nobody has been there for long enough.
-pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<()> {
+pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<ExitCode> {
     // Before anything else: this may begin anew.
     let machine = config.vgpu.as_deref().map(VirtualMachine::enter).transpose()?;
     let Inherited {
@@ -52,7 +56,9 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<()> {
     let client = keeper::Client::connect(&supervisor::keeper::socket(&config.socket), Patience::default())
         .context("cannot reach the keeper of what is away")?;
     let mut devices = gpus::open(&config.gpus, machine.as_ref())?;
-    let uuids = devices.iter().map(|device| Arbiter::of(device.uuid()));
+    // Who has just reached the keeper of an earlier worker may find that one on its way out.
+    let patience = if is_keeper_found || restarts > 0 { GPU_FREE_WITHIN } else { Duration::ZERO };
+    let uuids = devices.iter().map(|device| Arbiter::of_within(device.uuid(), patience));
     let arbiters = uuids.collect::<Result<Vec<_>, _>>()?;
     let usual = Usual::of(machine.as_ref());
     let nvml = gpus::find_nvml();
@@ -177,7 +183,13 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<()> {
     // In this order, so that whoever finds nobody at the socket can take over.
     drop(arbiters);
     let _ = std::fs::remove_file(&config.socket);
-    Ok(served?)
+    match served {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(lost) => {
+            log::say(format_args!("{lost}"));
+            Ok(ExitCode::from(supervisor::GPU_GONE))
+        }
+    }
 }
 
 /// What the last worker had under way is over: this one is started when its process is gone. Of one that an earlier daemon
