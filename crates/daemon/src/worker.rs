@@ -8,11 +8,12 @@ use keeper::Patience;
 use mover::{Arena, CudaDevice, Device as _, Mover};
 use rota_daemon::arbiter::Arbiter;
 use rota_daemon::config::{CleanCopies, Config};
-use rota_daemon::daemon::{About, Freezes, Input, Rules, Setup, SharedGpu, serve};
+use rota_daemon::daemon::{About, Freezes, Input, Lost, Rules, Setup, SharedGpu, serve};
 use rota_daemon::events::Events;
 use rota_daemon::machine;
 use rota_daemon::resource_manager::ResourceManager;
 use rota_daemon::virtual_machine::{Life, VirtualMachine};
+use rustix::process::Signal;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -45,6 +46,7 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<ExitCode> {
         supervisor_pid,
     } = Inherited::take()?;
     let _ = rustix::thread::set_name(c"rotad-worker");
+    die_of_panics();
     let events = Events::begin(config.events.as_deref()).with_context(|| {
         format!("cannot write events to {}", config.events.as_deref().unwrap_or(Path::new("-")).display())
     })?;
@@ -180,6 +182,9 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<ExitCode> {
         }
         pass_on(stop, inputs);
     });
+    if let Err(Lost::Keeper(_)) = &served {
+        die();
+    }
     // In this order, so that whoever finds nobody at the socket can take over.
     drop(arbiters);
     let _ = std::fs::remove_file(&config.socket);
@@ -190,6 +195,22 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::from(supervisor::GPU_GONE))
         }
     }
+}
+
+/// A thread that is missing would be missed by programs, which wait for what it does; a worker that is, is replaced.
+fn die_of_panics() {
+    let say = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        say(panic);
+        die();
+    }));
+}
+
+/// Ends this process as if somebody had killed it: the supervisor starts the next one. An orderly end would wait for the
+/// driver, which other threads may be in.
+fn die() -> ! {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
+    std::process::abort()
 }
 
 /// What the last worker had under way is over: this one is started when its process is gone. Of one that an earlier daemon

@@ -254,3 +254,25 @@ fn a_daemon_that_is_told_to_end_while_no_worker_can_begin_leaves_the_keeper_to_t
     }
     stage.finish();
 }
+
+#[test]
+fn a_keeper_that_is_silent_for_a_while_is_found_by_the_next_worker() {
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "100ms"] });
+    let programs = ["7", "8"].map(|name| busy(&stage, name));
+    one_is_away(&stage);
+    let before = stage.status();
+    stage.signal_keeper(Signal::STOP);
+    until("the worker gives up", || {
+        let log = std::fs::read_to_string(stage.path("rotad.log")).unwrap();
+        log.contains("the worker died")
+    });
+    stage.signal_keeper(Signal::CONT);
+    let after = stage.status();
+    assert_eq!((before.pid, before.keeper_pid), (after.pid, after.keeper_pid));
+    assert!(after.worker_restarts > before.worker_restarts);
+    for mut program in programs {
+        program.does("stream");
+        program.does("check");
+        program.end();
+    }
+}
