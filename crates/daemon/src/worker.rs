@@ -28,9 +28,6 @@ use wire::{SelfTest, Setting};
 /// How long an earlier worker may take to let go of the GPUs.
 const GPU_FREE_WITHIN: Duration = Duration::from_secs(60);
 
-/// How long the driver may take to end the copies of a process that was killed.
-const GONE_AFTER: Duration = Duration::from_secs(5);
-
 /// Shares the GPUs until it is told to stop, or nobody has been there for long enough.
 pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<ExitCode> {
     // Before anything else: this may begin anew.
@@ -102,7 +99,10 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<ExitCode> {
     handover.write(&left);
     let arena = Arena::open(client, devices[0].registrar())?;
     let arena_bytes = arena.size_bytes();
-    free_what_was_under_way(&arena, is_keeper_found && restarts == 0);
+    // What the last worker had under way: the keeper waits for the end of its process.
+    if let Err(cause) = arena.reclaim() {
+        tracing::warn!("space that the last worker had reserved is not used: {cause}");
+    }
     let turns = turns(&config.sharing);
     let mut sharing = config.sharing;
     if config.oversize_max.is_none() {
@@ -211,26 +211,6 @@ fn die_of_panics() {
 fn die() -> ! {
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
     std::process::abort()
-}
-
-/// What the last worker had under way is over: this one is started when its process is gone. Of one that an earlier daemon
-/// had, nobody knows when it went.
-fn free_what_was_under_way(arena: &Arena, later: bool) {
-    let arena = arena.clone();
-    let reclaim = move || {
-        if let Err(cause) = arena.reclaim() {
-            tracing::warn!("space that the last worker had reserved is not used: {cause}");
-        }
-    };
-    match later {
-        true => {
-            std::thread::spawn(move || {
-                std::thread::sleep(GONE_AFTER);
-                reclaim();
-            });
-        }
-        false => reclaim(),
-    }
 }
 
 /// The mover of a GPU. Where copies cannot be kept, everything else works.
