@@ -93,6 +93,8 @@ pub enum Work {
         process: keeper::Process,
         /// The keeper does not know it: all that it has is on the device.
         is_new: bool,
+        /// The most bytes that count as on the device although they cannot be taken in.
+        unmovable_max: u64,
         /// All that it has.
         handles: Vec<Reported>,
     },

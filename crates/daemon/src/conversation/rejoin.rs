@@ -4,6 +4,7 @@ use super::{Ears, Ended, await_welcome, closes_at_once, stay_with, watch};
 use crate::daemon::Input;
 use crate::daemon::rejoining::{Claim, Returner};
 use rustix::net::sockopt;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -24,7 +25,7 @@ pub(super) fn hold(connection: &Arc<Connection>, ears: &Ears, claim: Claim) -> R
     let process = keeper::Process::find(pid).ok_or(Ended::Died)?;
     connection.send(&FromDaemon::Waiting { reason: "it is to say what it has".into() }, &[])?;
     let _ = sockopt::set_socket_timeout(&**connection, sockopt::Timeout::Recv, Some(NEXT_WITHIN));
-    let (mut here, mut away) = (Vec::new(), Vec::new());
+    let (mut here, mut away, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
     loop {
         let (message, files) = connection.receive::<ToDaemon>()?;
         let ToDaemon::Has { here: some, away: others, complete } = message else {
@@ -35,6 +36,9 @@ pub(super) fn hold(connection: &Arc<Connection>, ears: &Ears, claim: Claim) -> R
         }
         if !some.iter().chain(&others).all(is_handle) {
             return Err(Ended::OutOfOrder("a handle's size is not a multiple of 2 MiB, or too large"));
+        }
+        if !some.iter().chain(&others).all(|sized| seen.insert(sized.handle)) {
+            return Err(Ended::OutOfOrder("it told twice of one handle"));
         }
         if !files.iter().all(closes_at_once) {
             return Err(Ended::OutOfOrder("a file that stands for no memory and no driver"));

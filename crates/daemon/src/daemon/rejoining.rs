@@ -3,13 +3,15 @@
 //! Who they are, the kernel says: one that was away is believed only if the keeper recorded its number for this very process,
 //! by its start time too. One that has all of its memory on the device comes as somebody new, should the keeper not know it.
 
-use super::arrivals::Meeting;
+use super::arrivals::{Meeting, Met};
+use super::commands::Peer;
 use super::sights::Recent;
 use super::{Daemon, Known};
 use crate::conversation::Taken;
 use crate::events::Who;
 use crate::executor::{Link, Work};
 use crate::names::{TENANT_NUMBER_MAX, owner};
+use crate::outgoing::FirstWord;
 use mover::Reported;
 use sched::{Bytes, Event, GpuId, Survivor, TenantId};
 use serde_json::json;
@@ -66,7 +68,16 @@ pub(super) struct Returning {
     link: Link,
     resident: bool,
     channels: bool,
+    first_word: FirstWord,
+    welcome: (FromDaemon, Arc<OwnedFd>),
     answer: Sender<Taken>,
+}
+
+impl Returning {
+    /// The GPU that it is on.
+    pub(super) fn gpu(&self) -> GpuId {
+        self.gpu
+    }
 }
 
 /// What the mover found of somebody.
@@ -76,6 +87,8 @@ pub enum TakenOver {
     All(Vec<Survivor>),
     /// Something is nowhere.
     Lost(String),
+    /// That cannot be said, or not be taken in, and nothing has changed: it may come again.
+    Refused(String),
 }
 
 impl Daemon {
@@ -115,13 +128,17 @@ impl Daemon {
             Ok(job) => job,
             Err(reason) => return turn_back(&returner, false, &reason),
         };
+        if !is_known && let Err(reason) = self.may_come_anew(&returner, job, gpu) {
+            turn_back(&returner, false, &reason);
+            return self.end_if_empty(job);
+        }
         self.jobs.join(job, tenant);
         if let Some(job) = self.jobs.get_mut(job) {
             job.gpus.insert(gpu);
         }
         let Returner { claim, process, connection, here, away, answer, .. } = returner;
         let meeting = Meeting { tenant, gpu, frozen: claim.frozen, resident };
-        let (grip, outgoing) = match self.meet(&connection, &meeting) {
+        let Met { grip, outgoing, first_word, welcome } = match self.meet(&connection, &meeting) {
             Ok(met) => met,
             Err(cause) => {
                 tracing::error!(
@@ -137,10 +154,30 @@ impl Daemon {
         let link = Link { who, grip, outgoing };
         let here = here.into_iter().map(|(sized, file)| reported(sized, Some(file)));
         let handles = here.chain(away.into_iter().map(|sized| reported(sized, None))).collect();
-        let work = Work::TakeOver { tenant, link: link.clone(), process, is_new: !is_known, handles };
+        let (is_new, unmovable_max) = (!is_known, self.gpu(gpu).capacity_bytes);
+        let link_to_it = link.clone();
+        let work = Work::TakeOver { tenant, link: link_to_it, process, is_new, unmovable_max, handles };
         self.executor(gpu).order(work);
         let Claim { program, channels, .. } = claim;
-        self.returning.insert(tenant, Returning { gpu, program, link, resident, channels, answer });
+        let returning = Returning { gpu, program, link, resident, channels, first_word, welcome, answer };
+        self.returning.insert(tenant, returning);
+    }
+
+    /// Whether somebody may be taken in whom the keeper does not know: it has no more right to come than whoever is at the
+    /// door, and not more memory than such a one could have been granted.
+    fn may_come_anew(&self, returner: &Returner, job: sched::JobId, gpu: GpuId) -> Result<(), String> {
+        if self.stopping {
+            return Err("the daemon is stopping".to_owned());
+        }
+        let peer = Peer { pid: returner.process.pid, uid: returner.uid };
+        self.may_be_on(peer, job, gpu).map_err(|refusal| refusal.reason)?;
+        let most = self.memory_limit(job, gpu).min(self.gpu(gpu).capacity_bytes);
+        let sizes = returner.here.iter().map(|(sized, _)| sized).chain(&returner.away);
+        let has = sizes.fold(0_u64, |sum, sized| sum.saturating_add(sized.bytes));
+        if has > most {
+            return Err(format!("it says that it has {has} bytes on the device, and may have {most}"));
+        }
+        Ok(())
     }
 
     fn job_of_returner(&mut self, returner: &Returner) -> Result<sched::JobId, String> {
@@ -153,11 +190,8 @@ impl Daemon {
 
     /// The mover has looked at what somebody has who comes back.
     pub(super) fn taken_over(&mut self, tenant: TenantId, found: TakenOver) {
-        let Some(Returning { gpu, program, link, resident, channels, answer }) =
-            self.returning.remove(&tenant)
-        else {
-            return;
-        };
+        let Some(returning) = self.returning.remove(&tenant) else { return };
+        let Returning { gpu, program, link, resident, channels, first_word, welcome, answer } = returning;
         let away = |survivor: &Survivor| !matches!(survivor.place, sched::SurvivorPlace::Device { .. });
         let handles = match found {
             TakenOver::All(handles) if resident && handles.iter().any(away) => {
@@ -165,17 +199,23 @@ impl Daemon {
             }
             TakenOver::All(handles) => Ok(handles),
             TakenOver::Lost(reason) => Err(reason),
+            TakenOver::Refused(reason) => {
+                tracing::warn!("process {} ({program}) is not taken over: {reason}", link.who.pid);
+                first_word.say(FromDaemon::Refused { reason }, Vec::new());
+                return self.end_job_of(tenant);
+            }
         };
         let handles = match handles {
             Ok(handles) => handles,
             Err(reason) => {
                 tracing::error!("process {} ({program}) cannot go on: {reason}", link.who.pid);
-                let _ = link.outgoing.send(FromDaemon::Lost { reason });
+                first_word.say(FromDaemon::Lost { reason }, Vec::new());
                 self.executor(gpu).order(Work::Forsake(tenant));
                 return self.end_job_of(tenant);
             }
         };
         let Some(home) = self.jobs.of(tenant) else { return };
+        first_word.say(welcome.0, vec![welcome.1]);
         let sum = |away_too: bool| -> u64 {
             let counted = handles.iter().filter(|survivor| away_too == away(survivor));
             counted.map(|survivor| survivor.bytes.0).sum()

@@ -89,8 +89,13 @@ impl<D: Device> Memory<D> {
                 self.introduce(tenant, process);
                 None
             }
-            Work::TakeOver { tenant, link, process, is_new, handles } => {
-                Some(self.take_over(tenant, link, process, is_new, handles))
+            Work::TakeOver { tenant, link, process, is_new, unmovable_max, handles } => {
+                self.links.insert(tenant, link);
+                let found = match is_new {
+                    true => self.take_in_anew(tenant, process, handles),
+                    false => self.take_back(tenant, process, unmovable_max, handles),
+                };
+                Some(Done::TakenOver(tenant, self.settle_takeover(tenant, found)))
             }
             Work::Forsake(tenant) => {
                 self.mover.forget_owner(owner(tenant));

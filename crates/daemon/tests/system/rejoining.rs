@@ -1,7 +1,7 @@
 //! Whoever says that it was here before: believed only as far as the keeper and the kernel say so.
 
 use crate::tenant::Tenant;
-use crate::world::{World, rules};
+use crate::world::{CAPACITY_BYTES, World, rules};
 use std::os::fd::AsFd as _;
 use wire::{BLOCK_BYTES, Connection, FromDaemon, HandleId, SizedHandle, TenantId, ToDaemon, VERSION};
 
@@ -32,17 +32,20 @@ fn answer(
     connection.send(word, &[]).expect("the daemon hears");
     let (first, _) = connection.receive::<FromDaemon>().expect("the daemon answers");
     let FromDaemon::Waiting { .. } = first else { return (first, connection) };
-    let files: Vec<std::fs::File> = here
-        .iter()
-        .map(|handle| {
-            let file = rustix::fs::memfd_create("handle", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
-            rustix::fs::ftruncate(&file, handle.bytes).expect("memory");
-            file.into()
-        })
-        .collect();
+    let files: Vec<std::fs::File> = here.iter().map(|handle| memory(handle.bytes)).collect();
+    tell(&connection, here, away, &files);
+    (connection.receive::<FromDaemon>().expect("the daemon answers").0, connection)
+}
+
+fn memory(bytes: u64) -> std::fs::File {
+    let file = rustix::fs::memfd_create("handle", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
+    rustix::fs::ftruncate(&file, bytes).expect("memory");
+    file.into()
+}
+
+fn tell(connection: &Connection, here: Vec<SizedHandle>, away: Vec<SizedHandle>, files: &[std::fs::File]) {
     let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
     connection.send(&ToDaemon::Has { here, away, complete: true }, &files).expect("the daemon hears");
-    (connection.receive::<FromDaemon>().expect("the daemon answers").0, connection)
 }
 
 fn handle(number: u64) -> SizedHandle {
@@ -108,4 +111,36 @@ fn what_cannot_be_is_refused() {
         "{refused:?}"
     );
     assert_eq!(world.listing().tenants, []);
+}
+
+fn is_refused(answer: &FromDaemon, why: &str) -> bool {
+    matches!(answer, FromDaemon::Refused { reason } if reason.contains(why))
+}
+
+#[test]
+fn memory_that_is_not_there_does_not_count() {
+    let world = World::begin(rules());
+    let word = rejoin(&world, TenantId(5), OTHER_EPOCH, true);
+    let connection = Connection::connect(&world.socket()).expect("the daemon listens");
+    connection.send(&word, &[]).expect("the daemon hears");
+    let (first, _) = connection.receive::<FromDaemon>().expect("the daemon answers");
+    assert!(matches!(first, FromDaemon::Waiting { .. }), "{first:?}");
+    tell(&connection, vec![handle(1), handle(2)], Vec::new(), &[memory(BLOCK_BYTES), memory(0)]);
+    let (refused, _) = connection.receive::<FromDaemon>().expect("the daemon answers");
+    assert!(is_refused(&refused, "cannot be taken in"), "{refused:?}");
+    assert_eq!(world.listing().tenants, []);
+    crate::world::await_that("what was taken in goes too", || world.imported_bytes() == 0);
+}
+
+#[test]
+fn nobody_comes_with_more_than_the_gpu_has_or_twice_the_same() {
+    let world = World::begin(rules());
+    let word = rejoin(&world, TenantId(5), OTHER_EPOCH, true);
+    let many = (0..=CAPACITY_BYTES / BLOCK_BYTES).map(handle).collect();
+    let (refused, _) = answer(&world, &word, many, Vec::new());
+    assert!(is_refused(&refused, "may have"), "{refused:?}");
+    let (refused, _) = answer(&world, &word, vec![handle(1), handle(1)], Vec::new());
+    assert!(is_refused(&refused, "twice"), "{refused:?}");
+    assert_eq!(world.listing().tenants, []);
+    assert_eq!(world.imported_bytes(), 0);
 }
