@@ -325,6 +325,9 @@ impl Daemon {
             Input::GrowHost(tenant, request, bytes) => self.ask_for_host(tenant, request, bytes),
             Input::Hosted(request, owned, bytes) => self.host(request, owned, bytes),
             Input::HostedBefore(tenant, handles) => self.step(Event::HostedBefore { tenant, handles }),
+            Input::LetGo(tenant, process, answer) => {
+                self.order_for(tenant, Work::LetGo(tenant, process, answer));
+            }
             Input::Left(tenant, seen) => self.leave(tenant, seen),
             Input::Lingers(tenant) => {
                 tracing::warn!(
@@ -373,6 +376,7 @@ impl Daemon {
             Done::Answers(tenant) => self.step(Event::Answers(tenant)),
             Done::Reaped(tenant, seen) => self.reaped(tenant, seen),
             Done::TakenOver(tenant, found) => self.taken_over(tenant, found),
+            Done::LetGo(tenant, process, answer) => self.let_go(tenant, process, answer),
         }
     }
 

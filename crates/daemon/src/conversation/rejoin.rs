@@ -3,6 +3,7 @@
 use super::{Ears, Ended, await_welcome, closes_at_once, stay_with, watch};
 use crate::daemon::Input;
 use crate::daemon::rejoining::{Claim, Returner};
+use crate::names::on_wire;
 use rustix::net::sockopt;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -54,11 +55,14 @@ pub(super) fn hold(connection: &Arc<Connection>, ears: &Ears, claim: Claim) -> R
     }
     let _ = sockopt::set_socket_timeout(&**connection, sockopt::Timeout::Recv, None);
     let (answer, welcome) = mpsc::channel();
+    let number = claim.tenant;
     let (uid, connection) = (peer.uid.as_raw(), connection.clone());
     let returner = Returner { claim, process, uid, here, away, connection: connection.clone(), answer };
     ears.inputs.send(Input::Rejoin(Box::new(returner))).map_err(|_| Ended::Stopping)?;
     if let Some(taken) = await_welcome(&connection, &watch, ears, &welcome) {
-        stay_with(&connection, &watch, ears, &taken);
+        // One that got another number is new to the keeper: it has nothing there, and nothing to lose.
+        let come_back = (on_wire(taken.tenant) == number).then_some(process);
+        stay_with(&connection, &watch, ears, &taken, come_back);
     }
     Ok(())
 }

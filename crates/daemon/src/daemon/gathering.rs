@@ -84,6 +84,12 @@ impl Daemon {
         self.gathering.look_at = Some(Instant::now());
     }
 
+    /// Somebody was back, and is not any more.
+    pub(super) fn expect_again(&mut self, tenant: TenantId, process: keeper::Process) {
+        self.gathering.expected.insert(tenant, process);
+        self.gathering.look_at = Some(Instant::now());
+    }
+
     /// Looks who is expected still, and goes on if nobody is.
     pub(super) fn look_for_the_expected(&mut self) {
         let now = Instant::now();

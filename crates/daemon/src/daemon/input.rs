@@ -73,6 +73,9 @@ pub enum Input {
     Hosted(RequestId, Owned, Bytes),
     /// A tenant of an earlier worker has these there.
     HostedBefore(TenantId, Vec<(HandleId, Bytes)>),
+    /// A tenant of an earlier worker, known by its number, hung up without a word, and lives. True is answered if that is
+    /// all, and it may come again; otherwise it is to be taken for gone.
+    LetGo(TenantId, keeper::Process, Sender<bool>),
     /// A tenant is gone, seen at this instant.
     Left(TenantId, Instant),
     /// A tenant that hung up is still alive.

@@ -6,7 +6,7 @@
 use super::arrivals::{Meeting, Met};
 use super::commands::Peer;
 use super::sights::Recent;
-use super::{Daemon, Known};
+use super::{Daemon, Freezes, Known};
 use crate::conversation::Taken;
 use crate::events::Who;
 use crate::executor::{Link, Work};
@@ -39,6 +39,8 @@ pub struct Claim {
     pub frozen: bool,
     /// It has channels, and will tell of them.
     pub channels: bool,
+    /// It is frozen by holding its launches back.
+    pub holds_launches: bool,
 }
 
 /// Somebody who comes back.
@@ -99,9 +101,12 @@ impl Daemon {
             return turn_back(&returner, true, "the daemon has put this program out; its log says why");
         }
         let number = |(_, shared): &(GpuId, &super::SharedGpu)| shared.uuid == *gpu;
-        let Some((gpu, _)) = self.gpus().find(number) else {
+        let Some((gpu, shared)) = self.gpus().find(number) else {
             return turn_back(&returner, !resident, "its GPU is not shared any more");
         };
+        if returner.claim.holds_launches != (shared.freezes == Freezes::Launches) {
+            return turn_back(&returner, false, "this daemon stops programs in another way (--freeze)");
+        }
         let claimed = TenantId(returner.claim.tenant.0.into());
         let is_known = self.arena.found().contains(&(owner(claimed), returner.process));
         let tenant = match is_known {

@@ -102,6 +102,16 @@ impl<D: Device> Memory<D> {
                 self.links.remove(&tenant);
                 None
             }
+            Work::LetGo(tenant, process, answer) => {
+                self.take_late_answers();
+                if !self.mover.let_go(owner(tenant), process) {
+                    let _ = answer.send(false);
+                    return None;
+                }
+                self.links.remove(&tenant);
+                self.unsettled.remove(&tenant);
+                Some(Done::LetGo(tenant, process, answer))
+            }
             Work::Adopt(owned, bytes, file) => Some(Done::Adopted(owned, self.adopt(owned, bytes, file))),
             Work::Forget(tenant, handles) => {
                 for &handle in &handles {

@@ -18,6 +18,7 @@ fn rejoin(world: &World, tenant: TenantId, epoch: u64, resident: bool) -> ToDaem
         resident,
         frozen: !resident,
         channels: false,
+        holds_launches: false,
     }
 }
 
@@ -104,6 +105,7 @@ fn what_cannot_be_is_refused() {
         resident: true,
         frozen: false,
         channels: false,
+        holds_launches: false,
     };
     let (refused, _) = answer(&world, &elsewhere, Vec::new(), Vec::new());
     assert!(
@@ -143,4 +145,48 @@ fn nobody_comes_with_more_than_the_gpu_has_or_twice_the_same() {
     assert!(is_refused(&refused, "twice"), "{refused:?}");
     assert_eq!(world.listing().tenants, []);
     assert_eq!(world.imported_bytes(), 0);
+}
+
+fn this_process() -> keeper::Process {
+    keeper::Process::find(std::process::id()).expect("it is there")
+}
+
+#[test]
+fn one_that_hangs_up_at_its_welcome_comes_once_more() {
+    let number = TenantId(5);
+    let world = World::after(rules(), &[(number, this_process())]);
+    let word = rejoin(&world, number, OTHER_EPOCH, false);
+    let welcome =
+        |answer: &FromDaemon| matches!(answer, FromDaemon::Welcome { tenant, .. } if *tenant == number);
+    for _ in 0..3 {
+        let (first, connection) = answer(&world, &word, vec![handle(1)], Vec::new());
+        assert!(welcome(&first), "{first:?}");
+        drop(connection);
+        crate::world::await_that("it is not there any more", || world.listed(number).is_none());
+        assert_eq!(world.imported_bytes(), 0);
+    }
+    // Whoever has said something and hangs up is gone.
+    let (last, connection) = answer(&world, &word, vec![handle(1)], Vec::new());
+    assert!(welcome(&last), "{last:?}");
+    connection.send(&ToDaemon::Freed { handles: Vec::new() }, &[]).expect("the daemon hears");
+    drop(connection);
+    crate::world::await_that("it is not there any more", || world.listed(number).is_none());
+    crate::world::await_that("what it had goes", || world.imported_bytes() == 0);
+    let (lost, _) = answer(&world, &word, vec![handle(1)], Vec::new());
+    assert!(matches!(&lost, FromDaemon::Lost { reason } if reason.contains("keeper")), "{lost:?}");
+}
+
+#[test]
+fn one_that_is_stopped_in_another_way_may_come_again() {
+    let number = TenantId(5);
+    let world = World::after(rules(), &[(number, this_process())]);
+    let mut word = rejoin(&world, number, OTHER_EPOCH, false);
+    if let ToDaemon::Rejoin { holds_launches, .. } = &mut word {
+        *holds_launches = true;
+    }
+    let (refused, _) = answer(&world, &word, vec![handle(1)], Vec::new());
+    assert!(is_refused(&refused, "another way"), "{refused:?}");
+    let word = rejoin(&world, number, OTHER_EPOCH, false);
+    let (welcome, _connection) = answer(&world, &word, vec![handle(1)], Vec::new());
+    assert!(matches!(welcome, FromDaemon::Welcome { tenant, .. } if tenant == number), "{welcome:?}");
 }

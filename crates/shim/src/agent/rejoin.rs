@@ -122,6 +122,7 @@ fn attempt(session: &'static Session, socket: &Path, can_go_on: bool) -> Result<
         resident: can_go_on,
         frozen: page.frozen(),
         channels: page.channel_generation() > 0,
+        holds_launches: page.holds_launches(),
     };
     join::ask(&connection, &rejoin)?;
     // Nothing is sent that nobody is there to take: files on their way count for the whole user.
