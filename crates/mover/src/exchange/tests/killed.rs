@@ -394,7 +394,7 @@ fn one_that_went_again_without_a_word_is_adopted_once_more() {
     assert_eq!(again, first);
     assert_eq!((again.away, again.resident), (vec![0], vec![1]));
     setup.adopt(B).expect("it has nothing");
-    assert_eq!(setup.exchange(super::plan(&[], &keys[..1], 0)).moved_in, keys[..1]);
+    assert_eq!(setup.exchange(super::plan(&[], &keys[..1], 1)).moved_in, keys[..1]);
     setup.check_all();
 }
 
