@@ -9,11 +9,25 @@ use sched::{Bytes, HandleId, Owned, Survivor, SurvivorPlace, TenantId};
 use std::collections::BTreeMap;
 
 /// Why nothing is taken over.
+#[derive(Debug)]
 pub(super) enum Failure {
     /// Something is nowhere.
     Lost(String),
     /// Nothing has changed: it may come again.
     Refused(String),
+}
+
+impl From<AdoptError> for Failure {
+    fn from(cause: AdoptError) -> Self {
+        let reason = cause.to_string();
+        match cause {
+            // What it has away may well be there still.
+            AdoptError::Keeper(_) => Self::Refused(reason),
+            AdoptError::Unknown { .. } | AdoptError::OtherProcess { .. } | AdoptError::Gone { .. } => {
+                Self::Lost(reason)
+            }
+        }
+    }
 }
 
 impl<D: Device> Memory<D> {
@@ -52,10 +66,7 @@ impl<D: Device> Memory<D> {
     ) -> Result<Vec<Survivor>, Failure> {
         let sizes: BTreeMap<u64, u64> = handles.iter().map(|one| (one.handle, one.bytes)).collect();
         let adopted = self.mover.adopt_tenant(owner(tenant), process, handles, &mut Requests(&self.links));
-        let adoption = adopted.map_err(|cause| match cause {
-            AdoptError::Keeper(_) => Failure::Refused(cause.to_string()),
-            _ => Failure::Lost(cause.to_string()),
-        })?;
+        let adoption = adopted.map_err(Failure::from)?;
         if !adoption.lost.is_empty() {
             let count = adoption.lost.len();
             return Err(Failure::Lost(format!(
@@ -107,5 +118,20 @@ impl<D: Device> Memory<D> {
             found.push(Survivor { handle: owned.handle, bytes: Bytes(bytes), place });
         }
         Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mover::{ArenaError, Owner};
+
+    #[test]
+    fn a_keeper_that_does_not_answer_is_no_loss() {
+        let silent = ArenaError::Lost { why: "it is silent".to_owned() };
+        let failure = Failure::from(AdoptError::Keeper(silent));
+        assert!(matches!(&failure, Failure::Refused(reason) if reason.contains("silent")), "{failure:?}");
+        let unknown = Failure::from(AdoptError::Unknown { owner: Owner(5) });
+        assert!(matches!(&unknown, Failure::Lost(_)), "{unknown:?}");
     }
 }
