@@ -190,3 +190,18 @@ fn one_that_is_stopped_in_another_way_may_come_again() {
     let (welcome, _connection) = answer(&world, &word, vec![handle(1)], Vec::new());
     assert!(matches!(welcome, FromDaemon::Welcome { tenant, .. } if tenant == number), "{welcome:?}");
 }
+
+#[test]
+fn a_process_that_says_hello_is_not_expected_any_more() {
+    let number = TenantId(5);
+    let world = World::after(rules(), &[(number, this_process())]);
+    let word = rejoin(&world, number, OTHER_EPOCH, false);
+    let newcomer = Tenant::join(&world);
+    assert_ne!(newcomer.id(), number);
+    crate::world::await_that("its old number is forsaken", || {
+        let (answer, connection) = answer(&world, &word, vec![handle(1)], Vec::new());
+        // One that comes before that is taken in: it hangs up again.
+        drop(connection);
+        matches!(&answer, FromDaemon::Lost { reason } if reason.contains("keeper"))
+    });
+}
