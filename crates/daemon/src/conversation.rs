@@ -3,7 +3,10 @@
 //! Death is seen by a pidfd, not by the socket, because forked children hold that open. What a message must look like
 //! is checked here; whatever is out of order ends this connection with a reason and touches nothing else.
 
+mod files;
 mod rejoin;
+
+pub use files::{Files, Held};
 
 use crate::daemon::commands::{Asked, Peer};
 use crate::daemon::publications::Publish;
@@ -61,6 +64,9 @@ pub enum Ended {
     /// Something out of order.
     #[error("{0}")]
     OutOfOrder(&'static str),
+    /// It is too much for now.
+    #[error("too many files are on their way to the daemon: it may come again in a moment")]
+    Crowded,
     /// The system does not let us watch the process.
     #[error("cannot watch process {0}: {1}")]
     Unwatchable(u32, rustix::io::Errno),
@@ -74,6 +80,8 @@ pub enum Ended {
 pub struct Ears {
     /// To the main loop.
     pub inputs: Sender<Input>,
+    /// What is held of those who tell of their memory.
+    pub files: Files,
 }
 
 /// A tenant that is taken in.

@@ -37,7 +37,7 @@ mod setup;
 mod sights;
 mod views;
 
-use crate::conversation::Ears;
+use crate::conversation::{Ears, Files};
 use crate::events::{Events, nanos};
 use crate::executor::{self, Done, Executor, Link, Work};
 use crate::handover::{Handover, Tested};
@@ -141,7 +141,7 @@ pub fn serve<D: Device<Memory: Send> + Send + 'static>(
     let started = movers.into_iter().map(|mover| Executor::start(mover, &report, &events));
     let (executors, threads): (Vec<_>, Vec<_>) = started.unzip();
     drop(report);
-    let ears = Ears { inputs: inputs.clone() };
+    let ears = Ears { inputs: inputs.clone(), files: Files::of_this_process() };
     let done_inputs = inputs.clone();
     executor::spawn("reports", move || {
         for done in done {

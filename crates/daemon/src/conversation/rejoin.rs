@@ -26,6 +26,7 @@ pub(super) fn hold(connection: &Arc<Connection>, ears: &Ears, claim: Claim) -> R
     let process = keeper::Process::find(pid).ok_or(Ended::Died)?;
     connection.send(&FromDaemon::Waiting { reason: "it is to say what it has".into() }, &[])?;
     let _ = sockopt::set_socket_timeout(&**connection, sockopt::Timeout::Recv, Some(NEXT_WITHIN));
+    let mut held = ears.files.hold_none(peer.uid.as_raw());
     let (mut here, mut away, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
     loop {
         let (message, files) = connection.receive::<ToDaemon>()?;
@@ -44,6 +45,9 @@ pub(super) fn hold(connection: &Arc<Connection>, ears: &Ears, claim: Claim) -> R
         if !files.iter().all(closes_at_once) {
             return Err(Ended::OutOfOrder("a file that stands for no memory and no driver"));
         }
+        if !held.hold(files.len()) {
+            return Err(Ended::Crowded);
+        }
         here.extend(some.into_iter().zip(files));
         away.extend(others);
         if here.len() + away.len() > ALL_HANDLES_MAX {
@@ -57,7 +61,7 @@ pub(super) fn hold(connection: &Arc<Connection>, ears: &Ears, claim: Claim) -> R
     let (answer, welcome) = mpsc::channel();
     let number = claim.tenant;
     let (uid, connection) = (peer.uid.as_raw(), connection.clone());
-    let returner = Returner { claim, process, uid, here, away, connection: connection.clone(), answer };
+    let returner = Returner { claim, process, uid, here, away, held, connection: connection.clone(), answer };
     ears.inputs.send(Input::Rejoin(Box::new(returner))).map_err(|_| Ended::Stopping)?;
     if let Some(taken) = await_welcome(&connection, &watch, ears, &welcome) {
         // One that got another number is new to the keeper: it has nothing there, and nothing to lose.

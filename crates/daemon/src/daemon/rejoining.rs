@@ -7,7 +7,7 @@ use super::arrivals::{Meeting, Met};
 use super::commands::Peer;
 use super::sights::Recent;
 use super::{Daemon, Freezes, Known};
-use crate::conversation::Taken;
+use crate::conversation::{Held, Taken};
 use crate::events::Who;
 use crate::executor::{Link, Work};
 use crate::names::{TENANT_NUMBER_MAX, owner};
@@ -56,6 +56,8 @@ pub struct Returner {
     pub here: Vec<(SizedHandle, OwnedFd)>,
     /// What it has not.
     pub away: Vec<SizedHandle>,
+    /// Its files count until the mover has looked at them.
+    pub held: Held,
     /// How to speak to it.
     pub connection: Arc<Connection>,
     /// Gets what it is from now on; dropped if it is refused.
@@ -72,6 +74,7 @@ pub(super) struct Returning {
     channels: bool,
     first_word: FirstWord,
     welcome: (FromDaemon, Arc<OwnedFd>),
+    _held: Held,
     answer: Sender<Taken>,
 }
 
@@ -141,7 +144,7 @@ impl Daemon {
         if let Some(job) = self.jobs.get_mut(job) {
             job.gpus.insert(gpu);
         }
-        let Returner { claim, process, connection, here, away, answer, .. } = returner;
+        let Returner { claim, process, connection, here, away, held, answer, .. } = returner;
         let meeting = Meeting { tenant, gpu, frozen: claim.frozen, resident };
         let Met { grip, outgoing, first_word, welcome } = match self.meet(&connection, &meeting) {
             Ok(met) => met,
@@ -164,7 +167,8 @@ impl Daemon {
         let work = Work::TakeOver { tenant, link: link_to_it, process, is_new, unmovable_max, handles };
         self.executor(gpu).order(work);
         let Claim { program, channels, .. } = claim;
-        let returning = Returning { gpu, program, link, resident, channels, first_word, welcome, answer };
+        let returning =
+            Returning { gpu, program, link, resident, channels, first_word, welcome, _held: held, answer };
         self.returning.insert(tenant, returning);
     }
 
@@ -196,7 +200,7 @@ impl Daemon {
     /// The mover has looked at what somebody has who comes back.
     pub(super) fn taken_over(&mut self, tenant: TenantId, found: TakenOver) {
         let Some(returning) = self.returning.remove(&tenant) else { return };
-        let Returning { gpu, program, link, resident, channels, first_word, welcome, answer } = returning;
+        let Returning { gpu, program, link, resident, channels, first_word, welcome, answer, .. } = returning;
         let away = |survivor: &Survivor| !matches!(survivor.place, sched::SurvivorPlace::Device { .. });
         let handles = match found {
             TakenOver::All(handles) if resident && handles.iter().any(away) => {
