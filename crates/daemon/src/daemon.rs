@@ -71,6 +71,8 @@ struct Known {
     link: Link,
     gpu: GpuId,
     program: String,
+    /// Its process, if the keeper knew it from an earlier worker.
+    came_back: Option<keeper::Process>,
     /// It has channels.
     context: bool,
     idleness: Idleness,
@@ -304,6 +306,9 @@ impl Daemon {
     fn take_in(&mut self, input: Input) {
         match input {
             Input::Hello(newcomer) => self.hello(newcomer),
+            Input::MayRejoin(applicant, answer) => {
+                let _ = answer.send(self.may_rejoin(&applicant));
+            }
             Input::Rejoin(returner) => self.rejoin(*returner),
             Input::Deserted(connection) => self.desert(&connection),
             Input::Channels(tenant, channels) => self.has_channels(tenant, channels > 0),

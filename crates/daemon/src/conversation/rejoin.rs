@@ -1,8 +1,8 @@
 //! The first words of a tenant that outlived an earlier worker: it says who it was, and then what it has.
 
-use super::{Ears, Ended, await_welcome, closes_at_once, stay_with, watch};
+use super::{Ears, Ended, await_welcome, closes_at_once, stay_with, tell, watch};
 use crate::daemon::Input;
-use crate::daemon::rejoining::{Claim, Returner};
+use crate::daemon::rejoining::{Applicant, Claim, Returner};
 use crate::names::on_wire;
 use rustix::net::sockopt;
 use std::collections::HashSet;
@@ -24,9 +24,16 @@ pub(super) fn hold(connection: &Arc<Connection>, ears: &Ears, claim: Claim) -> R
     // First the watch, then its start time: so both are of the same process.
     let watch = watch(peer.pid).map_err(|cause| Ended::Unwatchable(pid, cause))?;
     let process = keeper::Process::find(pid).ok_or(Ended::Died)?;
+    let (uid, said) = (peer.uid.as_raw(), claim.clone());
+    let (answer, answered) = mpsc::channel();
+    tell(ears, Input::MayRejoin(Box::new(Applicant { claim: said, process, uid }), answer))?;
+    // Nobody is to make files of all of its memory in vain.
+    if let Err(turned_back) = answered.recv().map_err(|_| Ended::Stopping)? {
+        return Ok(connection.send(&turned_back, &[])?);
+    }
     connection.send(&FromDaemon::Waiting { reason: "it is to say what it has".into() }, &[])?;
     let _ = sockopt::set_socket_timeout(&**connection, sockopt::Timeout::Recv, Some(NEXT_WITHIN));
-    let mut held = ears.files.hold_none(peer.uid.as_raw());
+    let mut held = ears.files.hold_none(uid);
     let (mut here, mut away, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
     loop {
         let (message, files) = connection.receive::<ToDaemon>()?;
@@ -60,7 +67,7 @@ pub(super) fn hold(connection: &Arc<Connection>, ears: &Ears, claim: Claim) -> R
     let _ = sockopt::set_socket_timeout(&**connection, sockopt::Timeout::Recv, None);
     let (answer, welcome) = mpsc::channel();
     let number = claim.tenant;
-    let (uid, connection) = (peer.uid.as_raw(), connection.clone());
+    let connection = connection.clone();
     let returner = Returner { claim, process, uid, here, away, held, connection: connection.clone(), answer };
     ears.inputs.send(Input::Rejoin(Box::new(returner))).map_err(|_| Ended::Stopping)?;
     if let Some(taken) = await_welcome(&connection, &watch, ears, &welcome) {

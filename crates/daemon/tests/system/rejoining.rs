@@ -161,6 +161,8 @@ fn one_that_hangs_up_at_its_welcome_comes_once_more() {
     for _ in 0..3 {
         let (first, connection) = answer(&world, &word, vec![handle(1)], Vec::new());
         assert!(welcome(&first), "{first:?}");
+        let second = first_answer(&world, &word);
+        assert!(is_refused(&second, "already"), "{second:?}");
         drop(connection);
         crate::world::await_that("it is not there any more", || world.listed(number).is_none());
         assert_eq!(world.imported_bytes(), 0);
@@ -204,4 +206,32 @@ fn a_process_that_says_hello_is_not_expected_any_more() {
         drop(connection);
         matches!(&answer, FromDaemon::Lost { reason } if reason.contains("keeper"))
     });
+}
+
+/// The answer to somebody's first word.
+fn first_answer(world: &World, word: &ToDaemon) -> FromDaemon {
+    let connection = Connection::connect(&world.socket()).expect("the daemon listens");
+    connection.send(word, &[]).expect("the daemon hears");
+    connection.receive::<FromDaemon>().expect("the daemon answers").0
+}
+
+#[test]
+fn who_cannot_be_taken_in_hears_it_before_it_tells_of_its_memory() {
+    let world = World::begin(rules());
+    let tenant = Tenant::join(&world);
+    let put_out = rejoin(&world, tenant.id(), tenant.page().epoch(), true);
+    let unknown = rejoin(&world, TenantId(5), OTHER_EPOCH, false);
+    for word in [put_out, unknown] {
+        let lost = first_answer(&world, &word);
+        assert!(matches!(lost, FromDaemon::Lost { .. }), "{lost:?}");
+    }
+    let mut elsewhere = rejoin(&world, TenantId(5), OTHER_EPOCH, true);
+    if let ToDaemon::Rejoin { gpu, .. } = &mut elsewhere {
+        *gpu = "GPU-elsewhere".into();
+    }
+    let refused = first_answer(&world, &elsewhere);
+    assert!(is_refused(&refused, "not shared"), "{refused:?}");
+    world.stop();
+    let late = rejoin(&world, TenantId(5), OTHER_EPOCH, true);
+    crate::world::await_that("it is stopping", || is_refused(&first_answer(&world, &late), "stopping"));
 }
