@@ -61,10 +61,16 @@ use wire::{FromDaemon, Listener};
 pub use input::{Input, Newcomer};
 pub use setup::{About, Freezes, Rules, Setup, SharedGpu};
 
-/// The GPU is gone, and why.
+/// What is gone, and why, so that nothing can go on here.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Lost(pub String);
+pub enum Lost {
+    /// The GPU: programs lose what they have.
+    #[error("{0}")]
+    Gpu(String),
+    /// The connection to the keeper: the next worker finds everything as it is.
+    #[error("the connection to the keeper is lost: {0}")]
+    Keeper(String),
+}
 
 #[derive(Debug)]
 struct Known {
@@ -254,8 +260,11 @@ impl Daemon {
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
             if let Some(lost) = self.lost.take() {
-                self.dismiss(&lost.0);
+                self.dismiss(&lost.to_string());
                 return Err(lost);
+            }
+            if let Some(why) = self.arena.lost() {
+                return Err(Lost::Keeper(why));
             }
             self.look_for_the_expected();
             self.leave_jobs();
@@ -294,7 +303,7 @@ impl Daemon {
     fn lose(&mut self, reason: String) {
         tracing::error!("{reason}; {} programs lose it", self.known.len());
         self.events.note("lost", serde_json::json!({ "reason": reason }));
-        self.lost = Some(Lost(reason));
+        self.lost = Some(Lost::Gpu(reason));
     }
 
     fn now(&self) -> Time {

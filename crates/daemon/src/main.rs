@@ -97,7 +97,7 @@ fn start(flags: Settings, file: Option<&Path>) -> anyhow::Result<()> {
 fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<ExitCode> {
     let config = load(flags, file)?;
     match legacy::is_worker() {
-        true => worker::work(config, detached).map(|()| ExitCode::SUCCESS),
+        true => worker::work(config, detached),
         false => supervisor::supervise(&config, detached),
     }
 }

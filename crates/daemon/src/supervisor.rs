@@ -44,6 +44,9 @@ const LOOK: Duration = Duration::from_millis(5);
 /// How a worker ends that panicked.
 const PANICKED: i32 = 101;
 
+/// How a worker ends whose GPU is gone: the next one would find none either.
+pub(crate) const GPU_GONE: u8 = 3;
+
 /// Signals that are read at a time.
 const SIGNALS_MAX: usize = 16;
 
@@ -72,10 +75,21 @@ struct Worker {
 
 /// What became of a worker.
 enum Then {
-    /// It ended as it should, or failed and said why.
-    End(ExitCode),
-    /// It died.
+    /// It ended as it should: nobody is left who wants anything of the keeper.
+    Over,
+    /// The daemon ends, and the keeper stays for the next one while something is away.
+    Leave(ExitCode),
+    /// It died, or could not go on.
     Again,
+}
+
+/// What becomes of the keeper when the daemon ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KeeperIs {
+    /// Ended, with whatever it has.
+    Ended,
+    /// Left alone: it ends by itself once nothing is away.
+    Left,
 }
 
 /// This executable, whatever has its name by now.
@@ -118,12 +132,16 @@ pub(crate) fn supervise(config: &Config, detached: bool) -> anyhow::Result<ExitC
         crate::background::leave_folder();
     }
     let ended = supervisor.run();
-    supervisor.end();
-    ended
+    let keeper = match ended {
+        Ok((keeper, _)) => keeper,
+        Err(_) => KeeperIs::Left,
+    };
+    supervisor.end(keeper);
+    ended.map(|(_, code)| code)
 }
 
 impl Supervisor<'_> {
-    fn run(&mut self) -> anyhow::Result<ExitCode> {
+    fn run(&mut self) -> anyhow::Result<(KeeperIs, ExitCode)> {
         self.start_worker()?;
         loop {
             self.wait(None);
@@ -135,15 +153,14 @@ impl Supervisor<'_> {
                 status => status,
             };
             let Some(status) = status else { continue };
-            if let Then::End(code) = self.judge(status, keeper_ended)? {
-                return Ok(code);
+            match self.judge(status, keeper_ended)? {
+                Then::Over => return Ok((KeeperIs::Ended, ExitCode::SUCCESS)),
+                Then::Leave(code) => return Ok((KeeperIs::Left, code)),
+                Then::Again => {}
             }
             self.restarts = self.restarts.saturating_add(1);
-            if !self.pause_if_useless() {
-                return Ok(ExitCode::SUCCESS);
-            }
-            if !self.start_both_anew() {
-                return Ok(ExitCode::SUCCESS);
+            if !self.pause_if_useless() || !self.start_both_anew() {
+                return Ok((KeeperIs::Left, ExitCode::SUCCESS));
             }
         }
     }
@@ -236,19 +253,26 @@ impl Supervisor<'_> {
 
     fn judge(&mut self, status: ExitStatus, keeper_ended: bool) -> anyhow::Result<Then> {
         let was_ready = self.listener.is_open();
+        // Programs may wait for a worker, and what the keeper has is theirs: one that cannot begin is no reason to end.
+        let is_awaited = self.handover.served() > 0 || self.keeper.is_found();
         match status.code() {
-            Some(0) => return Ok(Then::End(ExitCode::SUCCESS)),
-            Some(PANICKED) | None => {}
+            Some(0) => return Ok(Then::Over),
             // It has said why.
-            Some(_) => return Ok(Then::End(ExitCode::FAILURE)),
+            Some(code) if code == i32::from(GPU_GONE) => return Ok(Then::Leave(ExitCode::FAILURE)),
+            Some(code) if code != PANICKED && !is_awaited => return Ok(Then::Leave(ExitCode::FAILURE)),
+            Some(_) | None => {}
         }
         if !was_ready && self.asked_to_end > 0 {
-            return Ok(Then::End(ExitCode::SUCCESS));
+            return Ok(Then::Leave(ExitCode::SUCCESS));
         }
         if keeper_ended && !was_ready && !self.keeper.is_found() {
             bail!("the keeper of what is away ended at its start; it has said why");
         }
-        let how = status.signal().map_or("a panic".into(), |signal| format!("signal {signal}"));
+        let how = match (status.signal(), status.code()) {
+            (Some(signal), _) => format!("signal {signal}"),
+            (None, Some(PANICKED)) => "a panic".into(),
+            (None, _) => "an error".into(),
+        };
         match keeper_ended && !self.keeper.ended_well() {
             true => log::say(format_args!(
                 "the keeper is gone, and with it what was not on the GPU of programs' memory: those end. It is started anew, and \
@@ -261,16 +285,21 @@ impl Supervisor<'_> {
         Ok(Then::Again)
     }
 
-    /// Rests if workers die as soon as they are there. False if it was told to end meanwhile.
+    /// Rests if workers die before they serve: a moment after each, and longer after some. False if it was told to end
+    /// meanwhile.
     fn pause_if_useless(&mut self) -> bool {
-        if self.useless < USELESS_MAX {
-            return true;
-        }
-        self.useless = 0;
-        log::say(format_args!(
-            "{USELESS_MAX} workers in a row died before they served; the next one is started in {PAUSE:?}"
-        ));
-        let until = Instant::now() + PAUSE;
+        let pause = match self.useless {
+            0 => return true,
+            1..USELESS_MAX => TRY_AGAIN,
+            USELESS_MAX.. => {
+                self.useless = 0;
+                log::say(format_args!(
+                    "{USELESS_MAX} workers in a row died before they served; the next one is started in {PAUSE:?}"
+                ));
+                PAUSE
+            }
+        };
+        let until = Instant::now() + pause;
         let before = self.asked_to_end;
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             self.wait(Some(left));
@@ -285,12 +314,15 @@ impl Supervisor<'_> {
         true
     }
 
-    /// Ends what is left.
-    fn end(&mut self) {
+    /// Ends what is left. Who asked twice does not want to wait for anything.
+    fn end(&mut self, keeper: KeeperIs) {
         if let Some(mut worker) = self.worker.take() {
             let _ = worker.child.kill();
             let _ = worker.child.wait();
         }
-        self.keeper.end();
+        match keeper {
+            KeeperIs::Left if self.asked_to_end < 2 => self.keeper.leave(),
+            KeeperIs::Left | KeeperIs::Ended => self.keeper.end(),
+        }
     }
 }

@@ -8,26 +8,28 @@ use keeper::Patience;
 use mover::{Arena, CudaDevice, Device as _, Mover};
 use rota_daemon::arbiter::Arbiter;
 use rota_daemon::config::{CleanCopies, Config};
-use rota_daemon::daemon::{About, Freezes, Input, Rules, Setup, SharedGpu, serve};
+use rota_daemon::daemon::{About, Freezes, Input, Lost, Rules, Setup, SharedGpu, serve};
 use rota_daemon::events::Events;
 use rota_daemon::machine;
 use rota_daemon::resource_manager::ResourceManager;
 use rota_daemon::virtual_machine::{Life, VirtualMachine};
+use rustix::process::Signal;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 use wire::quantity::{Bytes, Span};
 use wire::{SelfTest, Setting};
 
-/// How long the driver may take to end the copies of a process that was killed.
-const GONE_AFTER: Duration = Duration::from_secs(5);
+/// How long an earlier worker may take to let go of the GPUs.
+const GPU_FREE_WITHIN: Duration = Duration::from_secs(60);
 
 /// Shares the GPUs until it is told to stop, or nobody has been there for long enough.
-pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<()> {
+pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<ExitCode> {
     // Before anything else: this may begin anew.
     let machine = config.vgpu.as_deref().map(VirtualMachine::enter).transpose()?;
     let Inherited {
@@ -41,6 +43,7 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<()> {
         supervisor_pid,
     } = Inherited::take()?;
     let _ = rustix::thread::set_name(c"rotad-worker");
+    die_of_panics();
     let events = Events::begin(config.events.as_deref()).with_context(|| {
         format!("cannot write events to {}", config.events.as_deref().unwrap_or(Path::new("-")).display())
     })?;
@@ -52,7 +55,9 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<()> {
     let client = keeper::Client::connect(&supervisor::keeper::socket(&config.socket), Patience::default())
         .context("cannot reach the keeper of what is away")?;
     let mut devices = gpus::open(&config.gpus, machine.as_ref())?;
-    let uuids = devices.iter().map(|device| Arbiter::of(device.uuid()));
+    // Who has just reached the keeper of an earlier worker may find that one on its way out.
+    let patience = if is_keeper_found || restarts > 0 { GPU_FREE_WITHIN } else { Duration::ZERO };
+    let uuids = devices.iter().map(|device| Arbiter::of_within(device.uuid(), patience));
     let arbiters = uuids.collect::<Result<Vec<_>, _>>()?;
     let usual = Usual::of(machine.as_ref());
     let nvml = gpus::find_nvml();
@@ -96,7 +101,10 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<()> {
     let arena_bytes = arena.size_bytes();
     // Before the core hears how much may be away: some of that may be there.
     second_tier::open(&arena, &config)?;
-    free_what_was_under_way(&arena, is_keeper_found && restarts == 0);
+    // What the last worker had under way: the keeper waits for the end of its process.
+    if let Err(cause) = arena.reclaim() {
+        tracing::warn!("space that the last worker had reserved is not used: {cause}");
+    }
     let turns = turns(&config.sharing);
     let mut sharing = config.sharing;
     if config.oversize_max.is_none() {
@@ -176,30 +184,35 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<()> {
         }
         pass_on(stop, inputs);
     });
+    if let Err(Lost::Keeper(_)) = &served {
+        die();
+    }
     // In this order, so that whoever finds nobody at the socket can take over.
     drop(arbiters);
     let _ = std::fs::remove_file(&config.socket);
-    Ok(served?)
+    match served {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(lost) => {
+            log::say(format_args!("{lost}"));
+            Ok(ExitCode::from(supervisor::GPU_GONE))
+        }
+    }
 }
 
-/// What the last worker had under way is over: this one is started when its process is gone. Of one that an earlier daemon
-/// had, nobody knows when it went.
-fn free_what_was_under_way(arena: &Arena, later: bool) {
-    let arena = arena.clone();
-    let reclaim = move || {
-        if let Err(cause) = arena.reclaim() {
-            tracing::warn!("space that the last worker had reserved is not used: {cause}");
-        }
-    };
-    match later {
-        true => {
-            std::thread::spawn(move || {
-                std::thread::sleep(GONE_AFTER);
-                reclaim();
-            });
-        }
-        false => reclaim(),
-    }
+/// A thread that is missing would be missed by programs, which wait for what it does; a worker that is, is replaced.
+fn die_of_panics() {
+    let say = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        say(panic);
+        die();
+    }));
+}
+
+/// Ends this process as if somebody had killed it: the supervisor starts the next one. An orderly end would wait for the
+/// driver, which other threads may be in.
+fn die() -> ! {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
+    std::process::abort()
 }
 
 /// The mover of a GPU. Where copies cannot be kept, everything else works.

@@ -248,18 +248,21 @@ impl Index {
     }
 
     /// The worker is gone: of what it had reserved, the device's bytes are the valid ones, and the space is nobody's until
-    /// [`Index::reclaim`].
-    pub fn orphan_reservations(&mut self) {
-        for key in self.reserved() {
+    /// [`Index::reclaim`]. False if it had reserved nothing.
+    pub fn orphan_reservations(&mut self) -> bool {
+        let (reserved, landings) = (self.reserved(), self.take_landings());
+        let are_some = !reserved.is_empty() || !landings.is_empty();
+        for key in reserved {
             if let Some(entry) = self.detach(key) {
                 add(&mut self.sums.orphaned, entry.bytes);
                 self.orphaned.push(entry.extents);
             }
         }
-        for extents in self.take_landings() {
+        for extents in landings {
             add(&mut self.sums.orphaned, extents.bytes());
             self.orphaned.push(extents);
         }
+        are_some
     }
 
     /// The worker leaves, and nothing of it is under way.

@@ -228,9 +228,9 @@ impl Keeper {
         Reply::of(answer)
     }
 
-    /// The worker went without a word.
-    pub fn lose_worker(&mut self) {
-        self.index.orphan_reservations();
+    /// The worker went without a word. Says whether something may be under way.
+    pub fn lose_worker(&mut self) -> bool {
+        self.index.orphan_reservations()
     }
 
     /// Drops tenants whose processes have ended. There must be no worker, as nothing of them may be under way.

@@ -3,13 +3,19 @@
 //! Whoever comes waits at the *door* until its first word is heard; so a second worker is told why it has to go, and one
 //! that says nothing keeps nobody up. A worker that does not take its answer is hung up on.
 
+mod departed;
 mod door;
+#[cfg(test)]
+mod tests;
 
-use crate::keeper::{Keeper, Then};
+use crate::keeper::{Keeper, Reply, Then};
 use crate::message::{Answer, Refusal, Request};
+use departed::Departed;
 use door::Door;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::process::{PidfdFlags, pidfd_open};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use wire::{Connection, Listener, WireError};
@@ -29,6 +35,7 @@ pub struct Server {
     keeper: Keeper,
     listener: Listener,
     worker: Option<Worker>,
+    departed: Departed,
     door: Door,
     /// Any byte that comes here is a wish that the keeper ends.
     wishes: Option<OwnedFd>,
@@ -42,6 +49,8 @@ pub struct Server {
 struct Worker {
     connection: Connection,
     pid: u32,
+    /// Readable when its process has ended.
+    watch: OwnedFd,
 }
 
 /// What can be waited for.
@@ -50,6 +59,7 @@ enum Source {
     Arena,
     Wishes,
     Worker,
+    Departed,
     Guest(usize),
     Listener,
 }
@@ -62,6 +72,7 @@ impl Server {
             keeper,
             listener,
             worker: None,
+            departed: Departed::default(),
             door,
             wishes: None,
             is_to_end: false,
@@ -89,6 +100,9 @@ impl Server {
             }
             if ready.contains(&Source::Worker) && self.serve() == Then::End {
                 break;
+            }
+            if ready.contains(&Source::Departed) && self.departed.have_gone() {
+                self.keeper.answer(Request::Reclaim);
             }
             for &source in ready.iter().rev() {
                 // From the last to the first, so that those before it keep their places.
@@ -125,9 +139,11 @@ impl Server {
         let arena = (Source::Arena, self.keeper.bell());
         let wishes = self.wishes.iter().map(|file| (Source::Wishes, file.as_fd()));
         let worker = self.worker.iter().map(|worker| (Source::Worker, worker.connection.as_fd()));
+        let departed = self.departed.watches().map(|watch| (Source::Departed, watch));
         let guests = self.door.guests().enumerate().map(|(at, guest)| (Source::Guest(at), guest.as_fd()));
         let listener = (Source::Listener, self.listener.as_fd());
-        let all = [arena].into_iter().chain(wishes).chain(worker).chain(guests).chain([listener]);
+        let all =
+            [arena].into_iter().chain(wishes).chain(worker).chain(departed).chain(guests).chain([listener]);
         let (sources, files): (Vec<Source>, Vec<_>) = all.unzip();
         let mut polled: Vec<PollFd<'_>> =
             files.iter().map(|&file| PollFd::from_borrowed_fd(file, PollFlags::IN)).collect();
@@ -157,7 +173,11 @@ impl Server {
                 return Then::GoOn;
             }
         };
-        let reply = self.keeper.answer_with(request, files);
+        let is_too_early = matches!(request, Request::Reclaim) && !self.departed.await_by(worker.pid);
+        let reply = match is_too_early {
+            true => Reply { answer: Answer::Freed { bytes: 0 }, files: Vec::new(), then: Then::GoOn },
+            false => self.keeper.answer_with(request, files),
+        };
         let then = reply.then;
         let sent = worker.connection.send(&reply.answer, &reply.files);
         match (then, sent) {
@@ -165,21 +185,30 @@ impl Server {
             (Then::GoOn, Err(why)) => self.lose_worker(&why),
             (Then::HangUp | Then::End, _) => {
                 tracing::info!(pid = worker.pid, "the worker left");
-                self.worker = None;
-                // After a farewell there are none; whoever was refused had not said that nothing is under way.
-                self.keeper.lose_worker();
+                // After a farewell nothing is; whoever was refused had not said so.
+                self.orphan_what_is_under_way();
             }
         }
         then
     }
 
     fn lose_worker(&mut self, why: &WireError) {
-        let Some(worker) = self.worker.take() else { return };
+        let Some(worker) = &self.worker else { return };
         tracing::warn!(pid = worker.pid, %why, "the worker is gone");
         if !matches!(why, WireError::Closed) {
             refuse(&worker.connection, Refusal::OutOfOrder);
         }
-        self.keeper.lose_worker();
+        self.orphan_what_is_under_way();
+    }
+
+    /// There is no worker any more.
+    fn orphan_what_is_under_way(&mut self) {
+        self.departed.await_no_more();
+        if let Some(Worker { pid, watch, .. }) = self.worker.take()
+            && self.keeper.lose_worker()
+        {
+            self.departed.add(pid, watch);
+        }
     }
 
     /// Hears the first word of somebody at the door.
@@ -198,11 +227,20 @@ impl Server {
         if let Some(worker) = &self.worker {
             return refuse(&connection, Refusal::Busy { pid: worker.pid });
         }
+        let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
+        let watch = match pidfd_open(peer.pid, PidfdFlags::empty()) {
+            Ok(watch) => watch,
+            // It has ended already.
+            Err(Errno::SRCH) => return,
+            Err(cause) => {
+                tracing::warn!(pid, %cause, "a worker cannot be watched, and has to come again");
+                return refuse(&connection, Refusal::Busy { pid });
+            }
+        };
         let reply = self.keeper.answer(request);
         if connection.send(&reply.answer, &[]).is_ok() && reply.then == Then::GoOn {
-            let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
             tracing::info!(pid, "a worker is here");
-            self.worker = Some(Worker { connection, pid });
+            self.worker = Some(Worker { connection, pid, watch });
         }
     }
 
@@ -257,17 +295,4 @@ fn refuse(connection: &Connection, refusal: Refusal) {
 /// The arena has everybody's bytes: only who owns the keeper may read them.
 fn may_be_worker(user: rustix::process::Uid, owner: rustix::process::Uid) -> bool {
     user == owner || user.is_root()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::process::Uid;
-
-    #[test]
-    fn only_the_owner_and_root_may_be_workers() {
-        let (root, owner, other) = (Uid::ROOT, Uid::from_raw(1000), Uid::from_raw(1001));
-        assert!(may_be_worker(owner, owner) && may_be_worker(root, owner) && may_be_worker(root, root));
-        assert!(!may_be_worker(other, owner) && !may_be_worker(owner, root));
-    }
 }

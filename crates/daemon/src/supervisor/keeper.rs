@@ -6,7 +6,7 @@ use rota_daemon::config::Config;
 use rota_daemon::virtual_machine::VirtualMachine;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FlockOperation;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -26,6 +26,8 @@ const VERB: &str = "keeper";
 /// How long it may take to be found, and to end.
 const FOUND_WITHIN: Duration = Duration::from_secs(30);
 const ENDED_WITHIN: Duration = Duration::from_secs(10);
+/// One that has nothing ends within this.
+const LEFT_AFTER: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Where the keeper of the daemon at a socket is: in a folder that nobody else can look into.
@@ -116,10 +118,24 @@ impl KeeperProcess {
         rustix::event::poll(&mut polled, within.as_ref()).is_ok_and(|ready| ready > 0)
     }
 
+    /// Has it end once nothing is away, and waits for that only as long as it takes where nothing is.
+    pub(crate) fn leave(&mut self) {
+        let _ = pidfd_send_signal(&self.watch, Signal::TERM);
+        if self.ends_within(LEFT_AFTER) {
+            self.reap();
+        }
+    }
+
     /// Ends it, with whatever it has: nobody is left who could want it. There is nothing that it would have to do first.
     pub(crate) fn end(&mut self) {
-        let _ = kill_process(self.pid, Signal::KILL);
-        self.ends_within(ENDED_WITHIN);
+        // By its watch: by now another process may have its number.
+        let _ = pidfd_send_signal(&self.watch, Signal::KILL);
+        if self.ends_within(ENDED_WITHIN) {
+            self.reap();
+        }
+    }
+
+    fn reap(&mut self) {
         if let Some(child) = &mut self.child {
             let _ = child.wait();
         }

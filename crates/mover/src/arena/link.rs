@@ -6,17 +6,22 @@ use blocks::Seed;
 use keeper::client::{Client, ClientError};
 use keeper::{End, HashSeed, Outcome, Process};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Link(Mutex<State>);
+pub(super) struct Link {
+    state: Mutex<State>,
+    /// Beside the rest, which is locked for as long as the keeper takes to answer.
+    lost: Arc<OnceLock<String>>,
+}
 
 #[derive(Debug)]
 struct State {
     /// None once it has failed, or has ended.
     client: Option<Client>,
-    lost: Option<String>,
+    /// Why it has failed.
+    lost: Arc<OnceLock<String>>,
     /// Tenants of earlier workers that nobody has taken up.
     found: BTreeMap<Owner, Process>,
     seed: Option<HashSeed>,
@@ -27,11 +32,14 @@ struct State {
 impl Link {
     pub(super) fn new(client: Client, found: BTreeMap<Owner, Process>) -> Link {
         let seed = client.welcome().seed.clone();
-        Link(Mutex::new(State { client: Some(client), lost: None, found, seed, end: Some(End::Stay) }))
+        let lost = Arc::new(OnceLock::new());
+        let end = Some(End::Stay);
+        let state = State { client: Some(client), lost: Arc::clone(&lost), found, seed, end };
+        Link { state: Mutex::new(state), lost }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks the keeper. Several requests in one call are one to all others.
@@ -43,7 +51,7 @@ impl Link {
     }
 
     pub(super) fn lost(&self) -> Option<String> {
-        self.state().lost.clone()
+        self.lost.get().cloned()
     }
 
     pub(super) fn found(&self) -> Vec<(Owner, Process)> {
@@ -102,7 +110,7 @@ impl Link {
     #[cfg(test)]
     pub(super) fn cut(&self) {
         self.state().client = None;
-        self.state().lost = Some("the worker is dead".to_owned());
+        let _ = self.lost.set("the worker is dead".to_owned());
     }
 }
 
@@ -112,14 +120,14 @@ impl State {
         request: impl FnOnce(&mut Client) -> Result<T, ClientError>,
     ) -> Result<T, ArenaError> {
         let Some(client) = &mut self.client else {
-            let why = self.lost.clone().unwrap_or_else(|| "the connection was closed".to_owned());
+            let why = self.lost.get().cloned().unwrap_or_else(|| "the connection was closed".to_owned());
             return Err(ArenaError::Lost { why });
         };
         request(client).map_err(|error| {
             let why = error.to_string();
             tracing::error!(%error, "the connection to the keeper has failed; nothing moves from now on");
             self.client = None;
-            self.lost = Some(why.clone());
+            let _ = self.lost.set(why.clone());
             ArenaError::Lost { why }
         })
     }

@@ -268,9 +268,18 @@ impl Stage {
 
     /// Kills it together with the keeper of what is away.
     pub(crate) fn kill_worker_and_keeper(&self) {
-        let keeper = part(self.daemon_pid(), |name| name == "rota-keeper").expect("there is a keeper");
+        let keeper = self.keeper();
         assert!(self.kill_worker());
         rustix::process::kill_process(keeper, Signal::KILL).unwrap();
+    }
+
+    /// Sends a signal to the keeper of what is away.
+    pub(crate) fn signal_keeper(&self, signal: Signal) {
+        rustix::process::kill_process(self.keeper(), signal).unwrap();
+    }
+
+    fn keeper(&self) -> Pid {
+        part(self.daemon_pid(), |name| name == "rota-keeper").expect("there is a keeper")
     }
 
     /// When all programs are gone: nothing of theirs is left with the daemon or on the device, and nobody has anything to

@@ -1,6 +1,7 @@
 //! The worker is killed at random instants while programs take turns by moving: the next one takes over from the keeper and
 //! from the programs, and no byte is wrong. Keeper and worker together: only what was away is lost.
 
+use rustix::process::{Pid, Signal};
 use std::time::{Duration, Instant};
 
 use crate::puppet::Puppet;
@@ -175,4 +176,103 @@ fn keeper_and_worker_are_killed_and_only_what_was_away_is_lost() {
     stays.does("check");
     stays.end();
     stage.finish();
+}
+
+/// A configuration that can be spoiled, and mended again.
+struct Spoilable(tempfile::NamedTempFile);
+
+impl Spoilable {
+    fn new() -> Self {
+        let file = Self(tempfile::NamedTempFile::new().unwrap());
+        file.write("turn = \"500ms\"\n");
+        file
+    }
+
+    fn path(&self) -> &str {
+        self.0.path().to_str().unwrap()
+    }
+
+    fn write(&self, text: &str) {
+        std::fs::write(self.0.path(), text).unwrap();
+    }
+
+    /// Makes one of two programs go away, and has workers fail at their start from then on.
+    fn spoil(&self, stage: &Stage) {
+        one_is_away(stage);
+        self.write("turn = oops\n");
+        assert!(stage.kill_worker());
+        until("a worker has failed", || {
+            let log = std::fs::read_to_string(stage.path("rotad.log")).unwrap();
+            log.contains("the worker died (an error)")
+        });
+    }
+
+    fn mend(&self) {
+        self.write("turn = \"500ms\"\n");
+    }
+}
+
+#[test]
+fn a_worker_that_cannot_begin_costs_nobody_a_byte() {
+    let config = Spoilable::new();
+    let flags = ["--config", config.path()];
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &flags });
+    let programs = ["7", "8"].map(|name| busy(&stage, name));
+    let before = stage.status();
+    config.spoil(&stage);
+    config.mend();
+    let after = stage.status();
+    assert_eq!((before.pid, before.keeper_pid), (after.pid, after.keeper_pid));
+    for mut program in programs {
+        program.does("stream");
+        program.does("check");
+        program.end();
+    }
+    stage.finish();
+}
+
+#[test]
+fn a_daemon_that_is_told_to_end_while_no_worker_can_begin_leaves_the_keeper_to_the_next() {
+    let config = Spoilable::new();
+    let flags = ["--config", config.path()];
+    let setup = Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &flags };
+    let mut stage = Stage::new(&setup);
+    let programs = ["7", "8"].map(|name| busy(&stage, name));
+    let keeper = stage.status().keeper_pid;
+    config.spoil(&stage);
+    let daemon = Pid::from_raw(stage.daemon_pid().cast_signed()).unwrap();
+    rustix::process::kill_process(daemon, Signal::TERM).unwrap();
+    let (status, log) = stage.daemon_ends();
+    assert!(status.success(), "{log}");
+    config.mend();
+    stage.start_daemon(&setup);
+    assert_eq!(stage.status().keeper_pid, keeper);
+    for mut program in programs {
+        program.does("stream");
+        program.does("check");
+        program.end();
+    }
+    stage.finish();
+}
+
+#[test]
+fn a_keeper_that_is_silent_for_a_while_is_found_by_the_next_worker() {
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "100ms"] });
+    let programs = ["7", "8"].map(|name| busy(&stage, name));
+    one_is_away(&stage);
+    let before = stage.status();
+    stage.signal_keeper(Signal::STOP);
+    until("the worker gives up", || {
+        let log = std::fs::read_to_string(stage.path("rotad.log")).unwrap();
+        log.contains("the worker died")
+    });
+    stage.signal_keeper(Signal::CONT);
+    let after = stage.status();
+    assert_eq!((before.pid, before.keeper_pid), (after.pid, after.keeper_pid));
+    assert!(after.worker_restarts > before.worker_restarts);
+    for mut program in programs {
+        program.does("stream");
+        program.does("check");
+        program.end();
+    }
 }
