@@ -3,7 +3,10 @@
 //! Death is seen by a pidfd, not by the socket, because forked children hold that open. What a message must look like
 //! is checked here; whatever is out of order ends this connection with a reason and touches nothing else.
 
+mod files;
 mod rejoin;
+
+pub use files::{Files, Held};
 
 use crate::daemon::commands::{Asked, Peer};
 use crate::daemon::publications::Publish;
@@ -41,6 +44,8 @@ const DOOR_LOOK: Duration = Duration::from_millis(100);
 /// How long a program that hung up may take to end before it counts as one that goes on without rota.
 const LINGER_AFTER: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
 /// How long a program that is put out may take to read why.
 const REASON_WITHIN: Duration = Duration::from_millis(100);
 
@@ -59,6 +64,9 @@ pub enum Ended {
     /// Something out of order.
     #[error("{0}")]
     OutOfOrder(&'static str),
+    /// It is too much for now.
+    #[error("too many files are on their way to the daemon: it may come again in a moment")]
+    Crowded,
     /// The system does not let us watch the process.
     #[error("cannot watch process {0}: {1}")]
     Unwatchable(u32, rustix::io::Errno),
@@ -72,6 +80,8 @@ pub enum Ended {
 pub struct Ears {
     /// To the main loop.
     pub inputs: Sender<Input>,
+    /// What is held of those who tell of their memory.
+    pub files: Files,
 }
 
 /// A tenant that is taken in.
@@ -131,11 +141,23 @@ pub fn hold(connection: Connection, ears: &Ears) {
                 refuse(&connection, &ended.to_string());
             }
         }
-        ToDaemon::Rejoin { tenant, epoch, job, program, gpu, resident, frozen, channels, .. } => {
+        ToDaemon::Rejoin {
+            tenant,
+            epoch,
+            job,
+            program,
+            gpu,
+            resident,
+            frozen,
+            channels,
+            holds_launches,
+            ..
+        } => {
             if [&job, &program, &gpu].into_iter().any(|name| name.len() > NAME_BYTES_MAX) {
                 return refuse(&connection, "a name is too long");
             }
-            let claim = Claim { tenant, epoch, job, program, gpu, resident, frozen, channels };
+            let claim =
+                Claim { tenant, epoch, job, program, gpu, resident, frozen, channels, holds_launches };
             if let Err(ended) = rejoin::hold(&connection, ears, claim) {
                 refuse(&connection, &ended.to_string());
             }
@@ -225,18 +247,33 @@ fn hold_tenant(
         // Refused by the main loop, which has told the tenant why; or it went away.
         return Ok(());
     };
-    stay_with(connection, &watch, ears, &taken);
+    stay_with(connection, &watch, ears, &taken, None);
     Ok(())
 }
 
-/// Listens to a tenant that was taken in, to its end.
-fn stay_with(connection: &Connection, watch: &OwnedFd, ears: &Ears, taken: &Taken) {
+/// Listens to a tenant that was taken in, to its end. One that has `come_back` and hangs up without a word had no success
+/// with its welcome, and comes once more.
+fn stay_with(
+    connection: &Connection,
+    watch: &OwnedFd,
+    ears: &Ears,
+    taken: &Taken,
+    come_back: Option<keeper::Process>,
+) {
     let (tenant, grip) = (taken.tenant, &taken.grip);
-    let ended = match listen(connection, watch, ears, taken) {
+    let mut heard = false;
+    let ended = match listen(connection, watch, ears, taken, &mut heard) {
         Ok(never) => match never {},
         Err(ended) => ended,
     };
     let seen = Instant::now();
+    if let (Some(process), false, Ended::Wire(_)) = (come_back, heard, &ended)
+        && !dies(watch, Some(AT_ONCE))
+        && is_let_go(ears, tenant, process)
+    {
+        connection.shut_down();
+        return grip.close();
+    }
     match ended {
         Ended::Died | Ended::Wire(WireError::Closed) => tracing::info!("tenant {tenant} left: {ended}"),
         _ => {
@@ -259,6 +296,12 @@ fn stay_with(connection: &Connection, watch: &OwnedFd, ears: &Ears, taken: &Take
     let _ = ears.inputs.send(Input::Closed(tenant));
 }
 
+/// Has the daemon expect somebody again. False if it is to be taken for gone.
+fn is_let_go(ears: &Ears, tenant: TenantId, process: keeper::Process) -> bool {
+    let (answer, let_go) = mpsc::channel();
+    tell(ears, Input::LetGo(tenant, process, answer)).is_ok() && let_go.recv().unwrap_or(false)
+}
+
 /// Waits at the door together with the tenant, and notices if that goes away.
 fn await_welcome(
     connection: &Arc<Connection>,
@@ -277,8 +320,7 @@ fn await_welcome(
             PollFd::new(&**connection, PollFlags::RDHUP),
             PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN),
         ];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        if !deserted && rustix::event::poll(&mut both, Some(&now)).is_ok_and(|count| count > 0) {
+        if !deserted && rustix::event::poll(&mut both, Some(&AT_ONCE)).is_ok_and(|count| count > 0) {
             // Either it is let in all the same, and found gone by the next look, or it is struck off.
             deserted = true;
             ears.inputs.send(Input::Deserted(connection.clone())).ok()?;
@@ -316,6 +358,7 @@ fn listen(
     watch: &OwnedFd,
     ears: &Ears,
     taken: &Taken,
+    heard: &mut bool,
 ) -> Result<std::convert::Infallible, Ended> {
     loop {
         let mut both =
@@ -329,6 +372,7 @@ fn listen(
             return Err(Ended::Died);
         }
         let (message, files) = connection.receive::<ToDaemon>()?;
+        *heard = true;
         hear(message, files, ears, taken)?;
     }
 }

@@ -37,7 +37,7 @@ mod setup;
 mod sights;
 mod views;
 
-use crate::conversation::Ears;
+use crate::conversation::{Ears, Files};
 use crate::events::{Events, nanos};
 use crate::executor::{self, Done, Executor, Link, Work};
 use crate::handover::{Handover, Tested};
@@ -77,6 +77,8 @@ struct Known {
     link: Link,
     gpu: GpuId,
     program: String,
+    /// Its process, if the keeper knew it from an earlier worker.
+    came_back: Option<keeper::Process>,
     /// It has channels.
     context: bool,
     idleness: Idleness,
@@ -147,7 +149,7 @@ pub fn serve<D: Device<Memory: Send> + Send + 'static>(
     let started = movers.into_iter().map(|mover| Executor::start(mover, &report, &events));
     let (executors, threads): (Vec<_>, Vec<_>) = started.unzip();
     drop(report);
-    let ears = Ears { inputs: inputs.clone() };
+    let ears = Ears { inputs: inputs.clone(), files: Files::of_this_process() };
     let done_inputs = inputs.clone();
     executor::spawn("reports", move || {
         for done in done {
@@ -313,6 +315,9 @@ impl Daemon {
     fn take_in(&mut self, input: Input) {
         match input {
             Input::Hello(newcomer) => self.hello(newcomer),
+            Input::MayRejoin(applicant, answer) => {
+                let _ = answer.send(self.may_rejoin(&applicant));
+            }
             Input::Rejoin(returner) => self.rejoin(*returner),
             Input::Deserted(connection) => self.desert(&connection),
             Input::Channels(tenant, channels) => self.has_channels(tenant, channels > 0),
@@ -334,6 +339,9 @@ impl Daemon {
             Input::GrowHost(tenant, request, bytes) => self.ask_for_host(tenant, request, bytes),
             Input::Hosted(request, owned, bytes) => self.host(request, owned, bytes),
             Input::HostedBefore(tenant, handles) => self.step(Event::HostedBefore { tenant, handles }),
+            Input::LetGo(tenant, process, answer) => {
+                self.order_for(tenant, Work::LetGo(tenant, process, answer));
+            }
             Input::Left(tenant, seen) => self.leave(tenant, seen),
             Input::Lingers(tenant) => {
                 tracing::warn!(
@@ -382,6 +390,7 @@ impl Daemon {
             Done::Answers(tenant) => self.step(Event::Answers(tenant)),
             Done::Reaped(tenant, seen) => self.reaped(tenant, seen),
             Done::TakenOver(tenant, found) => self.taken_over(tenant, found),
+            Done::LetGo(tenant, process, answer) => self.let_go(tenant, process, answer),
         }
     }
 

@@ -93,11 +93,15 @@ pub enum Work {
         process: keeper::Process,
         /// The keeper does not know it: all that it has is on the device.
         is_new: bool,
+        /// The most bytes that count as on the device although they cannot be taken in.
+        unmovable_max: u64,
         /// All that it has.
         handles: Vec<Reported>,
     },
     /// A tenant of an earlier worker never comes back: what the arena has of it is free.
     Forsake(TenantId),
+    /// A tenant of an earlier worker came back, went without a word, and lives: what the arena has of it stays.
+    LetGo(TenantId, keeper::Process, Sender<bool>),
     /// A tenant made this handle; its file comes along.
     Adopt(Owned, Bytes, OwnedFd),
     /// A tenant freed these.
@@ -138,6 +142,8 @@ pub enum Done {
     Reaped(TenantId, Instant),
     /// What is left of a tenant that came back.
     TakenOver(TenantId, TakenOver),
+    /// Nothing is held of a tenant that is expected again; whoever asked for that waits to hear it.
+    LetGo(TenantId, keeper::Process, Sender<bool>),
 }
 
 impl Done {

@@ -26,11 +26,14 @@ const TRY_AGAIN: Duration = Duration::from_millis(10);
 /// How long the end of this process waits for one tenant to take its last word.
 const LAST_WORD_WITHIN: Duration = Duration::from_millis(20);
 
+/// With its files.
+type Message = (FromDaemon, Vec<Arc<OwnedFd>>);
+
 /// To a tenant. Cheap to clone; the thread ends with the last clone, or when the tenant cannot be reached.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
     connection: Arc<Connection>,
-    queue: Sender<(FromDaemon, Vec<Arc<OwnedFd>>)>,
+    queue: Sender<Message>,
     queued: Arc<AtomicUsize>,
 }
 
@@ -38,15 +41,38 @@ pub struct Outgoing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreachable;
 
+/// What a tenant hears before anything else.
+#[derive(Debug)]
+pub struct FirstWord(Sender<Option<Message>>);
+
+impl FirstWord {
+    /// Says it.
+    pub fn say(self, message: FromDaemon, files: Vec<Arc<OwnedFd>>) {
+        // One that cannot be reached is about to be noticed by its own thread.
+        let _ = self.0.send(Some((message, files)));
+    }
+}
+
 impl Outgoing {
     /// Begins sending on this connection.
     pub fn start(connection: Arc<Connection>) -> std::io::Result<Self> {
-        let (queue, messages) = mpsc::channel::<(FromDaemon, Vec<Arc<OwnedFd>>)>();
+        let (outgoing, first_word) = Self::start_after_word(connection)?;
+        let _ = first_word.0.send(None);
+        Ok(outgoing)
+    }
+
+    /// The same, but all waits until the first word is said, and nothing is sent if it never is.
+    pub fn start_after_word(connection: Arc<Connection>) -> std::io::Result<(Self, FirstWord)> {
+        let (queue, messages) = mpsc::channel::<Message>();
+        let (first_word, first) = mpsc::channel::<Option<Message>>();
         let outgoing = Self { connection: connection.clone(), queue, queued: Arc::default() };
         let queued = outgoing.queued.clone();
         std::thread::Builder::new().name("outgoing".into()).spawn(move || {
-            for (message, files) in messages {
-                queued.fetch_sub(weight(&files), Relaxed);
+            let Ok(first) = first.recv() else { return };
+            let messages = messages.into_iter().inspect(|(_, files)| {
+                queued.fetch_sub(weight(files), Relaxed);
+            });
+            for (message, files) in first.into_iter().chain(messages) {
                 let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
                 if let Err(cause) = persist(|| connection.send(&message, &files)) {
                     tracing::debug!("a tenant cannot be reached: {cause}");
@@ -56,7 +82,7 @@ impl Outgoing {
                 }
             }
         })?;
-        Ok(outgoing)
+        Ok((outgoing, FirstWord(first_word)))
     }
 
     /// Ends the conversation. The tenant goes on alone if all of its memory is there, and ends if not.

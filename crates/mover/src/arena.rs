@@ -252,6 +252,11 @@ impl Arena {
         self.0.link.take_found(owner, process)
     }
 
+    /// A tenant of an earlier worker was adopted and has gone again: it is among those that were found.
+    pub(crate) fn put_found(&self, owner: Owner, process: Process) {
+        self.0.link.put_found(owner, process);
+    }
+
     /// All of a tenant that has recorded bytes here.
     pub(crate) fn recorded(&self, owner: Owner) -> Result<Vec<Recorded>, ArenaError> {
         self.0.link.ask(|client| client.recorded(number(owner)))

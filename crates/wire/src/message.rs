@@ -207,6 +207,8 @@ pub enum ToDaemon {
         frozen: bool,
         /// Whether it has channels, and so will tell of them.
         channels: bool,
+        /// Whether it is frozen by holding its launches back ([`crate::Page`]), which does not change while it lives.
+        holds_launches: bool,
     },
     /// Memory of a tenant that comes back. Carries one file for each of `here`, in that order. Several of these messages
     /// make one whole.

@@ -159,7 +159,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ),
         ("14 07 80808001", ToDaemon::Keep { grant: GrantId(7), bytes: 2 << 20 }),
         (
-            "15 03 05 ac02 03616263 06707974686f6e 054750552d61 00 01 01",
+            "15 03 05 ac02 03616263 06707974686f6e 054750552d61 00 01 01 01",
             ToDaemon::Rejoin {
                 version: 3,
                 tenant: TenantId(5),
@@ -170,6 +170,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
                 resident: false,
                 frozen: true,
                 channels: true,
+                holds_launches: true,
             },
         ),
         (

@@ -1,9 +1,11 @@
 //! The first words of a tenant that outlived an earlier worker: it says who it was, and then what it has.
 
-use super::{Ears, Ended, await_welcome, closes_at_once, stay_with, watch};
+use super::{Ears, Ended, await_welcome, closes_at_once, stay_with, tell, watch};
 use crate::daemon::Input;
-use crate::daemon::rejoining::{Claim, Returner};
+use crate::daemon::rejoining::{Applicant, Claim, Returner};
+use crate::names::on_wire;
 use rustix::net::sockopt;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -22,9 +24,17 @@ pub(super) fn hold(connection: &Arc<Connection>, ears: &Ears, claim: Claim) -> R
     // First the watch, then its start time: so both are of the same process.
     let watch = watch(peer.pid).map_err(|cause| Ended::Unwatchable(pid, cause))?;
     let process = keeper::Process::find(pid).ok_or(Ended::Died)?;
+    let (uid, said) = (peer.uid.as_raw(), claim.clone());
+    let (answer, answered) = mpsc::channel();
+    tell(ears, Input::MayRejoin(Box::new(Applicant { claim: said, process, uid }), answer))?;
+    // Nobody is to make files of all of its memory in vain.
+    if let Err(turned_back) = answered.recv().map_err(|_| Ended::Stopping)? {
+        return Ok(connection.send(&turned_back, &[])?);
+    }
     connection.send(&FromDaemon::Waiting { reason: "it is to say what it has".into() }, &[])?;
     let _ = sockopt::set_socket_timeout(&**connection, sockopt::Timeout::Recv, Some(NEXT_WITHIN));
-    let (mut here, mut away) = (Vec::new(), Vec::new());
+    let mut held = ears.files.hold_none(uid);
+    let (mut here, mut away, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
     loop {
         let (message, files) = connection.receive::<ToDaemon>()?;
         let ToDaemon::Has { here: some, away: others, complete } = message else {
@@ -36,8 +46,14 @@ pub(super) fn hold(connection: &Arc<Connection>, ears: &Ears, claim: Claim) -> R
         if !some.iter().chain(&others).all(is_handle) {
             return Err(Ended::OutOfOrder("a handle's size is not a multiple of 2 MiB, or too large"));
         }
+        if !some.iter().chain(&others).all(|sized| seen.insert(sized.handle)) {
+            return Err(Ended::OutOfOrder("it told twice of one handle"));
+        }
         if !files.iter().all(closes_at_once) {
             return Err(Ended::OutOfOrder("a file that stands for no memory and no driver"));
+        }
+        if !held.hold(files.len()) {
+            return Err(Ended::Crowded);
         }
         here.extend(some.into_iter().zip(files));
         away.extend(others);
@@ -50,11 +66,14 @@ pub(super) fn hold(connection: &Arc<Connection>, ears: &Ears, claim: Claim) -> R
     }
     let _ = sockopt::set_socket_timeout(&**connection, sockopt::Timeout::Recv, None);
     let (answer, welcome) = mpsc::channel();
-    let (uid, connection) = (peer.uid.as_raw(), connection.clone());
-    let returner = Returner { claim, process, uid, here, away, connection: connection.clone(), answer };
+    let number = claim.tenant;
+    let connection = connection.clone();
+    let returner = Returner { claim, process, uid, here, away, held, connection: connection.clone(), answer };
     ears.inputs.send(Input::Rejoin(Box::new(returner))).map_err(|_| Ended::Stopping)?;
     if let Some(taken) = await_welcome(&connection, &watch, ears, &welcome) {
-        stay_with(&connection, &watch, ears, &taken);
+        // One that got another number is new to the keeper: it has nothing there, and nothing to lose.
+        let come_back = (on_wire(taken.tenant) == number).then_some(process);
+        stay_with(&connection, &watch, ears, &taken, come_back);
     }
     Ok(())
 }

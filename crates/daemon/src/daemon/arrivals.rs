@@ -10,11 +10,12 @@ use crate::events::{Who, nanos};
 use crate::executor::{Link, Work};
 use crate::grip::Grip;
 use crate::names::{TENANT_NUMBER_MAX, on_wire};
-use crate::outgoing::Outgoing;
+use crate::outgoing::{FirstWord, Outgoing};
 use anyhow::Context as _;
 use sched::{Bytes, Event, GpuId, JobId, Span, TenantId, Time};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::{Connection, FromDaemon, Listener, SharedPage, quantity};
@@ -248,7 +249,9 @@ impl Daemon {
         let meeting = Meeting { tenant, gpu, frozen: false, resident: true };
         let process = keeper::Process::find(pid);
         let met = process.context("it has ended").and_then(|process| {
-            self.meet(&connection, &meeting).map(|(grip, outgoing)| (process, grip, outgoing))
+            let Met { grip, outgoing, first_word, welcome } = self.meet(&connection, &meeting)?;
+            first_word.say(welcome.0, vec![welcome.1]);
+            Ok((process, grip, outgoing))
         });
         let (process, grip, outgoing) = match met {
             Ok(met) => met,
@@ -263,7 +266,8 @@ impl Daemon {
         self.executor(gpu).order(Work::Join(tenant, link.clone(), process));
         let (idleness, demands, pins) = Default::default();
         let contexts = Recent::default();
-        let known = Known { link, gpu, program, context: false, idleness, demands, pins, contexts };
+        let known =
+            Known { link, gpu, program, came_back: None, context: false, idleness, demands, pins, contexts };
         self.known.insert(tenant, known);
         if let Some(home) = home {
             self.tell_of_memory(home);
@@ -283,13 +287,18 @@ pub(super) struct Meeting {
     pub(super) resident: bool,
 }
 
+/// Somebody who can be spoken to, once it is welcomed or told why not.
+pub(super) struct Met {
+    pub(super) grip: Arc<Grip>,
+    pub(super) outgoing: Outgoing,
+    pub(super) first_word: FirstWord,
+    /// With its page.
+    pub(super) welcome: (FromDaemon, Arc<OwnedFd>),
+}
+
 impl Daemon {
-    /// Makes the page of somebody who is taken in, and welcomes it.
-    pub(super) fn meet(
-        &self,
-        connection: &Arc<Connection>,
-        meeting: &Meeting,
-    ) -> anyhow::Result<(Arc<Grip>, Outgoing)> {
+    /// Makes the page of somebody who is to be taken in.
+    pub(super) fn meet(&self, connection: &Arc<Connection>, meeting: &Meeting) -> anyhow::Result<Met> {
         let &Meeting { tenant, gpu, frozen, resident } = meeting;
         let shared = self.gpu(gpu);
         // A program that may have less sees a GPU of that size.
@@ -305,14 +314,13 @@ impl Daemon {
         }
         let (tenant, gpu) = (on_wire(tenant), shared.uuid.clone());
         let welcome = FromDaemon::Welcome { tenant, gpu, capacity_bytes: limit };
-        // One of the first two messages in its queue: this does not wait.
-        connection.send(&welcome, &[page.file()])?;
-        let outgoing = Outgoing::start(connection.clone())?;
+        let file = Arc::new(page.file().try_clone_to_owned()?);
+        let (outgoing, first_word) = Outgoing::start_after_word(connection.clone())?;
         let grip = match shared.freezes {
             Freezes::Channels => Grip::new(page, self.setup.manager),
             Freezes::Launches => Grip::by_launches(page, self.setup.manager, outgoing.clone()),
         };
-        Ok((Arc::new(grip), outgoing))
+        Ok(Met { grip: Arc::new(grip), outgoing, first_word, welcome: (welcome, file) })
     }
 }
 

@@ -5,6 +5,7 @@ use crate::events::nanos;
 use crate::executor::Work;
 use sched::{Event, GpuId, JobId, TenantId};
 use serde_json::json;
+use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 /// Deaths of which a part is still to be cleaned up.
@@ -30,6 +31,21 @@ impl Daemon {
         if let Some(home) = home {
             self.tell_of_memory(home);
         }
+    }
+
+    /// Somebody came back and hung up without a word, and its process lives: it is expected again, as it was before.
+    pub(super) fn let_go(&mut self, tenant: TenantId, process: keeper::Process, answer: Sender<bool>) {
+        tracing::warn!("tenant {tenant} came back and hung up without a word: it is expected again");
+        self.note("hung_up", tenant, json!({}));
+        if self.known.remove(&tenant).is_some() {
+            self.withdraw_all(tenant);
+            self.step(Event::Left(tenant));
+            self.settle_dead(tenant);
+            self.step(Event::Buried(tenant));
+            self.end_job_of(tenant);
+        }
+        self.expect_again(tenant, process);
+        let _ = answer.send(true);
     }
 
     /// Its process is gone and its files are closed.

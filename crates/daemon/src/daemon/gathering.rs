@@ -58,6 +58,9 @@ impl Gathering {
 impl Daemon {
     /// Takes what has to wait. Gives back what has not.
     pub(super) fn hold_back(&mut self, input: Input) -> Option<Input> {
+        if let Input::Hello(newcomer) = &input {
+            self.forsake_predecessor(newcomer.pid);
+        }
         if !self.gathering.is_on() {
             return Some(input);
         }
@@ -78,9 +81,34 @@ impl Daemon {
         }
     }
 
+    /// A process that says hello has no memory from before: should one be expected that is this very process, then its
+    /// program was replaced by another (`exec`) while no worker was there. With several GPUs nobody can tell: it may be
+    /// expected on one of them, and new on another.
+    fn forsake_predecessor(&mut self, pid: u32) {
+        if self.setup.gpus.len() > 1 || !self.gathering.expects() {
+            return;
+        }
+        let Some(process) = keeper::Process::find(pid) else { return };
+        let is_gone =
+            |tenant: &TenantId| !self.known.contains_key(tenant) && !self.returning.contains_key(tenant);
+        let expected = self.gathering.expected.iter().filter(|(_, expected)| **expected == process);
+        let gone: Vec<TenantId> = expected.map(|(&tenant, _)| tenant).filter(is_gone).collect();
+        for tenant in gone {
+            tracing::info!("tenant {tenant} is another program now, which knows nothing of its memory");
+            self.gathered(tenant);
+            self.executors[0].order(Work::Forsake(tenant));
+        }
+    }
+
     /// Somebody is back in full.
     pub(super) fn gathered(&mut self, tenant: TenantId) {
         self.gathering.expected.remove(&tenant);
+        self.gathering.look_at = Some(Instant::now());
+    }
+
+    /// Somebody was back, and is not any more.
+    pub(super) fn expect_again(&mut self, tenant: TenantId, process: keeper::Process) {
+        self.gathering.expected.insert(tenant, process);
         self.gathering.look_at = Some(Instant::now());
     }
 

@@ -2,7 +2,7 @@
 
 use super::commands::Asked;
 use super::publications::Publish;
-use super::rejoining::Returner;
+use super::rejoining::{Applicant, Returner};
 use crate::conversation::Taken;
 use crate::executor::Done;
 use crate::machine::{Books, Sight};
@@ -37,6 +37,8 @@ pub struct Newcomer {
 pub enum Input {
     /// A tenant wants in.
     Hello(Newcomer),
+    /// Would somebody of an earlier worker be taken in? If not, the answer says why.
+    MayRejoin(Box<Applicant>, Sender<Result<(), FromDaemon>>),
     /// A tenant of an earlier worker is here.
     Rejoin(Box<Returner>),
     /// Someone at the door went away.
@@ -73,6 +75,9 @@ pub enum Input {
     Hosted(RequestId, Owned, Bytes),
     /// A tenant of an earlier worker has these there.
     HostedBefore(TenantId, Vec<(HandleId, Bytes)>),
+    /// A tenant of an earlier worker, known by its number, hung up without a word, and lives. True is answered if that is
+    /// all, and it may come again; otherwise it is to be taken for gone.
+    LetGo(TenantId, keeper::Process, Sender<bool>),
     /// A tenant is gone, seen at this instant.
     Left(TenantId, Instant),
     /// A tenant that hung up is still alive.

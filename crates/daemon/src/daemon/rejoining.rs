@@ -3,13 +3,15 @@
 //! Who they are, the kernel says: one that was away is believed only if the keeper recorded its number for this very process,
 //! by its start time too. One that has all of its memory on the device comes as somebody new, should the keeper not know it.
 
-use super::arrivals::Meeting;
+use super::arrivals::{Meeting, Met};
+use super::commands::Peer;
 use super::sights::Recent;
-use super::{Daemon, Known};
-use crate::conversation::Taken;
+use super::{Daemon, Freezes, Known};
+use crate::conversation::{Held, Taken};
 use crate::events::Who;
 use crate::executor::{Link, Work};
 use crate::names::{TENANT_NUMBER_MAX, owner};
+use crate::outgoing::FirstWord;
 use mover::Reported;
 use sched::{Bytes, Event, GpuId, Survivor, TenantId};
 use serde_json::json;
@@ -19,7 +21,7 @@ use std::sync::mpsc::Sender;
 use wire::{Connection, FromDaemon, SizedHandle};
 
 /// Who somebody says that it was, and how it is.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Claim {
     /// Its number.
     pub tenant: wire::TenantId,
@@ -37,6 +39,8 @@ pub struct Claim {
     pub frozen: bool,
     /// It has channels, and will tell of them.
     pub channels: bool,
+    /// It is frozen by holding its launches back.
+    pub holds_launches: bool,
 }
 
 /// Somebody who comes back.
@@ -52,10 +56,52 @@ pub struct Returner {
     pub here: Vec<(SizedHandle, OwnedFd)>,
     /// What it has not.
     pub away: Vec<SizedHandle>,
+    /// Its files count until the mover has looked at them.
+    pub held: Held,
     /// How to speak to it.
     pub connection: Arc<Connection>,
     /// Gets what it is from now on; dropped if it is refused.
     pub answer: Sender<Taken>,
+}
+
+/// Somebody who would come back, and has not told of its memory yet.
+#[derive(Debug)]
+pub struct Applicant {
+    /// By its own word.
+    pub claim: Claim,
+    /// Its process, by the kernel's word.
+    pub process: keeper::Process,
+    /// Whose process.
+    pub uid: u32,
+}
+
+/// Where somebody was, and whether the keeper knows it.
+struct Standing {
+    gpu: GpuId,
+    is_known: bool,
+}
+
+/// Why somebody is not taken in: it is to end, or may come again.
+struct TurnedBack {
+    reason: String,
+    is_lost: bool,
+}
+
+impl TurnedBack {
+    fn lost(reason: &str) -> Self {
+        Self { reason: reason.to_owned(), is_lost: true }
+    }
+
+    fn again(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), is_lost: false }
+    }
+
+    /// What it is told.
+    fn say(self, claim: &Claim, process: keeper::Process) -> FromDaemon {
+        let Self { reason, is_lost } = self;
+        tracing::warn!("process {} ({}) is not taken over: {reason}", process.pid, claim.program);
+        if is_lost { FromDaemon::Lost { reason } } else { FromDaemon::Refused { reason } }
+    }
 }
 
 /// Somebody whose memory is being taken over.
@@ -64,9 +110,21 @@ pub(super) struct Returning {
     gpu: GpuId,
     program: String,
     link: Link,
+    /// Its process, if the keeper knows it.
+    came_back: Option<keeper::Process>,
     resident: bool,
     channels: bool,
+    first_word: FirstWord,
+    welcome: (FromDaemon, Arc<OwnedFd>),
+    _held: Held,
     answer: Sender<Taken>,
+}
+
+impl Returning {
+    /// The GPU that it is on.
+    pub(super) fn gpu(&self) -> GpuId {
+        self.gpu
+    }
 }
 
 /// What the mover found of somebody.
@@ -76,52 +134,85 @@ pub enum TakenOver {
     All(Vec<Survivor>),
     /// Something is nowhere.
     Lost(String),
+    /// That cannot be said, or not be taken in, and nothing has changed: it may come again.
+    Refused(String),
 }
 
 impl Daemon {
+    /// Whether somebody of an earlier worker would be taken in, as far as that can be said before it tells of its memory.
+    pub(super) fn may_rejoin(&self, applicant: &Applicant) -> Result<(), FromDaemon> {
+        let Applicant { claim, process, uid } = applicant;
+        let standing = self.standing(claim, *process).map_err(|turned| turned.say(claim, *process))?;
+        if !standing.is_known
+            && let Err(reason) = self.may_come_anew(*uid, process.pid, &claim.job, standing.gpu)
+        {
+            return Err(TurnedBack::again(reason).say(claim, *process));
+        }
+        Ok(())
+    }
+
+    fn standing(&self, claim: &Claim, process: keeper::Process) -> Result<Standing, TurnedBack> {
+        if claim.epoch == self.epoch {
+            return Err(TurnedBack::lost("the daemon has put this program out; its log says why"));
+        }
+        let Some((gpu, shared)) = self.gpus().find(|(_, shared)| shared.uuid == claim.gpu) else {
+            let reason = "its GPU is not shared any more";
+            return Err(if claim.resident { TurnedBack::again(reason) } else { TurnedBack::lost(reason) });
+        };
+        if claim.holds_launches != (shared.freezes == Freezes::Launches) {
+            return Err(TurnedBack::again("this daemon stops programs in another way (--freeze)"));
+        }
+        let tenant = TenantId(claim.tenant.0.into());
+        let returning = self.returning.get(&tenant).and_then(|returning| returning.came_back);
+        let here = self.known.get(&tenant).and_then(|known| known.came_back);
+        if [returning, here].contains(&Some(process)) {
+            // It may have hung up, which is yet to be heard of.
+            return Err(TurnedBack::again("it is here already"));
+        }
+        let is_known = self.arena.found().contains(&(owner(tenant), process));
+        if !is_known && !claim.resident {
+            return Err(TurnedBack::lost("the keeper of its memory is gone, or never knew this program"));
+        }
+        if !is_known && self.next_tenant > TENANT_NUMBER_MAX {
+            return Err(TurnedBack::again("the daemon has no numbers left"));
+        }
+        Ok(Standing { gpu, is_known })
+    }
+
     /// Somebody of an earlier worker is here.
     pub(super) fn rejoin(&mut self, returner: Returner) {
-        let Claim { resident, epoch, ref gpu, .. } = returner.claim;
-        if epoch == self.epoch {
-            return turn_back(&returner, true, "the daemon has put this program out; its log says why");
-        }
-        let number = |(_, shared): &(GpuId, &super::SharedGpu)| shared.uuid == *gpu;
-        let Some((gpu, _)) = self.gpus().find(number) else {
-            return turn_back(&returner, !resident, "its GPU is not shared any more");
+        let (claim, process) = (&returner.claim, returner.process);
+        let turn_back = |turned: TurnedBack| {
+            let _ = returner.connection.send(&turned.say(claim, process), &[]);
         };
-        let claimed = TenantId(returner.claim.tenant.0.into());
-        let is_known = self.arena.found().contains(&(owner(claimed), returner.process));
+        let Standing { gpu, is_known } = match self.standing(claim, process) {
+            Ok(standing) => standing,
+            Err(turned) => return turn_back(turned),
+        };
+        if !is_known {
+            let may_come = self.may_come_anew(returner.uid, process.pid, &claim.job, gpu);
+            if let Err(reason) = may_come.and_then(|()| self.may_have(&returner, gpu)) {
+                return turn_back(TurnedBack::again(reason));
+            }
+        }
+        let job = match self.job_of_returner(&returner) {
+            Ok(job) => job,
+            Err(reason) => return turn_back(TurnedBack::again(reason)),
+        };
         let tenant = match is_known {
-            true => claimed,
-            false if !resident => {
-                return turn_back(
-                    &returner,
-                    true,
-                    "the keeper of its memory is gone, or never knew this program",
-                );
-            }
-            false if self.next_tenant > TENANT_NUMBER_MAX => {
-                return turn_back(&returner, false, "the daemon has no numbers left");
-            }
+            true => TenantId(claim.tenant.0.into()),
             false => {
                 self.next_tenant += 1;
                 TenantId(self.next_tenant - 1)
             }
         };
-        if self.returning.contains_key(&tenant) || self.known.contains_key(&tenant) {
-            return turn_back(&returner, false, "it is here already");
-        }
-        let job = match self.job_of_returner(&returner) {
-            Ok(job) => job,
-            Err(reason) => return turn_back(&returner, false, &reason),
-        };
         self.jobs.join(job, tenant);
         if let Some(job) = self.jobs.get_mut(job) {
             job.gpus.insert(gpu);
         }
-        let Returner { claim, process, connection, here, away, answer, .. } = returner;
-        let meeting = Meeting { tenant, gpu, frozen: claim.frozen, resident };
-        let (grip, outgoing) = match self.meet(&connection, &meeting) {
+        let Returner { claim, process, connection, here, away, held, answer, .. } = returner;
+        let meeting = Meeting { tenant, gpu, frozen: claim.frozen, resident: claim.resident };
+        let Met { grip, outgoing, first_word, welcome } = match self.meet(&connection, &meeting) {
             Ok(met) => met,
             Err(cause) => {
                 tracing::error!(
@@ -137,10 +228,57 @@ impl Daemon {
         let link = Link { who, grip, outgoing };
         let here = here.into_iter().map(|(sized, file)| reported(sized, Some(file)));
         let handles = here.chain(away.into_iter().map(|sized| reported(sized, None))).collect();
-        let work = Work::TakeOver { tenant, link: link.clone(), process, is_new: !is_known, handles };
+        let (is_new, unmovable_max) = (!is_known, self.gpu(gpu).capacity_bytes);
+        let link_to_it = link.clone();
+        let work = Work::TakeOver { tenant, link: link_to_it, process, is_new, unmovable_max, handles };
         self.executor(gpu).order(work);
-        let Claim { program, channels, .. } = claim;
-        self.returning.insert(tenant, Returning { gpu, program, link, resident, channels, answer });
+        let Claim { program, channels, resident, .. } = claim;
+        let came_back = is_known.then_some(process);
+        let returning = Returning {
+            gpu,
+            program,
+            link,
+            came_back,
+            resident,
+            channels,
+            first_word,
+            welcome,
+            _held: held,
+            answer,
+        };
+        self.returning.insert(tenant, returning);
+    }
+
+    /// Whether somebody may be taken in whom the keeper does not know: it has no more right to come than whoever is at the
+    /// door.
+    fn may_come_anew(&self, uid: u32, pid: u32, job: &str, gpu: GpuId) -> Result<(), String> {
+        if self.stopping {
+            return Err("the daemon is stopping".to_owned());
+        }
+        match self.jobs.named(uid, job) {
+            Some(job) => self.may_be_on(Peer { pid, uid }, job, gpu),
+            None => self.usual_terms(uid, pid).map(drop),
+        }
+        .map_err(|refusal| refusal.reason)
+    }
+
+    /// Nor may it have more memory than such a one could have been granted.
+    fn may_have(&self, returner: &Returner, gpu: GpuId) -> Result<(), String> {
+        let capacity = self.gpu(gpu).capacity_bytes;
+        let limit = match self.jobs.named(returner.uid, &returner.claim.job) {
+            Some(job) => Some(self.memory_limit(job, gpu)),
+            None => self
+                .usual_terms(returner.uid, returner.process.pid)
+                .ok()
+                .and_then(|terms| terms.memory_max_bytes),
+        };
+        let most = limit.map_or(capacity, |limit| limit.min(capacity));
+        let sizes = returner.here.iter().map(|(sized, _)| sized).chain(&returner.away);
+        let has = sizes.fold(0_u64, |sum, sized| sum.saturating_add(sized.bytes));
+        if has > most {
+            return Err(format!("it says that it has {has} bytes on the device, and may have {most}"));
+        }
+        Ok(())
     }
 
     fn job_of_returner(&mut self, returner: &Returner) -> Result<sched::JobId, String> {
@@ -153,11 +291,10 @@ impl Daemon {
 
     /// The mover has looked at what somebody has who comes back.
     pub(super) fn taken_over(&mut self, tenant: TenantId, found: TakenOver) {
-        let Some(Returning { gpu, program, link, resident, channels, answer }) =
-            self.returning.remove(&tenant)
-        else {
-            return;
-        };
+        let Some(returning) = self.returning.remove(&tenant) else { return };
+        let Returning {
+            gpu, program, link, came_back, resident, channels, first_word, welcome, answer, ..
+        } = returning;
         let away = |survivor: &Survivor| !matches!(survivor.place, sched::SurvivorPlace::Device { .. });
         let handles = match found {
             TakenOver::All(handles) if resident && handles.iter().any(away) => {
@@ -165,17 +302,23 @@ impl Daemon {
             }
             TakenOver::All(handles) => Ok(handles),
             TakenOver::Lost(reason) => Err(reason),
+            TakenOver::Refused(reason) => {
+                tracing::warn!("process {} ({program}) is not taken over: {reason}", link.who.pid);
+                first_word.say(FromDaemon::Refused { reason }, Vec::new());
+                return self.end_job_of(tenant);
+            }
         };
         let handles = match handles {
             Ok(handles) => handles,
             Err(reason) => {
                 tracing::error!("process {} ({program}) cannot go on: {reason}", link.who.pid);
-                let _ = link.outgoing.send(FromDaemon::Lost { reason });
+                first_word.say(FromDaemon::Lost { reason }, Vec::new());
                 self.executor(gpu).order(Work::Forsake(tenant));
                 return self.end_job_of(tenant);
             }
         };
         let Some(home) = self.jobs.of(tenant) else { return };
+        first_word.say(welcome.0, vec![welcome.1]);
         let sum = |away_too: bool| -> u64 {
             let counted = handles.iter().filter(|survivor| away_too == away(survivor));
             counted.map(|survivor| survivor.bytes.0).sum()
@@ -184,7 +327,8 @@ impl Daemon {
         let grip = link.grip.clone();
         let (idleness, demands, pins) = Default::default();
         let contexts = Recent::default();
-        let known = Known { link, gpu, program, context: false, idleness, demands, pins, contexts };
+        let known =
+            Known { link, gpu, program, came_back, context: false, idleness, demands, pins, contexts };
         self.known.insert(tenant, known);
         let residue = Bytes(self.gpu(gpu).residue_bytes);
         self.step(Event::Rejoined { tenant, job: home, gpu, residue, handles });
@@ -200,16 +344,4 @@ impl Daemon {
 
 fn reported(sized: SizedHandle, file: Option<OwnedFd>) -> Reported {
     Reported { handle: sized.handle.0, bytes: sized.bytes, file }
-}
-
-/// Somebody is not taken in: it is to end, or may come again.
-fn turn_back(returner: &Returner, is_lost: bool, reason: &str) {
-    let Returner { claim, process, connection, .. } = returner;
-    tracing::warn!("process {} ({}) is not taken over: {reason}", process.pid, claim.program);
-    let reason = reason.to_owned();
-    let message = match is_lost {
-        true => FromDaemon::Lost { reason },
-        false => FromDaemon::Refused { reason },
-    };
-    let _ = connection.send(&message, &[]);
 }

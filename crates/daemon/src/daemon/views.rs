@@ -112,7 +112,8 @@ impl Daemon {
     /// The GPU of a tenant, let in or at the door.
     pub(super) fn gpu_of(&self, tenant: TenantId) -> Option<GpuId> {
         let known = self.known.get(&tenant).map(|known| known.gpu);
-        known.or_else(|| self.arriving.get(&tenant).map(|arriving| arriving.gpu()))
+        let arriving = || self.arriving.get(&tenant).map(|arriving| arriving.gpu());
+        known.or_else(arriving).or_else(|| Some(self.returning.get(&tenant)?.gpu()))
     }
 
     /// The tenant that a process is, let in or at the door.

@@ -89,13 +89,28 @@ impl<D: Device> Memory<D> {
                 self.introduce(tenant, process);
                 None
             }
-            Work::TakeOver { tenant, link, process, is_new, handles } => {
-                Some(self.take_over(tenant, link, process, is_new, handles))
+            Work::TakeOver { tenant, link, process, is_new, unmovable_max, handles } => {
+                self.links.insert(tenant, link);
+                let found = match is_new {
+                    true => self.take_in_anew(tenant, process, handles),
+                    false => self.take_back(tenant, process, unmovable_max, handles),
+                };
+                Some(Done::TakenOver(tenant, self.settle_takeover(tenant, found)))
             }
             Work::Forsake(tenant) => {
                 self.mover.forget_owner(owner(tenant));
                 self.links.remove(&tenant);
                 None
+            }
+            Work::LetGo(tenant, process, answer) => {
+                self.take_late_answers();
+                if !self.mover.let_go(owner(tenant), process) {
+                    let _ = answer.send(false);
+                    return None;
+                }
+                self.links.remove(&tenant);
+                self.unsettled.remove(&tenant);
+                Some(Done::LetGo(tenant, process, answer))
             }
             Work::Adopt(owned, bytes, file) => Some(Done::Adopted(owned, self.adopt(owned, bytes, file))),
             Work::Forget(tenant, handles) => {

@@ -1,7 +1,7 @@
 //! Whoever says that it was here before: believed only as far as the keeper and the kernel say so.
 
 use crate::tenant::Tenant;
-use crate::world::{World, rules};
+use crate::world::{CAPACITY_BYTES, World, rules};
 use std::os::fd::AsFd as _;
 use wire::{BLOCK_BYTES, Connection, FromDaemon, HandleId, SizedHandle, TenantId, ToDaemon, VERSION};
 
@@ -18,6 +18,7 @@ fn rejoin(world: &World, tenant: TenantId, epoch: u64, resident: bool) -> ToDaem
         resident,
         frozen: !resident,
         channels: false,
+        holds_launches: false,
     }
 }
 
@@ -32,17 +33,20 @@ fn answer(
     connection.send(word, &[]).expect("the daemon hears");
     let (first, _) = connection.receive::<FromDaemon>().expect("the daemon answers");
     let FromDaemon::Waiting { .. } = first else { return (first, connection) };
-    let files: Vec<std::fs::File> = here
-        .iter()
-        .map(|handle| {
-            let file = rustix::fs::memfd_create("handle", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
-            rustix::fs::ftruncate(&file, handle.bytes).expect("memory");
-            file.into()
-        })
-        .collect();
+    let files: Vec<std::fs::File> = here.iter().map(|handle| memory(handle.bytes)).collect();
+    tell(&connection, here, away, &files);
+    (connection.receive::<FromDaemon>().expect("the daemon answers").0, connection)
+}
+
+fn memory(bytes: u64) -> std::fs::File {
+    let file = rustix::fs::memfd_create("handle", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
+    rustix::fs::ftruncate(&file, bytes).expect("memory");
+    file.into()
+}
+
+fn tell(connection: &Connection, here: Vec<SizedHandle>, away: Vec<SizedHandle>, files: &[std::fs::File]) {
     let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
     connection.send(&ToDaemon::Has { here, away, complete: true }, &files).expect("the daemon hears");
-    (connection.receive::<FromDaemon>().expect("the daemon answers").0, connection)
 }
 
 fn handle(number: u64) -> SizedHandle {
@@ -101,6 +105,7 @@ fn what_cannot_be_is_refused() {
         resident: true,
         frozen: false,
         channels: false,
+        holds_launches: false,
     };
     let (refused, _) = answer(&world, &elsewhere, Vec::new(), Vec::new());
     assert!(
@@ -108,4 +113,125 @@ fn what_cannot_be_is_refused() {
         "{refused:?}"
     );
     assert_eq!(world.listing().tenants, []);
+}
+
+fn is_refused(answer: &FromDaemon, why: &str) -> bool {
+    matches!(answer, FromDaemon::Refused { reason } if reason.contains(why))
+}
+
+#[test]
+fn memory_that_is_not_there_does_not_count() {
+    let world = World::begin(rules());
+    let word = rejoin(&world, TenantId(5), OTHER_EPOCH, true);
+    let connection = Connection::connect(&world.socket()).expect("the daemon listens");
+    connection.send(&word, &[]).expect("the daemon hears");
+    let (first, _) = connection.receive::<FromDaemon>().expect("the daemon answers");
+    assert!(matches!(first, FromDaemon::Waiting { .. }), "{first:?}");
+    tell(&connection, vec![handle(1), handle(2)], Vec::new(), &[memory(BLOCK_BYTES), memory(0)]);
+    let (refused, _) = connection.receive::<FromDaemon>().expect("the daemon answers");
+    assert!(is_refused(&refused, "cannot be taken in"), "{refused:?}");
+    assert_eq!(world.listing().tenants, []);
+    crate::world::await_that("what was taken in goes too", || world.imported_bytes() == 0);
+}
+
+#[test]
+fn nobody_comes_with_more_than_the_gpu_has_or_twice_the_same() {
+    let world = World::begin(rules());
+    let word = rejoin(&world, TenantId(5), OTHER_EPOCH, true);
+    let many = (0..=CAPACITY_BYTES / BLOCK_BYTES).map(handle).collect();
+    let (refused, _) = answer(&world, &word, many, Vec::new());
+    assert!(is_refused(&refused, "may have"), "{refused:?}");
+    let (refused, _) = answer(&world, &word, vec![handle(1), handle(1)], Vec::new());
+    assert!(is_refused(&refused, "twice"), "{refused:?}");
+    assert_eq!(world.listing().tenants, []);
+    assert_eq!(world.imported_bytes(), 0);
+}
+
+fn this_process() -> keeper::Process {
+    keeper::Process::find(std::process::id()).expect("it is there")
+}
+
+#[test]
+fn one_that_hangs_up_at_its_welcome_comes_once_more() {
+    let number = TenantId(5);
+    let world = World::after(rules(), &[(number, this_process())]);
+    let word = rejoin(&world, number, OTHER_EPOCH, false);
+    let welcome =
+        |answer: &FromDaemon| matches!(answer, FromDaemon::Welcome { tenant, .. } if *tenant == number);
+    for _ in 0..3 {
+        let (first, connection) = answer(&world, &word, vec![handle(1)], Vec::new());
+        assert!(welcome(&first), "{first:?}");
+        let second = first_answer(&world, &word);
+        assert!(is_refused(&second, "already"), "{second:?}");
+        drop(connection);
+        crate::world::await_that("it is not there any more", || world.listed(number).is_none());
+        assert_eq!(world.imported_bytes(), 0);
+    }
+    // Whoever has said something and hangs up is gone.
+    let (last, connection) = answer(&world, &word, vec![handle(1)], Vec::new());
+    assert!(welcome(&last), "{last:?}");
+    connection.send(&ToDaemon::Freed { handles: Vec::new() }, &[]).expect("the daemon hears");
+    drop(connection);
+    crate::world::await_that("it is not there any more", || world.listed(number).is_none());
+    crate::world::await_that("what it had goes", || world.imported_bytes() == 0);
+    let (lost, _) = answer(&world, &word, vec![handle(1)], Vec::new());
+    assert!(matches!(&lost, FromDaemon::Lost { reason } if reason.contains("keeper")), "{lost:?}");
+}
+
+#[test]
+fn one_that_is_stopped_in_another_way_may_come_again() {
+    let number = TenantId(5);
+    let world = World::after(rules(), &[(number, this_process())]);
+    let mut word = rejoin(&world, number, OTHER_EPOCH, false);
+    if let ToDaemon::Rejoin { holds_launches, .. } = &mut word {
+        *holds_launches = true;
+    }
+    let (refused, _) = answer(&world, &word, vec![handle(1)], Vec::new());
+    assert!(is_refused(&refused, "another way"), "{refused:?}");
+    let word = rejoin(&world, number, OTHER_EPOCH, false);
+    let (welcome, _connection) = answer(&world, &word, vec![handle(1)], Vec::new());
+    assert!(matches!(welcome, FromDaemon::Welcome { tenant, .. } if tenant == number), "{welcome:?}");
+}
+
+#[test]
+fn a_process_that_says_hello_is_not_expected_any_more() {
+    let number = TenantId(5);
+    let world = World::after(rules(), &[(number, this_process())]);
+    let word = rejoin(&world, number, OTHER_EPOCH, false);
+    let newcomer = Tenant::join(&world);
+    assert_ne!(newcomer.id(), number);
+    crate::world::await_that("its old number is forsaken", || {
+        let (answer, connection) = answer(&world, &word, vec![handle(1)], Vec::new());
+        // One that comes before that is taken in: it hangs up again.
+        drop(connection);
+        matches!(&answer, FromDaemon::Lost { reason } if reason.contains("keeper"))
+    });
+}
+
+/// The answer to somebody's first word.
+fn first_answer(world: &World, word: &ToDaemon) -> FromDaemon {
+    let connection = Connection::connect(&world.socket()).expect("the daemon listens");
+    connection.send(word, &[]).expect("the daemon hears");
+    connection.receive::<FromDaemon>().expect("the daemon answers").0
+}
+
+#[test]
+fn who_cannot_be_taken_in_hears_it_before_it_tells_of_its_memory() {
+    let world = World::begin(rules());
+    let tenant = Tenant::join(&world);
+    let put_out = rejoin(&world, tenant.id(), tenant.page().epoch(), true);
+    let unknown = rejoin(&world, TenantId(5), OTHER_EPOCH, false);
+    for word in [put_out, unknown] {
+        let lost = first_answer(&world, &word);
+        assert!(matches!(lost, FromDaemon::Lost { .. }), "{lost:?}");
+    }
+    let mut elsewhere = rejoin(&world, TenantId(5), OTHER_EPOCH, true);
+    if let ToDaemon::Rejoin { gpu, .. } = &mut elsewhere {
+        *gpu = "GPU-elsewhere".into();
+    }
+    let refused = first_answer(&world, &elsewhere);
+    assert!(is_refused(&refused, "not shared"), "{refused:?}");
+    world.stop();
+    let late = rejoin(&world, TenantId(5), OTHER_EPOCH, true);
+    crate::world::await_that("it is stopping", || is_refused(&first_answer(&world, &late), "stopping"));
 }

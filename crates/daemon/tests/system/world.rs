@@ -136,13 +136,35 @@ impl World {
 
     /// Starts a daemon for a GPU of this size.
     pub(crate) fn with_capacity(capacity_bytes: u64, rules: Rules, about: About) -> Self {
+        Self::start(capacity_bytes, rules, about, &[])
+    }
+
+    /// Starts a daemon with a keeper that knows of these from an earlier worker.
+    pub(crate) fn after(rules: Rules, survivors: &[(TenantId, keeper::Process)]) -> Self {
+        Self::start(CAPACITY_BYTES, rules, About::default(), survivors)
+    }
+
+    fn start(
+        capacity_bytes: u64,
+        rules: Rules,
+        about: About,
+        survivors: &[(TenantId, keeper::Process)],
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let device = FakeDevice::new(capacity_bytes);
         let imports = device.imports();
         let parts = [keeper::Part { bytes: rules.arena_bytes, node: None }];
         let keeper = InProcess::start(&folder.path().join("keeper"), &parts, keeper::SEGMENT_BYTES);
         let keeper = keeper.expect("a small arena");
-        let client = keeper::Client::connect(keeper.socket(), keeper::Patience::default());
+        let connect = || keeper::Client::connect(keeper.socket(), keeper::Patience::default());
+        if !survivors.is_empty() {
+            let mut worker = connect().expect("the keeper is there");
+            for &(tenant, process) in survivors {
+                let number = keeper::TenantNumber(tenant.0);
+                worker.introduce(number, process).expect("the keeper answers");
+            }
+        }
+        let client = connect();
         let arena = Arena::open(client.expect("the keeper is there"), device.registrar()).expect("an arena");
         let setup = Setup {
             gpus: vec![SharedGpu {

@@ -70,6 +70,11 @@ impl Link {
         }
     }
 
+    /// Whoever was taken out has gone again, and may come once more.
+    pub(super) fn put_found(&self, owner: Owner, process: Process) {
+        self.state().found.insert(owner, process);
+    }
+
     pub(super) fn drop_found(&self, owner: Owner) {
         self.state().found.remove(&owner);
     }

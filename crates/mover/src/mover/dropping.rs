@@ -5,6 +5,7 @@ use super::{Dropped, FREED_MAX};
 use super::{Grave, Held, Leaving, Mover, MoverError, Place, Returning, Stage};
 use crate::device::{Device, DeviceError};
 use crate::{HandleKey, Owner};
+use keeper::Process;
 
 impl<D: Device> Mover<D> {
     /// Drops a handle that its tenant has freed.
@@ -33,6 +34,40 @@ impl<D: Device> Mover<D> {
     pub fn forget_owner(&mut self, owner: Owner) -> Dropped {
         self.reap();
         self.drop_owner(owner)
+    }
+
+    /// Lets go of a tenant that came back, went again without a word, and lives: what the keeper has of it stays, and it can
+    /// be adopted once more. False, and nothing has changed, if something of it is being copied.
+    pub fn let_go(&mut self, owner: Owner, process: Process) -> bool {
+        self.reap();
+        // By the keeper's record each of these is on the device or in the arena. Should it have memory for one that is in
+        // the arena, that settles when it is adopted.
+        let is_recorded = |held: &Held<D::Memory>| match &held.place {
+            Place::Device { .. } | Place::Arena(_) => true,
+            Place::Leaving(leaving) => matches!(leaving.stage, Stage::Unmapping),
+            Place::Returning { stage, .. } => {
+                matches!(stage, Returning::Creating | Returning::BackingOut { .. })
+            }
+        };
+        let keys = self.keys(owner);
+        let is_buried =
+            self.graves.iter().map(|grave| &grave.key).chain(self.lost.keys()).any(|key| key.owner == owner);
+        if is_buried || !keys.iter().all(|key| self.handles.get(key).is_some_and(is_recorded)) {
+            return false;
+        }
+        for key in keys {
+            self.habits.remove(&key);
+            let held = self.handles.remove(&key);
+            if let Some(Held {
+                bytes,
+                place: Place::Device { memory, .. } | Place::Leaving(Leaving { memory, .. }),
+            }) = held
+            {
+                self.release(key, memory, bytes);
+            }
+        }
+        self.arena.put_found(owner, process);
+        true
     }
 
     pub(crate) fn drop_handle(&mut self, key: HandleKey) -> Result<Dropped, MoverError> {

@@ -25,6 +25,9 @@ const SOON: Duration = Duration::from_millis(200);
 const SOON_TRIES: u32 = 100;
 const LATER: Duration = Duration::from_secs(2);
 
+/// The longest pause of a program that is refused again and again.
+const REFUSED: Duration = Duration::from_secs(60);
+
 /// How long a daemon may be silent to a program that cannot go on without: one that is started anew tests the GPU first.
 const PATIENT_SECONDS_MAX: i64 = 120;
 
@@ -55,6 +58,7 @@ pub(super) fn join_next(session: &'static Session) -> bool {
     let waits = settings::wait_for_daemon();
     let until = Instant::now() + waits;
     let mut was_alone = false;
+    let mut refusals = 0;
     for tries in 0.. {
         match attempt(session, &socket, can_go_on) {
             Ok(()) => {
@@ -71,6 +75,7 @@ pub(super) fn join_next(session: &'static Session) -> bool {
             Err(error) => {
                 was_alone = true;
                 let is_final = matches!(error, JoinError::Lost(_) | JoinError::Strange(_));
+                refusals += u32::from(can_go_on && matches!(error, JoinError::Refused(_)));
                 if can_go_on {
                     complain(&error);
                     farewell::go_alone(session);
@@ -85,9 +90,15 @@ pub(super) fn join_next(session: &'static Session) -> bool {
                 }
             }
         }
-        std::thread::sleep(if tries < SOON_TRIES { SOON } else { LATER });
+        std::thread::sleep(pause(tries, refusals));
     }
     false
+}
+
+/// How long until the next try. One that was refused, and goes on meanwhile, comes more and more seldom.
+fn pause(tries: u32, refusals: u32) -> Duration {
+    let usual = if tries < SOON_TRIES { SOON } else { LATER };
+    usual.max((SOON * (1 << refusals.min(16))).min(REFUSED)).min(REFUSED)
 }
 
 /// Why a program that can go on does so without rota. Where nobody is there, that is said elsewhere.
@@ -123,6 +134,7 @@ fn attempt(session: &'static Session, socket: &Path, can_go_on: bool) -> Result<
         resident: can_go_on,
         frozen: page.frozen(),
         channels: page.channel_generation() > 0,
+        holds_launches: page.holds_launches(),
     };
     join::ask(&connection, &rejoin)?;
     // Nothing is sent that nobody is there to take: files on their way count for the whole user.
@@ -237,4 +249,18 @@ fn send(connection: &Connection, message: &ToDaemon, files: &[OwnedFd]) -> Resul
         }
     }
     connection.send(message, &files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_is_refused_comes_more_and_more_seldom() {
+        assert_eq!(pause(0, 0), SOON);
+        assert_eq!(pause(SOON_TRIES, 0), LATER);
+        assert_eq!(pause(5, 2), SOON * 4);
+        assert!((0..40).all(|refusals| pause(40, refusals) <= pause(40, refusals + 1)));
+        assert_eq!(pause(u32::MAX, u32::MAX), REFUSED);
+    }
 }

@@ -434,6 +434,24 @@ fn space_that_a_dead_worker_may_write_to_is_not_used() {
 }
 
 #[test]
+fn one_that_went_again_without_a_word_is_adopted_once_more() {
+    let mut setup = Setup::new(4, 6);
+    let keys = setup.allocate(A, &[1, 1]);
+    assert_eq!(setup.exchange(super::plan(&keys[..1], &[], 0)).moved_out, keys[..1]);
+    let (corpse, mut setup) = setup.succeed(CleanCopies::Off);
+    corpse.rest().expect("its device works");
+    let first = setup.adopt(A).expect("it is the one");
+    assert!(setup.mover.let_go(A, process(A)));
+    assert_eq!(setup.mover.handles(A), []);
+    let again = setup.adopt(A).expect("it is the one still");
+    assert_eq!(again, first);
+    assert_eq!((again.away, again.resident), (vec![0], vec![1]));
+    setup.adopt(B).expect("it has nothing");
+    assert_eq!(setup.exchange(super::plan(&[], &keys[..1], 1)).moved_in, keys[..1]);
+    setup.check_all();
+}
+
+#[test]
 fn what_is_nowhere_is_said() {
     let mut setup = Setup::new(4, 6);
     let keys = setup.allocate(A, &[1, 2]);
