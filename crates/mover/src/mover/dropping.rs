@@ -40,18 +40,20 @@ impl<D: Device> Mover<D> {
     /// be adopted once more. False, and nothing has changed, if something of it is being copied.
     pub fn let_go(&mut self, owner: Owner, process: Process) -> bool {
         self.reap();
-        // By the keeper's record each of these is on the device or in the arena. Should it have memory for one that is in
+        // By the keeper's record each of these is on the device, in the arena or in the cellar. Should it have memory for one that is in
         // the arena, that settles when it is adopted.
         let is_recorded = |held: &Held<D::Memory>| match &held.place {
-            Place::Device { .. } | Place::Arena(_) => true,
+            Place::Device { .. } | Place::Arena(_) | Place::Cellar { .. } => true,
+            Place::Sinking { .. } | Place::Fetching { .. } => false,
             Place::Leaving(leaving) => matches!(leaving.stage, Stage::Unmapping),
             Place::Returning { stage, .. } => {
                 matches!(stage, Returning::Creating | Returning::BackingOut { .. })
             }
         };
         let keys = self.keys(owner);
-        let is_buried =
-            self.graves.iter().map(|grave| &grave.key).chain(self.lost.keys()).any(|key| key.owner == owner);
+        let graves = self.graves.iter().map(|grave| &grave.key);
+        let cellar_graves = self.cellar_graves.iter().map(|grave| &grave.key);
+        let is_buried = graves.chain(cellar_graves).chain(self.lost.keys()).any(|key| key.owner == owner);
         if is_buried || !keys.iter().all(|key| self.handles.get(key).is_some_and(is_recorded)) {
             return false;
         }
