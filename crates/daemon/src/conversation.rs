@@ -1,33 +1,35 @@
 //! One thread per connection: it listens to a tenant and notices its death.
 //!
 //! Death is seen by a pidfd, not by the socket, because forked children hold that open. What a message must look like
-//! is checked here; whatever is out of order ends this connection with a reason and touches nothing else.
+//! is checked here; whatever is out of order ends this connection with a reason and touches nothing else. So does a panic:
+//! see `guard`.
 
 mod files;
+mod guard;
+mod heard;
 mod rejoin;
 
 pub use files::{Files, Held};
+pub use guard::is_guarded;
 
 use crate::daemon::commands::{Asked, Peer};
-use crate::daemon::publications::Publish;
 use crate::daemon::rejoining::Claim;
 use crate::daemon::{Input, Newcomer};
 use crate::grip::{Grip, GripError};
-use crate::names::{handles as in_core, owner};
+use crate::names::owner;
+use guard::guarded;
+use heard::hear;
 use mover::Reply;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::sockopt;
 use rustix::process::{Pid, PidfdFlags};
-use sched::{Bytes, HandleId, Owned, RequestId, TenantId};
+use sched::TenantId;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use wire::{
-    BLOCK_BYTES, Command, Connection, FromDaemon, HANDLE_BYTES_MAX, HANDLES_MAX, SizedHandle, ToDaemon,
-    VERSION, WireError,
-};
+use wire::{Command, Connection, FromDaemon, ToDaemon, VERSION, WireError};
 
 /// The most bytes of a name that a program may give.
 const NAME_BYTES_MAX: usize = 128;
@@ -70,6 +72,9 @@ pub enum Ended {
     /// The system does not let us watch the process.
     #[error("cannot watch process {0}: {1}")]
     Unwatchable(u32, rustix::io::Errno),
+    /// What it said has found a mistake in this daemon.
+    #[error("what it said cannot be dealt with, because of a mistake in the daemon, whose log says more")]
+    Panicked,
     /// The daemon stops.
     #[error("the daemon stops")]
     Stopping,
@@ -100,11 +105,11 @@ pub fn hold(connection: Connection, ears: &Ears) {
     let connection = Arc::new(connection);
     let wait = |limit| sockopt::set_socket_timeout(&*connection, sockopt::Timeout::Recv, limit);
     let _ = wait(Some(FIRST_WORD_WITHIN));
-    let first = match connection.receive::<ToDaemon>() {
+    let first = match guarded(|| Ok(connection.receive::<ToDaemon>()?)) {
         Ok((first, files)) if files.is_empty() => first,
         Ok(_) => return refuse(&connection, "the first message brought files"),
         // Someone who only looked whether anybody is here.
-        Err(WireError::Closed) => return,
+        Err(Ended::Wire(WireError::Closed)) => return,
         Err(cause) => return refuse(&connection, &cause.to_string()),
     };
     let _ = wait(None);
@@ -151,13 +156,27 @@ pub fn hold(connection: Connection, ears: &Ears) {
             frozen,
             channels,
             holds_launches,
+            sessions,
             ..
         } => {
             if [&job, &program, &gpu].into_iter().any(|name| name.len() > NAME_BYTES_MAX) {
                 return refuse(&connection, "a name is too long");
             }
-            let claim =
-                Claim { tenant, epoch, job, program, gpu, resident, frozen, channels, holds_launches };
+            if sessions == 0 || sessions as usize > GPUS_MAX {
+                return refuse(&connection, "a program is on no GPU, or on too many");
+            }
+            let claim = Claim {
+                tenant,
+                epoch,
+                job,
+                program,
+                gpu,
+                resident,
+                frozen,
+                channels,
+                holds_launches,
+                sessions,
+            };
             if let Err(ended) = rejoin::hold(&connection, ears, claim) {
                 refuse(&connection, &ended.to_string());
             }
@@ -262,7 +281,11 @@ fn stay_with(
 ) {
     let (tenant, grip) = (taken.tenant, &taken.grip);
     let mut heard = false;
-    let ended = match listen(connection, watch, ears, taken, &mut heard) {
+    let listened = listen(connection, watch, |message, files| {
+        heard = true;
+        hear(message, files, ears, taken)
+    });
+    let ended = match listened {
         Ok(never) => match never {},
         Err(ended) => ended,
     };
@@ -328,12 +351,12 @@ fn await_welcome(
     }
 }
 
-/// Waits for a process to end. One that cannot be watched is taken to have ended.
-pub(crate) fn wait_for_end(pid: u32) {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    if let Some(Ok(watch)) = pid.map(watch) {
-        dies(&watch, None);
-    }
+/// What becomes readable when a process ends; None if it has, or cannot be watched.
+pub(crate) fn watch_for_end(process: keeper::Process) -> Option<OwnedFd> {
+    let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw)?;
+    let watch = watch(pid).ok()?;
+    // Only now: another process may have got its number, but not that of one that is watched.
+    (keeper::Process::find(process.pid) == Some(process)).then_some(watch)
 }
 
 /// Waits for the process to end, at most so long.
@@ -356,9 +379,7 @@ fn watch(pid: Pid) -> Result<OwnedFd, rustix::io::Errno> {
 fn listen(
     connection: &Connection,
     watch: &OwnedFd,
-    ears: &Ears,
-    taken: &Taken,
-    heard: &mut bool,
+    mut hear: impl FnMut(ToDaemon, Vec<OwnedFd>) -> Result<(), Ended>,
 ) -> Result<std::convert::Infallible, Ended> {
     loop {
         let mut both =
@@ -371,140 +392,36 @@ fn listen(
         if !both[1].revents().is_empty() {
             return Err(Ended::Died);
         }
-        let (message, files) = connection.receive::<ToDaemon>()?;
-        *heard = true;
-        hear(message, files, ears, taken)?;
+        guarded(|| {
+            let (message, files) = connection.receive::<ToDaemon>()?;
+            hear(message, files)
+        })?;
     }
-}
-
-fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> Result<(), Ended> {
-    let Taken { tenant, grip, replies } = taken;
-    let tenant = *tenant;
-    let owner = owner(tenant);
-    let files_expected = match &message {
-        ToDaemon::Channels { new_files, .. } => new_files.len(),
-        ToDaemon::Allocated { .. } => 1,
-        ToDaemon::Created { handles } => handles.len(),
-        ToDaemon::Publish { handles, .. } => handles.len(),
-        _ => 0,
-    };
-    if files.len() != files_expected {
-        return Err(Ended::OutOfOrder("a message brought another number of files than it should"));
-    }
-    if !files.iter().all(closes_at_once) {
-        return Err(Ended::OutOfOrder("a file that stands for no memory and no driver"));
-    }
-    let numbers = |handles: &[wire::HandleId]| handles.iter().map(|handle| handle.0).collect();
-    match message {
-        ToDaemon::Channels { generation, new_files, groups } => {
-            let channels = grip.report(generation, new_files, groups, files)?;
-            tell(ears, Input::Channels(tenant, channels))
-        }
-        ToDaemon::Allocated { grant, handle } => {
-            if handle.bytes == 0 || !handle.bytes.is_multiple_of(BLOCK_BYTES) {
-                return Err(Ended::OutOfOrder("a handle's size is not a multiple of 2 MiB"));
-            }
-            if handle.bytes > HANDLE_BYTES_MAX {
-                return Err(Ended::OutOfOrder("a handle is larger than 256 MiB"));
-            }
-            let file = files.into_iter().next().expect("counted above");
-            let owned = Owned { tenant, handle: HandleId(handle.handle.0) };
-            tell(ears, Input::Allocated(RequestId(grant.0), owned, Bytes(handle.bytes), file))
-        }
-        ToDaemon::Grow { grant, bytes } => tell(ears, Input::Grow(tenant, RequestId(grant.0), Bytes(bytes))),
-        ToDaemon::Returned { grant } => tell(ears, Input::Returned(tenant, RequestId(grant.0))),
-        ToDaemon::Freed { handles } => {
-            // Both ways: a move under way must know at once, and the books follow in order.
-            answer(replies, Reply::Freed { owner, handles: numbers(&handles) })?;
-            tell(ears, Input::Freed(tenant, in_core(&handles)))
-        }
-        ToDaemon::Unmapped { handles } => {
-            answer(replies, Reply::Unmapped { owner, handles: numbers(&handles) })
-        }
-        ToDaemon::Created { handles } if handles.len() <= HANDLES_MAX => {
-            answer(replies, Reply::Created { owner, handles: numbers(&handles), files })
-        }
-        ToDaemon::Created { .. } => Err(Ended::OutOfOrder("too many handles in one message")),
-        ToDaemon::Failed { handles, code, call } => {
-            answer(replies, Reply::Failed { owner, handles: numbers(&handles), code, call })
-        }
-        ToDaemon::Wants => tell(ears, Input::Wants(tenant)),
-        ToDaemon::Pin { handles, .. } | ToDaemon::Unpin { handles } if handles.len() > HANDLES_MAX => {
-            Err(Ended::OutOfOrder("too many handles in one message"))
-        }
-        ToDaemon::Pin { request, handles } => {
-            tell(ears, Input::Pin(tenant, RequestId(request.0), in_core(&handles)))
-        }
-        ToDaemon::Unpin { handles } => tell(ears, Input::Unpin(tenant, in_core(&handles))),
-        ToDaemon::Keep { grant, bytes } => tell(ears, Input::Keep(tenant, RequestId(grant.0), Bytes(bytes))),
-        ToDaemon::Kept { grant, handle } => {
-            if handle.bytes == 0 || !handle.bytes.is_multiple_of(BLOCK_BYTES) {
-                return Err(Ended::OutOfOrder("a handle's size is not a multiple of 2 MiB"));
-            }
-            let owned = Owned { tenant, handle: HandleId(handle.handle.0) };
-            tell(ears, Input::Kept(RequestId(grant.0), owned, Bytes(handle.bytes)))
-        }
-        ToDaemon::GrowHost { grant, bytes } => {
-            tell(ears, Input::GrowHost(tenant, RequestId(grant.0), Bytes(bytes)))
-        }
-        ToDaemon::Hosted { grant, handle } => {
-            let (handle, bytes) = on_host(&handle)?;
-            tell(ears, Input::Hosted(RequestId(grant.0), Owned { tenant, handle }, bytes))
-        }
-        ToDaemon::HostedBefore { handles } if handles.len() <= HANDLES_MAX => {
-            let handles = handles.iter().map(on_host).collect::<Result<_, _>>()?;
-            tell(ears, Input::HostedBefore(tenant, handles))
-        }
-        ToDaemon::HostedBefore { .. } => Err(Ended::OutOfOrder("too many handles in one message")),
-        ToDaemon::Publish { handles, .. } if handles.is_empty() || handles.len() > HANDLES_MAX => {
-            Err(Ended::OutOfOrder("no handles, or too many, in one message"))
-        }
-        ToDaemon::Publish { request, token, handles, complete } => {
-            let request = RequestId(request.0);
-            tell(ears, Input::Publish(tenant, Publish { request, token, handles, files, complete }))
-        }
-        ToDaemon::Open { request, token } => tell(ears, Input::Open(tenant, RequestId(request.0), token)),
-        ToDaemon::Closed { token } => tell(ears, Input::CloseOpened(tenant, token)),
-        ToDaemon::Drained { generation } => {
-            grip.drained(generation);
-            Ok(())
-        }
-        ToDaemon::Hello { .. }
-        | ToDaemon::List { .. }
-        | ToDaemon::Command { .. }
-        | ToDaemon::Rejoin { .. }
-        | ToDaemon::Has { .. }
-        | ToDaemon::Survey { .. } => Err(Ended::OutOfOrder("a greeting in the middle of a conversation")),
-    }
-}
-
-/// A handle in the host's memory, if it can be one.
-fn on_host(handle: &SizedHandle) -> Result<(HandleId, Bytes), Ended> {
-    if handle.bytes == 0 || !handle.bytes.is_multiple_of(BLOCK_BYTES) {
-        return Err(Ended::OutOfOrder("a handle's size is not a multiple of 2 MiB"));
-    }
-    if handle.bytes > HANDLE_BYTES_MAX {
-        return Err(Ended::OutOfOrder("a handle is larger than 256 MiB"));
-    }
-    Ok((HandleId(handle.handle.0), Bytes(handle.bytes)))
-}
-
-/// Whether the daemon can close a file without waiting for anybody: one that lies in a file system of the tenant's own making
-/// is closed when that says so.
-fn closes_at_once(file: &OwnedFd) -> bool {
-    const TMPFS: i64 = 0x0102_1994;
-    const HUGETLBFS: i64 = 0x9584_58f6;
-    let Ok(found) = rustix::fs::fstat(file) else { return false };
-    let kind = rustix::fs::FileType::from_raw_mode(found.st_mode);
-    let lies_somewhere = matches!(kind, rustix::fs::FileType::RegularFile | rustix::fs::FileType::Directory);
-    !lies_somewhere
-        || rustix::fs::fstatfs(file).is_ok_and(|system| [TMPFS, HUGETLBFS].contains(&system.f_type))
 }
 
 fn tell(ears: &Ears, input: Input) -> Result<(), Ended> {
     ears.inputs.send(input).map_err(|_| Ended::Stopping)
 }
 
-fn answer(replies: &Sender<Reply>, reply: Reply) -> Result<(), Ended> {
-    replies.send(reply).map_err(|_| Ended::Stopping)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::getpid;
+
+    #[test]
+    fn whoever_finds_a_mistake_in_the_daemon_is_put_out_and_nobody_else() {
+        let (daemon, client) = Connection::pair().unwrap();
+        let watch = watch(getpid()).unwrap();
+        client.send(&ToDaemon::Wants, &[]).unwrap();
+        let listened = listen(&daemon, &watch, |message, _| panic!("on purpose, at {message:?}"));
+        assert!(matches!(listened, Err(Ended::Panicked)), "{listened:?}");
+        assert!(!is_guarded(), "a mistake elsewhere still ends the worker");
+    }
+
+    #[test]
+    fn another_process_with_the_same_number_is_not_watched() {
+        let own = keeper::Process::find(std::process::id()).unwrap();
+        assert!(watch_for_end(own).is_some());
+        assert!(watch_for_end(keeper::Process { start_ticks: own.start_ticks + 1, ..own }).is_none());
+    }
 }

@@ -6,15 +6,17 @@
 //! - `guests`: how many connections there are, and whose. `arrivals`: how tenants come, `departures`: how they go,
 //!   `demands`: what they want meanwhile, `idleness`: when they want nothing; `pins`: what of theirs must stay; `oversize`: what of theirs lies in the
 //!   host's memory;
-//!   `publications`: what others may open. `jobs`: which tenants belong together, and on which terms; `limits`: who may
+//!   `publications`: what others may open; `awaited_names`: and will be able to, soon. `jobs`: which tenants belong together, and on which terms; `limits`: who may
 //!   have which; `placing`: on which GPUs.
 //! - `sights`: what NVML says of the GPUs, and what follows; `memory_told`: what programs are told of memory.
 //! - `actions`: what is done with what the core wants. `lengths`: turns that vary.
-//! - `rejoining`, `gathering`: how tenants of an earlier worker come back; `inheritance`: and jobs.
+//! - `rejoining`, `gathering`: how tenants of an earlier worker come back; `mustering`: those on several GPUs; `inheritance`:
+//!   and jobs.
 //! - `input`: what reaches it. `setup`: what is fixed at its start. `commands`: what people ask for. `listing` and `views`: how things are, for them.
 
 mod actions;
 mod arrivals;
+mod awaited_names;
 pub mod commands;
 mod demands;
 mod departures;
@@ -28,6 +30,7 @@ mod lengths;
 mod limits;
 mod listing;
 mod memory_told;
+mod mustering;
 mod oversize;
 mod pins;
 mod placing;
@@ -42,6 +45,7 @@ use crate::events::{Events, nanos};
 use crate::executor::{self, Done, Executor, Link, Work};
 use crate::handover::{Handover, Tested};
 use arrivals::Arriving;
+use awaited_names::AwaitedNames;
 use demands::Demands;
 use departures::Dying;
 use gathering::Gathering;
@@ -49,6 +53,7 @@ use idleness::Idleness;
 use jobs::Jobs;
 use lengths::Lengths;
 use mover::{Arena, Device, Mover};
+use mustering::Mustering;
 use pins::Pins;
 use publications::Publications;
 use rejoining::Returning;
@@ -105,6 +110,8 @@ pub struct Daemon {
     /// Of an earlier worker, and being taken over.
     returning: BTreeMap<TenantId, Returning>,
     gathering: Gathering,
+    mustering: Mustering,
+    awaited_names: AwaitedNames,
     /// For all GPUs.
     arena: Arena,
     handover: Option<Handover>,
@@ -200,6 +207,8 @@ impl Daemon {
             known: BTreeMap::new(),
             returning: BTreeMap::new(),
             gathering: Gathering::of(arena.found()),
+            mustering: Mustering::default(),
+            awaited_names: AwaitedNames::of(!arena.found().is_empty()),
             next_tenant: arena.highest_tenant().map_or(0, |highest| u64::from(highest.0)) + 1,
             arena,
             handover,
@@ -239,7 +248,13 @@ impl Daemon {
         loop {
             let wake = [self.core.wake_at(), self.look_at, self.give_up_at()].into_iter().flatten().min();
             let wake = wake.map(|at| Duration::from_nanos(at.since(self.now()).0));
-            let wakes = [wake, self.ends_within(), self.gathering.wake_within()];
+            let wakes = [
+                wake,
+                self.ends_within(),
+                self.gathering.wake_within(),
+                self.mustering.wake_within(),
+                self.names_wake_within(),
+            ];
             let input = match wakes.into_iter().flatten().min() {
                 Some(within) => heard.recv_timeout(within),
                 None => heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -269,6 +284,9 @@ impl Daemon {
                 return Err(Lost::Keeper(why));
             }
             self.look_for_the_expected();
+            self.look_at_musters();
+            self.thaw_held();
+            self.deny_late_names();
             self.leave_jobs();
             self.answer_pins();
             if self.look_at.is_some_and(|at| at <= self.now()) {
@@ -339,6 +357,7 @@ impl Daemon {
             Input::GrowHost(tenant, request, bytes) => self.ask_for_host(tenant, request, bytes),
             Input::Hosted(request, owned, bytes) => self.host(request, owned, bytes),
             Input::HostedBefore(tenant, handles) => self.step(Event::HostedBefore { tenant, handles }),
+            Input::Shown(owned, file) => self.show(owned, file),
             Input::LetGo(tenant, process, answer) => {
                 self.order_for(tenant, Work::LetGo(tenant, process, answer));
             }

@@ -49,7 +49,7 @@ pub struct Job {
     /// How long its programs wait at the door.
     pub timeout: Option<Duration>,
     /// The processes that began it.
-    pub roots: Vec<u32>,
+    pub roots: Vec<keeper::Process>,
 }
 
 /// The file.

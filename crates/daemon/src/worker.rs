@@ -8,6 +8,7 @@ use keeper::Patience;
 use mover::{Arena, CudaDevice, Device as _, Mover};
 use rota_daemon::arbiter::Arbiter;
 use rota_daemon::config::{CleanCopies, Config};
+use rota_daemon::conversation::is_guarded;
 use rota_daemon::daemon::{About, Freezes, Input, Lost, Rules, Setup, SharedGpu, serve};
 use rota_daemon::events::Events;
 use rota_daemon::machine;
@@ -199,12 +200,15 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A thread that is missing would be missed by programs, which wait for what it does; a worker that is, is replaced.
+/// A thread that is missing would be missed by programs, which wait for what it does; a worker that is, is replaced. What only
+/// ends a conversation is no reason.
 fn die_of_panics() {
     let say = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         say(panic);
-        die();
+        if !is_guarded() {
+            die();
+        }
     }));
 }
 

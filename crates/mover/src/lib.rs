@@ -23,7 +23,7 @@ pub use arena::{Arena, ArenaError};
 pub use cuda_device::CudaDevice;
 pub use device::{Device, DeviceError, Registrar};
 pub use exchange::{Gone, MoveError, Outcome, Plan, Reply, Span, Step, Stuck, Tenants};
-pub use mover::adoption::{AdoptError, Adoption, Reported};
+pub use mover::adoption::{AdoptError, Adoption, Reported, ReportedMemory};
 pub use mover::clean::{AuditError, CleanCopies, CleanError};
 pub use mover::{Mover, MoverError};
 

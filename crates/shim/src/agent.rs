@@ -25,6 +25,7 @@ use crate::demand;
 use crate::grants::Answer;
 use crate::groups::{self, Again, Reported};
 use crate::guard::guarded;
+use crate::ipc;
 use crate::memory::{cache, physical};
 use crate::notice::OnceNotice;
 use crate::outbox::{Letter, Outbox};
@@ -203,7 +204,8 @@ enum Next {
 /// Gives the daemon the file of one new part. Only one: between two, orders are served.
 fn export_next(session: &Session) -> Next {
     static FAILED: OnceNotice = OnceNotice::new();
-    let Some(part) = session.table().next_unexported() else { return Next::WhenWoken };
+    session.show_unpinned();
+    let Some(part) = session.table().next_unexported() else { return publish_next(session) };
     let Some(physical) = part.physical else { return Next::AtOnce };
     // It takes a millisecond, and the program may be busy with its memory: so without the table. Should it free this part
     // meanwhile, the file is of no use, whatever it is a file of by then.
@@ -215,7 +217,11 @@ fn export_next(session: &Session) -> Next {
         Ok(file) => {
             table.set_exported(part.handle);
             let handle = SizedHandle { handle: part.handle, bytes: part.bytes };
-            session.outbox.put(ToDaemon::Allocated { grant, handle }, vec![file]);
+            let message = match table.take_unshown(part.handle) {
+                true => ToDaemon::Shown { handle: part.handle },
+                false => ToDaemon::Allocated { grant, handle },
+            };
+            session.outbox.put(message, vec![file]);
             Next::AtOnce
         }
         Err(refused) => {
@@ -224,6 +230,15 @@ fn export_next(session: &Session) -> Next {
             table.export_later(part.handle);
             SOON
         }
+    }
+}
+
+/// Publishes one range anew for a daemon that does not know its name.
+fn publish_next(session: &Session) -> Next {
+    match ipc::publish_again(session) {
+        None => Next::WhenWoken,
+        Some(true) => Next::AtOnce,
+        Some(false) => SOON,
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use crate::{demand, gpus, groups, init, memory, session};
+use crate::{demand, gpus, groups, init, memory, session, transient};
 
 /// Makes sure that forks are noticed from now on. To be called before any state of this process is made.
 pub(crate) fn watch() {
@@ -24,6 +24,7 @@ extern "C" fn forget_parent() {
     demand::forget();
     memory::forget();
     session::forget();
+    transient::forget();
     groups::forget();
     gpus::forget();
     init::forget();

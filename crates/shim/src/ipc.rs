@@ -25,7 +25,7 @@ use wire::{HANDLES_MAX, HandleId, SizedHandle, ToDaemon, Token};
 use crate::grants::Answer;
 use crate::guard::guarded;
 use crate::memory::physical::{self, Refused};
-use crate::memory::{allocation, native, pinned, probe};
+use crate::memory::{Table, allocation, native, pinned, probe};
 use crate::notice::OnceNotice;
 use crate::session::{self, NotPinned, Session};
 use name::Name;
@@ -163,6 +163,27 @@ fn publish_range(session: &Session, start: u64) -> Result<Token, CUresult> {
         }
     });
     published.inspect_err(|_| session.unpin(&handles))
+}
+
+/// Publishes the next of what was published before this daemon came, under its old name. False if that has to be tried again;
+/// None if nothing is left.
+pub(crate) fn publish_again(session: &Session) -> Option<bool> {
+    let (start, first, token) = session.names().next_to_publish()?;
+    let handles = |table: &Table| {
+        let parts = &table.range_around(start)?.parts;
+        let is_same = parts.first().is_some_and(|part| part.handle == first);
+        is_same.then(|| parts.iter().map(|part| part.handle).collect::<Vec<_>>())
+    };
+    // Freed, or sent away before the daemon knows it as pinned: its name means nothing then.
+    let handles = handles(&session.table()).filter(|handles| session.are_pinned(handles));
+    let published = handles.map_or(Ok(()), |handles| send_files(session, start, &handles, token).map(drop));
+    let for_good = [CUresult::INVALID_VALUE, CUresult::UNKNOWN, CUresult::DEINITIALIZED];
+    let is_over = published.map_or_else(|code| for_good.contains(&code), |()| true);
+    if !is_over {
+        // Too many files are open for the moment, most likely.
+        session.names().publish_later(start, first, token);
+    }
+    Some(is_over)
 }
 
 /// Sends the daemon a file for each of these handles of a range, and asks for them to be published.

@@ -4,8 +4,8 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
+use cuda::Driver;
 use cuda::types::{CUdevice, CUuuid};
-use cuda::{CUresult, Driver};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use thiserror::Error;
 use wire::{
@@ -33,8 +33,6 @@ pub(crate) enum JoinError {
     Refused(String),
     #[error("its memory is lost: {0}")]
     Lost(String),
-    #[error("some of its memory cannot be shown to the daemon: {0} failed: {1}")]
-    Hidden(&'static str, CUresult),
     #[error("this program is about to end")]
     Exiting,
     #[error("it waited for as long as its job is willing to: {0}")]
@@ -110,6 +108,7 @@ pub(crate) fn join(
     agent::start(session).inspect_err(|_| {
         // Without an agent nobody would ever answer.
         session.end();
+        session.stay_alone();
         session.connection.shut_down();
     })?;
     Ok(session)

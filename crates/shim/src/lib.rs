@@ -20,7 +20,7 @@
 //! | `forward`, `proc_address` | every driver function, exported; `cuGetProcAddress`, which hands out this library's |
 //! | `init`, `join` | `cuInit`; how a process becomes a tenant |
 //! | `gpus` | the GPUs that the program sees, and on which of them it is a tenant |
-//! | `session` | what a tenant has on one GPU; `grants` and `outbox` are parts of it |
+//! | `session` | what a tenant has on one GPU; `grants` and `outbox` are parts of it, `transient` knows files on their way |
 //! | `agent` | the thread that serves the daemon |
 //! | `demand` | has this program work for the GPU? Launches, waits, events |
 //! | `gate` | where calls wait that need memory under their addresses |
@@ -50,6 +50,7 @@ mod pool;
 mod proc_address;
 mod session;
 mod settings;
+mod transient;
 
 use forward::real::disabled;
 // Has no names for us: it stands between us and the C library.

@@ -5,7 +5,9 @@
 //! goes, the session has *ended*: the table of allocations stays, because the program still frees what it has, and
 //! everything new goes to the real driver. When another daemon comes, it begins again.
 
-use std::collections::{BTreeSet, HashMap};
+mod pins;
+
+use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::ptr;
@@ -23,13 +25,11 @@ use crate::guard::lock;
 use crate::ipc::Names;
 use crate::join::{JoinError, Welcome};
 use crate::memory::kept::watched::Watched;
-use crate::memory::table::is_number;
+use crate::memory::table::{Survivors, Told, is_number};
 use crate::memory::{Kept, Table, physical};
 use crate::outbox::Outbox;
 use crate::{demand, forward, gpus, groups};
-
-/// How many daemons are asked one after the other, because each goes before it has answered.
-const DAEMONS_MAX: usize = 3;
+pub(crate) use pins::NotPinned;
 
 /// The most sessions of a process: no machine has more GPUs.
 pub(crate) const SESSIONS_MAX: usize = 16;
@@ -148,6 +148,8 @@ pub(crate) struct Session {
     arriving: Mutex<HashMap<GrantId, Vec<(u64, OwnedFd)>>>,
     /// How often each handle is pinned. Those that are freed stay here: their numbers are never used again.
     pins: Mutex<HashMap<HandleId, u32>>,
+    /// Those that are not pinned any more, and the agent has not looked at yet.
+    unpinned: Mutex<Vec<HandleId>>,
     /// Where calls wait while memory is away.
     pub(crate) gate: Gate,
     next_handle: AtomicU64,
@@ -156,17 +158,10 @@ pub(crate) struct Session {
     /// The channel groups are others than the agent reported last.
     pub(crate) groups_changed: AtomicBool,
     ended: AtomicBool,
+    /// No daemon will ever take it in again.
+    is_alone: AtomicBool,
     /// Every file of the session, by number.
     files: [RawFd; 3],
-}
-
-/// Why handles do not stay where they are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NotPinned {
-    /// The daemon refused, and why. Nothing has changed.
-    Denied(String),
-    /// One daemon after the other went before it answered.
-    Ended,
 }
 
 impl Session {
@@ -194,11 +189,13 @@ impl Session {
             watched: Mutex::default(),
             arriving: Mutex::default(),
             pins: Mutex::default(),
+            unpinned: Mutex::default(),
             gate: Gate::default(),
             next_handle: AtomicU64::new(1),
             bell,
             groups_changed: AtomicBool::new(true),
             ended: AtomicBool::new(false),
+            is_alone: AtomicBool::new(false),
             files,
         })
     }
@@ -259,63 +256,6 @@ impl Session {
                 return (grant, answer);
             }
         }
-    }
-
-    /// Has handles stay on the device, and waits until they are there for good. The daemon must know them. They stay until
-    /// they are freed, or [`Session::unpin`]. Without a daemon nothing moves, and the next one does not get to know them. The
-    /// calling thread must hold no lock.
-    pub(crate) fn pin(&self, handles: &[HandleId]) -> Result<(), NotPinned> {
-        // It may have to be brought back, and only who has work is.
-        let _inside = demand::Inside::enter();
-        for (number, batch) in handles.chunks(HANDLES_MAX).enumerate() {
-            if let Err(refused) = self.pin_batch(batch) {
-                self.unpin(&handles[..number * HANDLES_MAX]);
-                return Err(refused);
-            }
-        }
-        Ok(())
-    }
-
-    fn pin_batch(&self, handles: &[HandleId]) -> Result<(), NotPinned> {
-        for _ in 0..DAEMONS_MAX {
-            let request = self.grants.open();
-            self.say(ToDaemon::Pin { request, handles: handles.to_vec() });
-            self.wake_agent();
-            let answer = self.grants.wait(request);
-            let mut pins = lock(&self.pins);
-            match answer {
-                Answer::Granted | Answer::GrantedHost(_) => {}
-                Answer::Denied(reason) => return Err(NotPinned::Denied(reason)),
-                Answer::Ended if self.has_ended() => {}
-                // There is another one already, which may know them.
-                Answer::Ended => continue,
-            }
-            handles.iter().for_each(|handle| *pins.entry(*handle).or_default() += 1);
-            return Ok(());
-        }
-        Err(NotPinned::Ended)
-    }
-
-    /// Whether a handle is to stay where it is.
-    pub(crate) fn is_pinned(&self, handle: HandleId) -> bool {
-        lock(&self.pins).contains_key(&handle)
-    }
-
-    /// Takes back a [`Session::pin`].
-    pub(crate) fn unpin(&self, handles: &[HandleId]) {
-        let mut pins = lock(&self.pins);
-        for handle in handles {
-            if let Some(times) = pins.get_mut(handle).filter(|times| **times > 1) {
-                *times -= 1;
-            } else {
-                pins.remove(handle);
-            }
-        }
-        drop(pins);
-        for batch in handles.chunks(HANDLES_MAX) {
-            self.say(ToDaemon::Unpin { handles: batch.to_vec() });
-        }
-        self.wake_agent();
     }
 
     /// A new request that will be answered.
@@ -404,8 +344,8 @@ impl Session {
         self.gate.open();
     }
 
-    /// What a new daemon may move.
-    pub(crate) fn survivors(&self) -> Vec<HandleId> {
+    /// What a new daemon is to know.
+    pub(crate) fn survivors(&self) -> Survivors {
         let table = self.table();
         let pins = lock(&self.pins);
         table.survivors(|handle| pins.contains_key(&handle))
@@ -418,7 +358,9 @@ impl Session {
 
     /// Another daemon has taken this program in, and was told of these handles: from now on its page and its connection are
     /// those of the session. Only the agent may call this, while no daemon is there.
-    pub(crate) fn begin_again(&self, welcome: Welcome, told: &BTreeSet<HandleId>) -> Result<(), JoinError> {
+    pub(crate) fn begin_again(&self, welcome: Welcome, told: Told) -> Result<(), JoinError> {
+        // Before the table is taken: whoever publishes holds the names first.
+        let opened = self.names().begin_again();
         // Its groups may have another slice still, which the new daemon would take for their own.
         let slice = self.page.slice_us();
         self.page.renew(welcome.page)?;
@@ -441,6 +383,11 @@ impl Session {
         for (grant, bytes) in untold.asked {
             self.outbox.put(ToDaemon::Grow { grant, bytes }, Vec::new());
         }
+        self.pin_again(&pins, &untold.pinned);
+        for token in opened {
+            // So that it counts as open. What comes with the answer is there already.
+            self.outbox.put(ToDaemon::Open { request: self.grants.number(), token }, Vec::new());
+        }
         self.groups_changed.store(true, SeqCst);
         // With table and pins held: what is freed from now on is told, and what is to stay is asked of the new daemon. And in
         // this order: whoever asks that one is heard.
@@ -451,6 +398,16 @@ impl Session {
         groups::begin_again(self);
         demand::begin_again();
         Ok(())
+    }
+
+    /// Nobody tries to join another daemon any more.
+    pub(crate) fn stay_alone(&self) {
+        self.is_alone.store(true, SeqCst);
+    }
+
+    /// Whether that is so.
+    pub(crate) fn stays_alone(&self) -> bool {
+        self.is_alone.load(SeqCst)
     }
 
     /// Whether the daemon is gone.

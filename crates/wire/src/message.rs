@@ -209,14 +209,19 @@ pub enum ToDaemon {
         channels: bool,
         /// Whether it is frozen by holding its launches back ([`crate::Page`]), which does not change while it lives.
         holds_launches: bool,
+        /// On how many GPUs this process is a tenant: it says this word for each of them, and only gets on with all.
+        sessions: u32,
     },
     /// Memory of a tenant that comes back. Carries one file for each of `here`, in that order. Several of these messages
-    /// make one whole.
+    /// make one whole. What none of them names is there no more: the tenant has freed it.
     Has {
         /// Memory lies under these.
         here: Vec<SizedHandle>,
         /// Under these there is none.
         away: Vec<SizedHandle>,
+        /// Memory lies under these as well, but no file comes with it: it must stay where it is, or cannot be shown just now.
+        /// It cannot be moved before `Shown`.
+        unshown: Vec<SizedHandle>,
         /// Is this the last of them?
         complete: bool,
     },
@@ -239,6 +244,11 @@ pub enum ToDaemon {
     HostedBefore {
         /// Which ones; at most [`crate::HANDLES_MAX`].
         handles: Vec<SizedHandle>,
+    },
+    /// Memory that a tenant came back with and did not show (`Has`) may be moved from now on. Carries its file.
+    Shown {
+        /// Which one.
+        handle: HandleId,
     },
 }
 

@@ -159,7 +159,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ),
         ("14 07 80808001", ToDaemon::Keep { grant: GrantId(7), bytes: 2 << 20 }),
         (
-            "15 03 05 ac02 03616263 06707974686f6e 054750552d61 00 01 01 01",
+            "15 03 05 ac02 03616263 06707974686f6e 054750552d61 00 01 01 01 02",
             ToDaemon::Rejoin {
                 version: 3,
                 tenant: TenantId(5),
@@ -171,13 +171,15 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
                 frozen: true,
                 channels: true,
                 holds_launches: true,
+                sessions: 2,
             },
         ),
         (
-            "16 01 07 80808001 01 08 80808002 01",
+            "16 01 07 80808001 01 08 80808002 01 09 80808001 01",
             ToDaemon::Has {
                 here: vec![SizedHandle { handle: HandleId(7), bytes: 2 << 20 }],
                 away: vec![SizedHandle { handle: HandleId(8), bytes: 4 << 20 }],
+                unshown: vec![SizedHandle { handle: HandleId(9), bytes: 2 << 20 }],
                 complete: true,
             },
         ),
@@ -193,6 +195,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             "19 01 2a 80808010",
             ToDaemon::HostedBefore { handles: vec![SizedHandle { handle: HandleId(42), bytes: 32 << 20 }] },
         ),
+        ("1a 2a", ToDaemon::Shown { handle: HandleId(42) }),
     ]
 }
 
@@ -415,6 +418,7 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::GrowHost { .. } => 23,
         ToDaemon::Hosted { .. } => 24,
         ToDaemon::HostedBefore { .. } => 25,
+        ToDaemon::Shown { .. } => 26,
         ToDaemon::Keep { .. } => 20,
     }
 }
@@ -452,7 +456,7 @@ fn messages_to_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = to_daemon().iter().map(|(_, message)| kind_to_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=25), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=26), "a kind of message has no golden bytes");
 }
 
 #[test]

@@ -1,15 +1,19 @@
 //! The first words of a tenant that outlived an earlier worker: it says who it was, and then what it has.
 
-use super::{Ears, Ended, await_welcome, closes_at_once, stay_with, tell, watch};
+use super::guard::guarded;
+use super::heard::closes_at_once;
+use super::{Ears, Ended, Held, await_welcome, stay_with, tell, watch};
 use crate::daemon::Input;
-use crate::daemon::rejoining::{Applicant, Claim, Returner};
+use crate::daemon::rejoining::{Applicant, Claim, Has, Returner};
 use crate::names::on_wire;
 use rustix::net::sockopt;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
-use wire::{BLOCK_BYTES, Connection, FromDaemon, HANDLE_BYTES_MAX, HANDLES_MAX, SizedHandle, ToDaemon};
+use wire::{
+    BLOCK_BYTES, Connection, FromDaemon, HANDLE_BYTES_MAX, HANDLES_MAX, HandleId, SizedHandle, ToDaemon,
+};
 
 /// The most handles of one tenant: far more than any GPU has blocks.
 const ALL_HANDLES_MAX: usize = 1 << 20;
@@ -33,42 +37,14 @@ pub(super) fn hold(connection: &Arc<Connection>, ears: &Ears, claim: Claim) -> R
     }
     connection.send(&FromDaemon::Waiting { reason: "it is to say what it has".into() }, &[])?;
     let _ = sockopt::set_socket_timeout(&**connection, sockopt::Timeout::Recv, Some(NEXT_WITHIN));
-    let mut held = ears.files.hold_none(uid);
-    let (mut here, mut away, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
-    loop {
-        let (message, files) = connection.receive::<ToDaemon>()?;
-        let ToDaemon::Has { here: some, away: others, complete } = message else {
-            return Err(Ended::OutOfOrder("something else than what it has"));
-        };
-        if some.len() != files.len() || some.len() > HANDLES_MAX || others.len() > HANDLES_MAX {
-            return Err(Ended::OutOfOrder("another number of files than handles, or too many"));
-        }
-        if !some.iter().chain(&others).all(is_handle) {
-            return Err(Ended::OutOfOrder("a handle's size is not a multiple of 2 MiB, or too large"));
-        }
-        if !some.iter().chain(&others).all(|sized| seen.insert(sized.handle)) {
-            return Err(Ended::OutOfOrder("it told twice of one handle"));
-        }
-        if !files.iter().all(closes_at_once) {
-            return Err(Ended::OutOfOrder("a file that stands for no memory and no driver"));
-        }
-        if !held.hold(files.len()) {
-            return Err(Ended::Crowded);
-        }
-        here.extend(some.into_iter().zip(files));
-        away.extend(others);
-        if here.len() + away.len() > ALL_HANDLES_MAX {
-            return Err(Ended::OutOfOrder("too many handles"));
-        }
-        if complete {
-            break;
-        }
-    }
+    let mut told = Told { held: ears.files.hold_none(uid), has: Has::default(), seen: HashSet::new() };
+    while !guarded(|| told.hear(connection))? {}
+    let Told { held, has, .. } = told;
     let _ = sockopt::set_socket_timeout(&**connection, sockopt::Timeout::Recv, None);
     let (answer, welcome) = mpsc::channel();
     let number = claim.tenant;
     let connection = connection.clone();
-    let returner = Returner { claim, process, uid, here, away, held, connection: connection.clone(), answer };
+    let returner = Returner { claim, process, uid, has, held, connection: connection.clone(), answer };
     ears.inputs.send(Input::Rejoin(Box::new(returner))).map_err(|_| Ended::Stopping)?;
     if let Some(taken) = await_welcome(&connection, &watch, ears, &welcome) {
         // One that got another number is new to the keeper: it has nothing there, and nothing to lose.
@@ -76,6 +52,46 @@ pub(super) fn hold(connection: &Arc<Connection>, ears: &Ears, claim: Claim) -> R
         stay_with(&connection, &watch, ears, &taken, come_back);
     }
     Ok(())
+}
+
+/// What somebody has told so far.
+struct Told {
+    has: Has,
+    held: Held,
+    seen: HashSet<HandleId>,
+}
+
+impl Told {
+    /// Hears some more. True if that is all.
+    fn hear(&mut self, connection: &Connection) -> Result<bool, Ended> {
+        let (message, files) = connection.receive::<ToDaemon>()?;
+        let ToDaemon::Has { here, away, unshown, complete } = message else {
+            return Err(Ended::OutOfOrder("something else than what it has"));
+        };
+        if here.len() != files.len() || [&here, &away, &unshown].iter().any(|some| some.len() > HANDLES_MAX) {
+            return Err(Ended::OutOfOrder("another number of files than handles, or too many"));
+        }
+        let all = || here.iter().chain(&away).chain(&unshown);
+        if !all().all(is_handle) {
+            return Err(Ended::OutOfOrder("a handle's size is not a multiple of 2 MiB, or too large"));
+        }
+        if !all().all(|sized| self.seen.insert(sized.handle)) {
+            return Err(Ended::OutOfOrder("it told twice of one handle"));
+        }
+        if self.seen.len() > ALL_HANDLES_MAX {
+            return Err(Ended::OutOfOrder("too many handles"));
+        }
+        if !files.iter().all(closes_at_once) {
+            return Err(Ended::OutOfOrder("a file that stands for no memory and no driver"));
+        }
+        if !self.held.hold(files.len()) {
+            return Err(Ended::Crowded);
+        }
+        self.has.here.extend(here.into_iter().zip(files));
+        self.has.away.extend(away);
+        self.has.unshown.extend(unshown);
+        Ok(complete)
+    }
 }
 
 fn is_handle(handle: &SizedHandle) -> bool {

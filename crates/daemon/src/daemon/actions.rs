@@ -52,6 +52,9 @@ impl Daemon {
             Some(known) => {
                 let switch = Switch { op: Some(op), link: known.link.clone(), to };
                 self.executor(known.gpu).switch(switch);
+                if !matches!(to, SwitchTo::Sliced(_)) {
+                    self.mustering.is_switched(tenant);
+                }
             }
             // It left in the same moment.
             None => self.step(Event::Done { op, outcome: Outcome::Failed }),

@@ -88,7 +88,9 @@ impl Daemon {
         let others = u32::try_from(self.known.len() + self.arriving.len()).unwrap_or(u32::MAX);
         let gpus = placed.iter().map(|&gpu| self.listed_gpu(gpu)).collect();
         let opened = self.jobs.get_mut(job).expect("it began above, or was there");
-        opened.roots.push(peer.pid);
+        // One that has ended meanwhile is watched all the same, by whoever asked for it.
+        let gone = keeper::Process { pid: peer.pid, start_ticks: 0 };
+        opened.roots.push(keeper::Process::find(peer.pid).unwrap_or(gone));
         opened.timeout = timeout_ns.map(Duration::from_nanos).or(opened.timeout);
         let terms = opened.terms.clone();
         Ok((job, Answer::Opened(Opened { gpus, others, terms })))
@@ -144,7 +146,7 @@ impl Daemon {
         let known = |tenant| self.known.get(tenant).map(|known| known.link.who.pid);
         let arriving = |tenant| self.arriving.get(tenant).map(Arriving::pid);
         let member = |tenant| known(tenant).or_else(|| arriving(tenant));
-        job.roots.first().copied().or_else(|| job.members.iter().find_map(member))
+        job.roots.first().map(|root| root.pid).or_else(|| job.members.iter().find_map(member))
     }
 
     /// A job that this one may change: its own, or any for root.
@@ -180,7 +182,7 @@ impl Daemon {
         let pid = name.parse::<u32>().ok();
         let of_process = pid.and_then(|pid| {
             let member = self.tenant_of(pid).and_then(|tenant| self.jobs.of(tenant));
-            member.or_else(|| self.jobs.iter().find(|(_, job)| job.roots.contains(&pid)).map(|(id, _)| id))
+            member.or_else(|| self.jobs.begun_by(pid))
         });
         of_process.ok_or_else(|| self.unknown(name))
     }

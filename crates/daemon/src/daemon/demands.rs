@@ -1,9 +1,9 @@
 //! What tenants want: turns for their work, and memory. What cannot be true is not believed.
 
 use super::Daemon;
-use crate::executor::{Switch, SwitchTo, Work};
+use crate::executor::Work;
 use crate::reasons;
-use sched::{Bytes, Event, HandleId, Owned, RequestId, Short, Slice, State, TenantId};
+use sched::{Bytes, Event, HandleId, Owned, RequestId, Short, State, TenantId};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -89,10 +89,10 @@ impl Daemon {
             if page.frozen() && page.resident() && !moves {
                 // It was frozen when it gave up its last context, so this one was born frozen. Contexts begin thawed, those
                 // of tenants with memory away excepted.
-                let switch = Switch { op: None, link: known.link.clone(), to: SwitchTo::Thawed(Slice::Own) };
-                self.executors[usize::from(known.gpu.0)].switch(switch);
+                self.thaw_together(tenant);
             }
         } else {
+            self.mustering.is_switched(tenant);
             self.without_demand(tenant);
         }
         self.step(Event::Context { tenant, present });
@@ -178,7 +178,7 @@ impl Daemon {
         self.step(Event::Freed { tenant, handles });
         let Some(known) = self.known.get_mut(&tenant) else { return };
         let demands = &mut known.demands;
-        demands.frees_under_way -= 1;
+        demands.frees_under_way = demands.frees_under_way.saturating_sub(1);
         if demands.frees_under_way > 0 {
             return;
         }
@@ -198,6 +198,14 @@ impl Daemon {
     /// A tenant says that it used a grant for this handle.
     pub(super) fn claim(&mut self, request: RequestId, owned: Owned, bytes: Bytes, file: OwnedFd) {
         if self.believe(request, owned, bytes) {
+            self.order_for(owned.tenant, Work::Adopt(owned, bytes, file));
+        }
+    }
+
+    /// A tenant shows what it came back with and did not show then. What it has freed meanwhile, or never told of, is passed
+    /// over.
+    pub(super) fn show(&mut self, owned: Owned, file: OwnedFd) {
+        if let Some(bytes) = self.core.handle_bytes(owned) {
             self.order_for(owned.tenant, Work::Adopt(owned, bytes, file));
         }
     }

@@ -22,6 +22,7 @@ impl Daemon {
     pub(super) fn leave(&mut self, tenant: TenantId, seen: Instant) {
         self.note("left", tenant, json!({}));
         let Some(known) = self.known.remove(&tenant) else { return };
+        self.leave_muster(tenant);
         self.dying.entry(tenant).or_default().process = Some((known.gpu, known.link.who.pid));
         self.withdraw_all(tenant);
         self.executor(known.gpu).order(Work::Reap(tenant, seen));
@@ -38,6 +39,7 @@ impl Daemon {
         tracing::warn!("tenant {tenant} came back and hung up without a word: it is expected again");
         self.note("hung_up", tenant, json!({}));
         if self.known.remove(&tenant).is_some() {
+            self.leave_muster(tenant);
             self.withdraw_all(tenant);
             self.step(Event::Left(tenant));
             self.settle_dead(tenant);

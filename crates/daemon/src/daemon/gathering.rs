@@ -49,6 +49,11 @@ impl Gathering {
         !self.expected.is_empty()
     }
 
+    /// Channels that are to be noted when everybody is back.
+    pub(super) fn hold_channels(&mut self, all: Vec<(TenantId, usize)>) {
+        self.held.extend(all.into_iter().map(|(tenant, channels)| Input::Channels(tenant, channels)));
+    }
+
     /// When to look next.
     pub(super) fn wake_within(&self) -> Option<Duration> {
         Some(self.look_at?.saturating_duration_since(Instant::now()))
@@ -61,6 +66,7 @@ impl Daemon {
         if let Input::Hello(newcomer) = &input {
             self.forsake_predecessor(newcomer.pid);
         }
+        let input = self.wait_for_fellows(input)?;
         if !self.gathering.is_on() {
             return Some(input);
         }

@@ -75,6 +75,8 @@ pub enum Input {
     Hosted(RequestId, Owned, Bytes),
     /// A tenant of an earlier worker has these there.
     HostedBefore(TenantId, Vec<(HandleId, Bytes)>),
+    /// A handle that a tenant of an earlier worker came back with, and did not show then.
+    Shown(Owned, OwnedFd),
     /// A tenant of an earlier worker, known by its number, hung up without a word, and lives. True is answered if that is
     /// all, and it may come again; otherwise it is to be taken for gone.
     LetGo(TenantId, keeper::Process, Sender<bool>),

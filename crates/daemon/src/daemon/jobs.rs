@@ -27,7 +27,7 @@ pub(super) struct Job {
     /// Since when it is there.
     pub(super) began: Time,
     /// The processes that began or joined it by `rota run` and are alive, in the order they came.
-    pub(super) roots: Vec<u32>,
+    pub(super) roots: Vec<keeper::Process>,
     pub(super) members: BTreeSet<TenantId>,
     /// What those had of the GPU who left.
     ran_before: Span,
@@ -52,6 +52,11 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
+    /// The job that a process began or joined.
+    pub(super) fn begun_by(&self, pid: u32) -> Option<JobId> {
+        self.iter().find(|(_, job)| job.roots.iter().any(|root| root.pid == pid)).map(|(id, _)| id)
+    }
+
     /// Nobody is there.
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
@@ -125,7 +130,7 @@ impl Jobs {
     pub(super) fn root_gone(&mut self, id: JobId, pid: u32) -> Option<JobId> {
         self.changed = true;
         let roots = &mut self.all.get_mut(&id)?.roots;
-        if let Some(at) = roots.iter().position(|&root| root == pid) {
+        if let Some(at) = roots.iter().position(|root| root.pid == pid) {
             roots.remove(at);
         }
         self.end(id)
@@ -175,6 +180,10 @@ mod tests {
     use super::*;
     use crate::daemon::limits::USUAL;
 
+    fn process(pid: u32) -> keeper::Process {
+        keeper::Process { pid, start_ticks: 1 }
+    }
+
     #[test]
     fn a_job_ends_with_its_last_tenant() {
         let mut jobs = Jobs::default();
@@ -194,7 +203,7 @@ mod tests {
     fn a_job_lives_as_long_as_the_process_that_began_it() {
         let mut jobs = Jobs::default();
         let job = jobs.begin(1000, "a", USUAL, Time(0));
-        jobs.get_mut(job).unwrap().roots.extend([7, 8, 7]);
+        jobs.get_mut(job).unwrap().roots.extend([7, 8, 7].map(process));
         jobs.join(job, TenantId(1));
         assert_eq!(jobs.leave(TenantId(1)), None, "the program may come back");
         assert_eq!(jobs.root_gone(job, 7), None);
@@ -207,7 +216,7 @@ mod tests {
     fn time_on_the_gpu_counts_while_the_turn_is_on_and_after_the_tenant_left() {
         let mut jobs = Jobs::default();
         let job = jobs.begin(1000, "a", USUAL, Time(0));
-        jobs.get_mut(job).unwrap().roots.push(7);
+        jobs.get_mut(job).unwrap().roots.push(process(7));
         jobs.join(job, TenantId(1));
         jobs.turn_begins(TenantId(1), Time(100));
         assert_eq!(jobs.ran(TenantId(1), Time(130)), Span(30));

@@ -12,7 +12,8 @@ use crate::events::Who;
 use crate::executor::{Link, Work};
 use crate::names::{TENANT_NUMBER_MAX, owner};
 use crate::outgoing::FirstWord;
-use mover::Reported;
+use crate::reasons;
+use mover::{Reported, ReportedMemory};
 use sched::{Bytes, Event, GpuId, Survivor, TenantId};
 use serde_json::json;
 use std::os::fd::OwnedFd;
@@ -41,6 +42,34 @@ pub struct Claim {
     pub channels: bool,
     /// It is frozen by holding its launches back.
     pub holds_launches: bool,
+    /// On how many GPUs it is a tenant.
+    pub sessions: u32,
+}
+
+/// What somebody has.
+#[derive(Debug, Default)]
+pub struct Has {
+    /// What lies under its addresses, with a file for each.
+    pub here: Vec<(SizedHandle, OwnedFd)>,
+    /// What does not.
+    pub away: Vec<SizedHandle>,
+    /// What lies under its addresses, and cannot be moved: there is no file of it.
+    pub unshown: Vec<SizedHandle>,
+}
+
+impl Has {
+    fn sizes(&self) -> impl Iterator<Item = &SizedHandle> {
+        self.here.iter().map(|(sized, _)| sized).chain(&self.away).chain(&self.unshown)
+    }
+
+    fn reported(self) -> Vec<Reported> {
+        let here = self.here.into_iter().map(|(sized, file)| (sized, ReportedMemory::Shown(file)));
+        let away = self.away.into_iter().map(|sized| (sized, ReportedMemory::None));
+        let unshown = self.unshown.into_iter().map(|sized| (sized, ReportedMemory::Unshown));
+        let all = here.chain(away).chain(unshown);
+        all.map(|(SizedHandle { handle, bytes }, memory)| Reported { handle: handle.0, bytes, memory })
+            .collect()
+    }
 }
 
 /// Somebody who comes back.
@@ -52,10 +81,8 @@ pub struct Returner {
     pub process: keeper::Process,
     /// Whose process.
     pub uid: u32,
-    /// What it has under its addresses.
-    pub here: Vec<(SizedHandle, OwnedFd)>,
-    /// What it has not.
-    pub away: Vec<SizedHandle>,
+    /// Its memory.
+    pub has: Has,
     /// Its files count until the mover has looked at them.
     pub held: Held,
     /// How to speak to it.
@@ -110,8 +137,11 @@ pub(super) struct Returning {
     gpu: GpuId,
     program: String,
     link: Link,
-    /// Its process, if the keeper knows it.
-    came_back: Option<keeper::Process>,
+    process: keeper::Process,
+    /// The keeper knows it.
+    is_known: bool,
+    /// On how many GPUs its process is.
+    sessions: u32,
     resident: bool,
     channels: bool,
     first_word: FirstWord,
@@ -163,7 +193,8 @@ impl Daemon {
             return Err(TurnedBack::again("this daemon stops programs in another way (--freeze)"));
         }
         let tenant = TenantId(claim.tenant.0.into());
-        let returning = self.returning.get(&tenant).and_then(|returning| returning.came_back);
+        let returning = self.returning.get(&tenant).filter(|returning| returning.is_known);
+        let returning = returning.map(|returning| returning.process);
         let here = self.known.get(&tenant).and_then(|known| known.came_back);
         if [returning, here].contains(&Some(process)) {
             // It may have hung up, which is yet to be heard of.
@@ -210,7 +241,7 @@ impl Daemon {
         if let Some(job) = self.jobs.get_mut(job) {
             job.gpus.insert(gpu);
         }
-        let Returner { claim, process, connection, here, away, held, answer, .. } = returner;
+        let Returner { claim, process, connection, has, held, answer, .. } = returner;
         let meeting = Meeting { tenant, gpu, frozen: claim.frozen, resident: claim.resident };
         let Met { grip, outgoing, first_word, welcome } = match self.meet(&connection, &meeting) {
             Ok(met) => met,
@@ -226,19 +257,19 @@ impl Daemon {
         };
         let who = Who { tenant, pid: process.pid, job: claim.job };
         let link = Link { who, grip, outgoing };
-        let here = here.into_iter().map(|(sized, file)| reported(sized, Some(file)));
-        let handles = here.chain(away.into_iter().map(|sized| reported(sized, None))).collect();
+        let handles = has.reported();
         let (is_new, unmovable_max) = (!is_known, self.gpu(gpu).capacity_bytes);
         let link_to_it = link.clone();
         let work = Work::TakeOver { tenant, link: link_to_it, process, is_new, unmovable_max, handles };
         self.executor(gpu).order(work);
-        let Claim { program, channels, resident, .. } = claim;
-        let came_back = is_known.then_some(process);
+        let Claim { program, channels, resident, sessions, .. } = claim;
         let returning = Returning {
             gpu,
             program,
             link,
-            came_back,
+            process,
+            is_known,
+            sessions,
             resident,
             channels,
             first_word,
@@ -273,12 +304,13 @@ impl Daemon {
                 .and_then(|terms| terms.memory_max_bytes),
         };
         let most = limit.map_or(capacity, |limit| limit.min(capacity));
-        let sizes = returner.here.iter().map(|(sized, _)| sized).chain(&returner.away);
-        let has = sizes.fold(0_u64, |sum, sized| sum.saturating_add(sized.bytes));
-        if has > most {
-            return Err(format!("it says that it has {has} bytes on the device, and may have {most}"));
+        let has: Bytes = returner.has.sizes().map(|sized| Bytes(sized.bytes)).sum();
+        if has.0 > most {
+            return Err(format!("it says that it has {} bytes on the device, and may have {most}", has.0));
         }
-        Ok(())
+        // Nor more that stays there.
+        let stays = returner.has.unshown.iter().map(|sized| Bytes(sized.bytes)).sum();
+        self.core.cannot_stay_on(gpu, stays).map_or(Ok(()), |why| Err(reasons::words(why)))
     }
 
     fn job_of_returner(&mut self, returner: &Returner) -> Result<sched::JobId, String> {
@@ -292,9 +324,9 @@ impl Daemon {
     /// The mover has looked at what somebody has who comes back.
     pub(super) fn taken_over(&mut self, tenant: TenantId, found: TakenOver) {
         let Some(returning) = self.returning.remove(&tenant) else { return };
-        let Returning {
-            gpu, program, link, came_back, resident, channels, first_word, welcome, answer, ..
-        } = returning;
+        let Returning { gpu, program, link, resident, channels, first_word, welcome, answer, .. } = returning;
+        let (process, is_known, sessions) = (returning.process, returning.is_known, returning.sessions);
+        let came_back = is_known.then_some(process);
         let away = |survivor: &Survivor| !matches!(survivor.place, sched::SurvivorPlace::Device { .. });
         let handles = match found {
             TakenOver::All(handles) if resident && handles.iter().any(away) => {
@@ -313,6 +345,7 @@ impl Daemon {
             Err(reason) => {
                 tracing::error!("process {} ({program}) cannot go on: {reason}", link.who.pid);
                 first_word.say(FromDaemon::Lost { reason }, Vec::new());
+                self.give_up_muster(process);
                 self.executor(gpu).order(Work::Forsake(tenant));
                 return self.end_job_of(tenant);
             }
@@ -332,6 +365,7 @@ impl Daemon {
         self.known.insert(tenant, known);
         let residue = Bytes(self.gpu(gpu).residue_bytes);
         self.step(Event::Rejoined { tenant, job: home, gpu, residue, handles });
+        self.muster(tenant, process, sessions, channels);
         self.tell_of_memory(home);
         let fields = json!({ "gpu": gpu.0, "resident_bytes": resident_bytes, "away_bytes": away_bytes });
         self.note("rejoined", tenant, fields);
@@ -340,8 +374,4 @@ impl Daemon {
         }
         let _ = answer.send(Taken { tenant, grip, replies: self.executor(gpu).replies.clone() });
     }
-}
-
-fn reported(sized: SizedHandle, file: Option<OwnedFd>) -> Reported {
-    Reported { handle: sized.handle.0, bytes: sized.bytes, file }
 }

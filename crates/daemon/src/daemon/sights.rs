@@ -190,7 +190,7 @@ impl Daemon {
     fn job_around(&self, process: &Process) -> Option<String> {
         let is_of = |pid: &u32| {
             let tenant = self.tenant_of(*pid).and_then(|tenant| self.jobs.of(tenant));
-            tenant.or_else(|| self.jobs.iter().find(|(_, job)| job.roots.contains(pid)).map(|(id, _)| id))
+            tenant.or_else(|| self.jobs.begun_by(*pid))
         };
         let job = std::iter::once(&process.pid).chain(&process.ancestors).find_map(is_of)?;
         self.jobs.get(job).map(|job| job.name.clone())

@@ -157,7 +157,7 @@ impl Daemon {
             terms: job.terms.clone(),
             paused: job.paused,
             placed: job.placed.clone(),
-            root_pid: job.roots.first().copied(),
+            root_pid: job.roots.first().map(|root| root.pid),
             age_ns: now.since(job.began).0,
             used_bytes: used,
             ran_ns: self.jobs.ran_of(job, now).0,

@@ -5,7 +5,7 @@ use super::{Done, Link, Work, complain};
 use crate::events::{Events, nanos};
 use crate::names::{key, owned, owner, tenant};
 use mover::mover::Whereabouts;
-use mover::{Device, Mover, Owner, Reply};
+use mover::{Device, Mover, MoverError, Owner, Reply};
 use sched::{Bytes, Outcome, Owned, TenantId};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -184,7 +184,8 @@ impl<D: Device> Memory<D> {
 
     fn adopt(&mut self, owned: Owned, bytes: Bytes, file: OwnedFd) -> bool {
         match self.mover.adopt(key(owned), bytes.0, file) {
-            Ok(()) => true,
+            // Shown although it was known.
+            Ok(()) | Err(MoverError::Duplicate { .. }) => true,
             Err(cause) => {
                 let what = format!("a handle of {} bytes cannot be moved: {cause}", bytes.0);
                 self.error(Some(owned.tenant), &what);

@@ -4,7 +4,7 @@ use super::memory::Memory;
 use super::moves::Requests;
 use crate::daemon::rejoining::TakenOver;
 use crate::names::{key, owner};
-use mover::{AdoptError, Device, Reported};
+use mover::{AdoptError, Device, Reported, ReportedMemory};
 use sched::{Bytes, HandleId, Owned, Survivor, SurvivorPlace, TenantId};
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ impl From<AdoptError> for Failure {
     fn from(cause: AdoptError) -> Self {
         let reason = cause.to_string();
         match cause {
-            // What it has away may well be there still.
-            AdoptError::Keeper(_) => Self::Refused(reason),
+            // What it has away may well be there still, or is there, whatever it says.
+            AdoptError::Keeper(_) | AdoptError::Contradiction { .. } => Self::Refused(reason),
             AdoptError::Unknown { .. } | AdoptError::OtherProcess { .. } | AdoptError::Gone { .. } => {
                 Self::Lost(reason)
             }
@@ -81,10 +81,13 @@ impl<D: Device> Memory<D> {
         let mut unmovable_bytes = 0_u64;
         for (handle, cause) in &adoption.failed {
             self.error(Some(tenant), &format!("handle {handle} cannot be moved: {cause}"));
-            let failed = survivor(*handle, SurvivorPlace::Device { movable: false });
-            unmovable_bytes = unmovable_bytes.saturating_add(failed.bytes.0);
+        }
+        let failed = adoption.failed.iter().map(|(handle, _)| handle);
+        for &handle in failed.chain(&adoption.unmovable) {
+            let stays = survivor(handle, SurvivorPlace::Device { movable: false });
+            unmovable_bytes = unmovable_bytes.saturating_add(stays.bytes.0);
             if unmovable_bytes <= unmovable_max {
-                survivors.push(failed);
+                survivors.push(stays);
             }
         }
         let here =
@@ -104,17 +107,21 @@ impl<D: Device> Memory<D> {
     ) -> Result<Vec<Survivor>, Failure> {
         self.introduce(tenant, process);
         let mut found = Vec::new();
-        for Reported { handle, bytes, file } in handles {
+        for Reported { handle, bytes, memory } in handles {
             let owned = Owned { tenant, handle: HandleId(handle) };
-            let adopted = match file {
-                Some(file) => self.mover.adopt(key(owned), bytes, file).map_err(|cause| cause.to_string()),
-                None => Err("it is away, and nobody knows where".to_owned()),
+            let movable = matches!(memory, ReportedMemory::Shown(_));
+            let adopted = match memory {
+                ReportedMemory::Shown(file) => {
+                    self.mover.adopt(key(owned), bytes, file).map_err(|cause| cause.to_string())
+                }
+                ReportedMemory::Unshown => Ok(()),
+                ReportedMemory::None => Err("it is away, and nobody knows where".to_owned()),
             };
             if let Err(cause) = adopted {
                 self.mover.forget_owner(owner(tenant));
                 return Err(Failure::Refused(format!("handle {handle} of it cannot be taken in: {cause}")));
             }
-            let place = SurvivorPlace::Device { movable: true };
+            let place = SurvivorPlace::Device { movable };
             found.push(Survivor { handle: owned.handle, bytes: Bytes(bytes), place });
         }
         Ok(found)

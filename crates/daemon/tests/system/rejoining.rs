@@ -19,6 +19,7 @@ fn rejoin(world: &World, tenant: TenantId, epoch: u64, resident: bool) -> ToDaem
         frozen: !resident,
         channels: false,
         holds_launches: false,
+        sessions: 1,
     }
 }
 
@@ -46,7 +47,19 @@ fn memory(bytes: u64) -> std::fs::File {
 
 fn tell(connection: &Connection, here: Vec<SizedHandle>, away: Vec<SizedHandle>, files: &[std::fs::File]) {
     let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
-    connection.send(&ToDaemon::Has { here, away, complete: true }, &files).expect("the daemon hears");
+    let has = ToDaemon::Has { here, away, unshown: Vec::new(), complete: true };
+    connection.send(&has, &files).expect("the daemon hears");
+}
+
+/// What is said to somebody that has this much and shows nothing of it, and the connection.
+fn answer_unshown(world: &World, word: &ToDaemon, unshown: Vec<SizedHandle>) -> (FromDaemon, Connection) {
+    let connection = Connection::connect(&world.socket()).expect("the daemon listens");
+    connection.send(word, &[]).expect("the daemon hears");
+    let (first, _) = connection.receive::<FromDaemon>().expect("the daemon answers");
+    assert!(matches!(first, FromDaemon::Waiting { .. }), "{first:?}");
+    let has = ToDaemon::Has { here: Vec::new(), away: Vec::new(), unshown, complete: true };
+    connection.send(&has, &[]).expect("the daemon hears");
+    (connection.receive::<FromDaemon>().expect("the daemon answers").0, connection)
 }
 
 fn handle(number: u64) -> SizedHandle {
@@ -106,6 +119,7 @@ fn what_cannot_be_is_refused() {
         frozen: false,
         channels: false,
         holds_launches: false,
+        sessions: 1,
     };
     let (refused, _) = answer(&world, &elsewhere, Vec::new(), Vec::new());
     assert!(
@@ -176,6 +190,42 @@ fn one_that_hangs_up_at_its_welcome_comes_once_more() {
     crate::world::await_that("what it had goes", || world.imported_bytes() == 0);
     let (lost, _) = answer(&world, &word, vec![handle(1)], Vec::new());
     assert!(matches!(&lost, FromDaemon::Lost { reason } if reason.contains("keeper")), "{lost:?}");
+}
+
+#[test]
+fn what_is_not_shown_counts_and_moves_only_once_it_is() {
+    let number = TenantId(5);
+    let world = World::after(rules(), &[(number, this_process())]);
+    let word = rejoin(&world, number, OTHER_EPOCH, true);
+    let (welcome, connection) = answer_unshown(&world, &word, vec![handle(1), handle(2)]);
+    assert!(matches!(welcome, FromDaemon::Welcome { .. }), "{welcome:?}");
+    crate::world::await_that("it is there with its memory", || {
+        world.listed(number).is_some_and(|listed| listed.resident_bytes == 2 * BLOCK_BYTES)
+    });
+    assert_eq!(world.imported_bytes(), 0);
+    // Twice, and one that it never told of: nothing comes of that.
+    for shown in [1, 1, 9] {
+        let file = memory(BLOCK_BYTES);
+        let shown = ToDaemon::Shown { handle: HandleId(shown) };
+        connection.send(&shown, &[file.as_fd()]).expect("the daemon hears");
+    }
+    crate::world::await_that("what it shows is imported", || world.imported_bytes() == BLOCK_BYTES);
+    connection.send(&ToDaemon::Freed { handles: vec![HandleId(2)] }, &[]).expect("the daemon hears");
+    crate::world::await_that("what it frees is gone", || {
+        world.listed(number).is_some_and(|listed| listed.resident_bytes == BLOCK_BYTES)
+    });
+    assert_eq!(world.imported_bytes(), BLOCK_BYTES);
+}
+
+#[test]
+fn somebody_new_may_not_keep_more_than_leaves_room_for_others() {
+    let world = World::begin(rules());
+    let word = rejoin(&world, TenantId(5), OTHER_EPOCH, true);
+    let most = CAPACITY_BYTES / BLOCK_BYTES;
+    let (refused, _) = answer_unshown(&world, &word, (0..most).map(handle).collect());
+    assert!(matches!(refused, FromDaemon::Refused { .. }), "{refused:?}");
+    let (welcome, _connection) = answer_unshown(&world, &word, vec![handle(1)]);
+    assert!(matches!(welcome, FromDaemon::Welcome { .. }), "{welcome:?}");
 }
 
 #[test]

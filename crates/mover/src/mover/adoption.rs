@@ -2,7 +2,19 @@
 //!
 //! The keeper decides what is away. The tenant says which of its handles have memory on the device; what is away and has
 //! memory all the same was caught between two steps, out or in, and nobody can tell which. So that memory does not count:
-//! the tenant is asked to unmap it, as after a copy in that failed.
+//! the tenant is asked to unmap it, as after a copy in that failed. That needs no file of it.
+//!
+//! | by the keeper | memory, with a file | memory, without a file | no memory | not named |
+//! |---|---|---|---|---|
+//! | in the arena | unsettled: it unmaps | unsettled: it unmaps | away | freed meanwhile |
+//! | in the cellar | contradiction | contradiction | away | freed meanwhile |
+//! | on the device, with a clean copy | resident | unmovable; the copy is dropped | lost | the copy is dropped |
+//! | on the device, or not known | resident | unmovable | lost | nothing is there |
+//!
+//! *Unmovable* is whole and stays where it is until a file comes. With something *lost* the tenant must not run again. A
+//! *contradiction* cannot be true, as nobody is asked for memory before all of it is back from the cellar; another size than
+//! was recorded for something away is one too. Then nothing is taken in or freed: what is away stays with the keeper.
+//! A tenant that cannot show something names it all the same: only what is named nowhere counts as freed.
 
 use super::clean::{Hashes, Stored};
 use super::{Held, Mover, MoverError, Place, Returning};
@@ -11,7 +23,7 @@ use crate::device::Device;
 use crate::exchange::Tenants;
 use crate::{HandleKey, Owner};
 use keeper::{Process, Recorded};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 
 /// A handle, as its tenant tells of it.
@@ -21,8 +33,19 @@ pub struct Reported {
     pub handle: u64,
     /// How large.
     pub bytes: u64,
-    /// Its memory, if it has any on the device.
-    pub file: Option<OwnedFd>,
+    /// What it has of it on the device.
+    pub memory: ReportedMemory,
+}
+
+/// What a tenant has of a handle on the device.
+#[derive(Debug)]
+pub enum ReportedMemory {
+    /// All of it, and this is its file.
+    Shown(OwnedFd),
+    /// All of it, but there is no file of it, so it cannot be moved.
+    Unshown,
+    /// Nothing.
+    None,
 }
 
 /// What became of a tenant's handles. Each that it told of is in one of these.
@@ -30,6 +53,8 @@ pub struct Reported {
 pub struct Adoption {
     /// On the device, complete.
     pub resident: Vec<u64>,
+    /// The same, but there is no file of them: they are not taken in, and stay where they are.
+    pub unmovable: Vec<u64>,
     /// In the arena, or the cellar.
     pub away: Vec<u64>,
     /// In the arena, and the tenant was asked to unmap what it has on the device. Its answer is for an exchange, or for
@@ -58,6 +83,20 @@ pub enum AdoptError {
         /// Which process the keeper recorded.
         recorded: Process,
     },
+    /// What it says of a handle that is away cannot be true.
+    #[error(
+        "handle {handle} of {owner} is away with {recorded_bytes} bytes, and cannot be as the tenant says: {what}"
+    )]
+    Contradiction {
+        /// Who.
+        owner: Owner,
+        /// Which of its handles.
+        handle: u64,
+        /// How large it is.
+        recorded_bytes: u64,
+        /// What it says.
+        what: &'static str,
+    },
     /// The keeper did not say.
     #[error(transparent)]
     Keeper(#[from] ArenaError),
@@ -80,18 +119,23 @@ impl<D: Device> Mover<D> {
         tenants: &mut dyn Tenants,
     ) -> Result<Adoption, AdoptError> {
         let recorded = self.arena.recorded(owner)?;
+        let mut recorded: BTreeMap<u64, Recorded> =
+            recorded.into_iter().map(|recorded| (recorded.handle, recorded)).collect();
         match self.arena.take_found(owner, process) {
             None => return Err(AdoptError::Unknown { owner }),
             Some(Err(recorded)) => return Err(AdoptError::OtherProcess { owner, recorded }),
             Some(Ok(())) => {}
         }
-        let mut recorded: BTreeMap<u64, Recorded> =
-            recorded.into_iter().map(|recorded| (recorded.handle, recorded)).collect();
+        if let Some(contradiction) = contradiction(owner, &recorded, &handles) {
+            self.arena.put_found(owner, process);
+            return Err(contradiction);
+        }
         let mut adoption = Adoption::default();
         for reported in handles {
             let (handle, known) = (reported.handle, recorded.remove(&reported.handle));
             let to = match self.place_of(HandleKey { owner, handle }, reported, known) {
                 Ok(At::Resident) => &mut adoption.resident,
+                Ok(At::Unmovable) => &mut adoption.unmovable,
                 Ok(At::Away) => &mut adoption.away,
                 Ok(At::Unsettled) => &mut adoption.unsettled,
                 Ok(At::Lost) => &mut adoption.lost,
@@ -119,30 +163,19 @@ impl<D: Device> Mover<D> {
         reported: Reported,
         recorded: Option<Recorded>,
     ) -> Result<At, MoverError> {
-        let Reported { bytes, file, .. } = reported;
+        let Reported { bytes, memory, .. } = reported;
         if self.handles.contains_key(&key) {
             return Err(MoverError::Duplicate { key });
-        }
-        if let Some(recorded) = recorded.as_ref().filter(|recorded| recorded.bytes != bytes) {
-            return Err(MoverError::OtherSize { key, bytes, recorded_bytes: recorded.bytes });
         }
         let hashes = |recorded: &Recorded| -> Option<Hashes> {
             (!recorded.facts.is_empty()).then(|| recorded.facts.iter().map(hash_of).collect())
         };
-        match (recorded, file) {
-            (Some(recorded), None) if recorded.place == keeper::Place::Cellar => {
-                let place = Place::Cellar { hashes: hashes(&recorded) };
-                self.handles.insert(key, Held { bytes, place });
-                Ok(At::Away)
-            }
-            (Some(recorded), Some(_)) if recorded.place == keeper::Place::Cellar => {
-                Err(MoverError::InCellar { key })
-            }
-            (Some(recorded), file) if recorded.place == keeper::Place::Away => {
+        match (recorded, memory) {
+            (Some(recorded), memory) if recorded.place == keeper::Place::Away => {
                 let stored = Stored { hashes: hashes(&recorded), extents: Extents::new(recorded.extents) };
-                let (place, at) = match file {
-                    None => (Place::Arena(stored), At::Away),
-                    Some(_) => {
+                let (place, at) = match memory {
+                    ReportedMemory::None => (Place::Arena(stored), At::Away),
+                    ReportedMemory::Shown(_) | ReportedMemory::Unshown => {
                         let stage = Returning::BackingOut { freed_bytes: bytes };
                         (Place::Returning { stored, stage }, At::Unsettled)
                     }
@@ -150,7 +183,19 @@ impl<D: Device> Mover<D> {
                 self.handles.insert(key, Held { bytes, place });
                 Ok(at)
             }
-            (Some(clean), Some(file)) => {
+            (Some(recorded), memory) if recorded.place == keeper::Place::Cellar => match memory {
+                ReportedMemory::None => {
+                    let place = Place::Cellar { hashes: hashes(&recorded) };
+                    self.handles.insert(key, Held { bytes, place });
+                    Ok(At::Away)
+                }
+                ReportedMemory::Shown(_) | ReportedMemory::Unshown => Err(MoverError::InCellar { key }),
+            },
+            (Some(clean), ReportedMemory::Shown(file)) => {
+                if clean.bytes != bytes {
+                    let recorded_bytes = clean.bytes;
+                    return Err(MoverError::OtherSize { key, bytes, recorded_bytes });
+                }
                 let copy = hashes(&clean).filter(|_| self.hasher.is_some());
                 if copy.is_none() {
                     // Its tenant may have run since, and nothing tells what is still the same.
@@ -158,14 +203,54 @@ impl<D: Device> Mover<D> {
                 }
                 self.take_in(key, bytes, file, copy).map(|()| At::Resident)
             }
-            (None, Some(file)) => self.take_in(key, bytes, file, None).map(|()| At::Resident),
-            (Some(_) | None, None) => Ok(At::Lost),
+            (None, ReportedMemory::Shown(file)) => {
+                self.take_in(key, bytes, file, None).map(|()| At::Resident)
+            }
+            (clean, ReportedMemory::Unshown) => {
+                if clean.is_some() {
+                    // Nobody looks at this memory any more, so nobody would learn what has changed.
+                    self.arena.free(key);
+                }
+                Ok(At::Unmovable)
+            }
+            (Some(_) | None, ReportedMemory::None) => Ok(At::Lost),
         }
     }
 }
 
+/// What cannot be true of something that is away.
+fn contradiction(
+    owner: Owner,
+    recorded: &BTreeMap<u64, Recorded>,
+    handles: &[Reported],
+) -> Option<AdoptError> {
+    let mut named = BTreeSet::new();
+    handles.iter().find_map(|reported| {
+        let recorded = recorded.get(&reported.handle)?;
+        let is_in_cellar = recorded.place == keeper::Place::Cellar;
+        if !is_in_cellar && recorded.place != keeper::Place::Away {
+            return None;
+        }
+        let what = match () {
+            () if recorded.bytes != reported.bytes => "another size",
+            () if !named.insert(reported.handle) => "it is named twice",
+            () if is_in_cellar && !matches!(reported.memory, ReportedMemory::None) => {
+                "there is memory for it, which was not asked for"
+            }
+            () => return None,
+        };
+        Some(AdoptError::Contradiction {
+            owner,
+            handle: reported.handle,
+            recorded_bytes: recorded.bytes,
+            what,
+        })
+    })
+}
+
 enum At {
     Resident,
+    Unmovable,
     Away,
     Unsettled,
     Lost,

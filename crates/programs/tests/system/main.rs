@@ -55,4 +55,6 @@ mod several;
 mod sharing;
 mod soak;
 mod takeover;
+mod takeover_names;
+mod takeover_several;
 mod turns;

@@ -31,7 +31,7 @@ fn phase(stage: &Stage) -> String {
     last.map_or(String::new(), |event| event["event"].to_string())
 }
 
-fn kill_workers(stage: &Stage, seed: u64, kills: u32) {
+pub(crate) fn kill_workers(stage: &Stage, seed: u64, kills: u32) {
     let mut chance = Chance(seed);
     let mut slowest = Duration::ZERO;
     for kill in 0..kills {

@@ -94,6 +94,14 @@ impl Core {
         (wanted > usable).then_some(Short::Device { wanted, usable })
     }
 
+    /// The same of somebody who is not here yet.
+    pub fn cannot_stay_on(&self, gpu: GpuId, bytes: Bytes) -> Option<Short> {
+        let books = self.gpus.get(gpu).filter(|_| bytes > Bytes::ZERO)?;
+        let usable = books.usable(self.settings.headroom);
+        let wanted = books.largest() + bytes;
+        (wanted > usable).then_some(Short::Device { wanted, usable })
+    }
+
     /// Could what everybody has, and so much more, take turns with so much of the device? With device and
     /// arena both full nothing could move any more: two of the largest tenants' pieces must always find a place.
     pub(super) fn too_much(&self, gpu: GpuId, usable: Bytes, more: Bytes) -> Option<Short> {

@@ -48,6 +48,7 @@ pub(super) fn say(session: &Session) {
         lose("the part of rota in this program failed");
     }
     release(session);
+    session.stay_alone();
     go_alone(session);
     session.connection.shut_down();
 }

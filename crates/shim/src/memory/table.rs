@@ -15,7 +15,7 @@ mod homes;
 mod parts;
 mod returning;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cuda::types::{CUcontext, CUdevice, CUevent, CUmemoryPool};
 use wire::{GrantId, HandleId};
@@ -26,6 +26,7 @@ use crate::pool::{Accounts, Reuse, Stream};
 pub(crate) use created::{Created, Creations, Making, Mapped, is_number};
 pub(crate) use parts::{Home, Kind, Mapping, Part, part_sizes};
 use parts::{Parts, Whole};
+pub(crate) use returning::{Survivors, Told};
 
 /// The first number of a buffer. The driver counts its own from 1.
 const BUFFER_MIN: u64 = 1 << 48;
@@ -122,6 +123,8 @@ pub(crate) struct Table {
     events: Vec<(CUcontext, CUevent)>,
     next_heap: u64,
     buffers: u64,
+    /// What the daemon knows and has no file of, because it was there before that.
+    unshown: BTreeSet<HandleId>,
     /// The agent is unmapping some.
     is_unmapping: bool,
     /// The agent looks again by itself for ranges that are idle.

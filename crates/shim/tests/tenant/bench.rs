@@ -149,6 +149,7 @@ pub(crate) struct Survivor {
     pub(crate) frozen: bool,
     pub(crate) here: Vec<(SizedHandle, OwnedFd)>,
     pub(crate) away: Vec<SizedHandle>,
+    pub(crate) unshown: Vec<SizedHandle>,
 }
 
 pub(crate) struct Daemon {
@@ -186,13 +187,15 @@ impl Daemon {
         };
         assert_eq!((tenant, job.as_str(), gpu.as_str()), (TenantId(1), "night shift", GPU));
         daemon.send(FromDaemon::Waiting { reason: "its memory".to_owned() });
-        let mut survivor = Survivor { epoch, resident, frozen, here: Vec::new(), away: Vec::new() };
+        let (here, away, unshown) = Default::default();
+        let mut survivor = Survivor { epoch, resident, frozen, here, away, unshown };
         loop {
             let (message, files) = daemon.receive();
-            let ToDaemon::Has { here, away, complete } = message else { panic!("{message:?}") };
+            let ToDaemon::Has { here, away, unshown, complete } = message else { panic!("{message:?}") };
             assert_eq!(here.len(), files.len());
             survivor.here.extend(here.into_iter().zip(files));
             survivor.away.extend(away);
+            survivor.unshown.extend(unshown);
             if complete {
                 break;
             }

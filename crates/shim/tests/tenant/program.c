@@ -134,6 +134,13 @@ int main(void) {
             }
             waitpid(child, &result, 0);
             printf("%d\n", result);
+        } else if (!strcmp(word, "fork-stays")) {
+            pid_t child = fork();
+            if (!child) {
+                alarm(120);
+                for (;;) pause();
+            }
+            printf("%d\n", (int)child);
         } else {
             printf("unknown\n");
         }

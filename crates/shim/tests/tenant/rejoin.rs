@@ -154,6 +154,7 @@ fn one_whose_memory_is_away_leaves_nothing_out_that_cannot_be_shown_for_a_while(
     let told = |here: &[SizedHandle], away: &[SizedHandle], complete| ToDaemon::Has {
         here: here.to_vec(),
         away: away.to_vec(),
+        unshown: Vec::new(),
         complete,
     };
     assert_eq!(daemon.receive().0, told(&[], &[away], false), "its files leave before they fill the room");
@@ -162,6 +163,65 @@ fn one_whose_memory_is_away_leaves_nothing_out_that_cannot_be_shown_for_a_while(
     let (message, files) = daemon.receive();
     assert_eq!((message, files.len()), (told(&[here], &[], false), 1));
     assert_eq!(daemon.receive().0, told(&[], &[], true));
+    program.child.kill().unwrap();
+    program.child.wait().unwrap();
+}
+
+#[test]
+fn what_cannot_be_shown_is_named_all_the_same_and_shown_later() {
+    let bench = Bench::new();
+    let failing = bench.path("exports-fail");
+    let (mut program, daemon) = bench.tenant(&[("FAKE_EXPORTS_FAIL", failing.to_str().unwrap())]);
+    program.enter();
+    let [(first, freed_handle), (_, handle)] = [(); 2].map(|()| {
+        let (address, handle, _) = daemon.serve(&mut program, BYTES);
+        (address, handle)
+    });
+    std::fs::write(&failing, "").unwrap();
+    drop(daemon);
+    wait_for(|| bench.stderr().contains(GONE));
+
+    let (daemon, survivor) = next_daemon(&bench);
+    assert!(survivor.here.is_empty() && survivor.away.is_empty(), "{:?}", survivor.here);
+    let mut unshown = survivor.unshown;
+    unshown.sort_unstable_by_key(|sized| sized.handle.0);
+    assert_eq!(unshown, [freed_handle, handle]);
+    // It is known by its name, also when it goes.
+    assert_eq!(program.ask(&format!("free {first:x}")), "0");
+    assert_eq!(daemon.next().0, freed(freed_handle));
+    std::fs::remove_file(&failing).unwrap();
+    let (message, files) = daemon.next();
+    assert_eq!((message, files.len()), (ToDaemon::Shown { handle: handle.handle }, 1));
+    move_out_and_in(&daemon, &[handle], &[0x55]);
+    assert!(program.end().success());
+}
+
+#[test]
+fn a_child_that_is_forked_meanwhile_keeps_nothing_of_it() {
+    let bench = Bench::new();
+    let failing = bench.path("exports-fail");
+    let (mut program, daemon) = bench.tenant(&[("FAKE_EXPORTS_FAIL", failing.to_str().unwrap())]);
+    program.enter();
+    let [(_, away, _), _] = [(); 2].map(|()| daemon.serve(&mut program, BYTES));
+    daemon.page.set_frozen(true);
+    daemon.page.revoke_residency();
+    daemon.send(FromDaemon::Unmap { handles: vec![away.handle] });
+    daemon.next();
+    std::fs::write(&failing, "").unwrap();
+    drop(daemon);
+    let listener = bench.listen();
+    let daemon = Daemon { connection: listener.accept().unwrap(), page: away_page(2) };
+    daemon.receive();
+    daemon.send(FromDaemon::Waiting { reason: "its memory".to_owned() });
+    // It tells of its memory as long as some of it cannot be shown.
+    daemon.receive();
+    let child = program.ask("fork-stays");
+    let files = std::fs::read_dir(format!("/proc/{child}/fd")).unwrap();
+    let open: Vec<_> = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok()).collect();
+    let sockets = open.iter().filter(|link| link.to_str().is_some_and(|link| link.starts_with("socket:")));
+    assert_eq!(sockets.count(), 0, "{open:?}");
+    let child = rustix::process::Pid::from_raw(child.parse().unwrap()).unwrap();
+    rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
     program.child.kill().unwrap();
     program.child.wait().unwrap();
 }
@@ -238,7 +298,7 @@ fn a_daemon_that_is_replaced_at_once_is_not_missed() {
 }
 
 #[test]
-fn what_others_have_the_next_daemon_does_not_get_to_know() {
+fn what_others_have_the_next_daemon_knows_and_cannot_move() {
     let bench = Bench::new();
     let (mut program, daemon) = bench.tenant(&[]);
     program.enter();
@@ -252,8 +312,12 @@ fn what_others_have_the_next_daemon_does_not_get_to_know() {
     assert_eq!(program.ask(&format!("export {after:x} {FILES:x}")), "0 0", "nothing moves without a daemon");
 
     let (daemon, survivor) = next_daemon(&bench);
-    assert_eq!(survivor.here.len(), 1);
-    assert!(!daemon.has_more() || matches!(daemon.receive().0, ToDaemon::Channels { .. }));
+    assert_eq!((survivor.here.len(), survivor.unshown.len()), (1, 2));
+    let (ToDaemon::Pin { mut handles, .. }, _) = daemon.next() else { panic!("nothing is pinned") };
+    handles.sort_unstable_by_key(|handle| handle.0);
+    let mut staying: Vec<_> = survivor.unshown.iter().map(|sized| sized.handle).collect();
+    staying.sort_unstable_by_key(|handle| handle.0);
+    assert_eq!(handles, staying);
     program.tell(&format!("export {free:x} {FILES:x}"));
     let (ToDaemon::Pin { request, .. }, _) = daemon.next() else { panic!("nothing is pinned") };
     daemon.send(FromDaemon::Pinned { request });

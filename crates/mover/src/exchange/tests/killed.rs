@@ -5,6 +5,8 @@
 //! right before the next one says that nothing of it is under way any more. A failure names the seed and the steps that it
 //! can be seen again with.
 
+mod adoption;
+
 use super::cellar::{Fault, On};
 use super::world::{Content, Event, FakeTenants};
 use super::{A, B, LONG, Setup, key};
@@ -14,7 +16,7 @@ use crate::exchange::{Gone, MoveError, Outcome, Plan, Tenants};
 use crate::fake_device::FakeDevice;
 use crate::mover::Whereabouts;
 use crate::test_keeper::process;
-use crate::{AdoptError, Adoption, BLOCK_BYTES, CleanCopies, HandleKey, Mover, Owner, Reported};
+use crate::{AdoptError, Adoption, BLOCK_BYTES, CleanCopies, HandleKey, Mover, Owner};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -397,26 +399,6 @@ fn workers_die_again_and_again() {
 }
 
 #[test]
-fn only_the_very_process_is_adopted_and_only_once() {
-    let mut setup = Setup::new(4, 6);
-    let keys = setup.allocate(A, &[1, 1]);
-    assert_eq!(setup.exchange(super::plan(&keys[..1], &[], 0)).moved_out, keys[..1]);
-    let (corpse, mut setup) = setup.succeed(CleanCopies::Off);
-    corpse.rest().expect("its device works");
-    let other = keeper::Process { start_ticks: 8, ..process(A) };
-    let handles = setup.tenants.world().report(A);
-    let refused = setup.mover.adopt_tenant(A, other, handles, &mut setup.tenants);
-    assert_eq!(refused, Err(AdoptError::OtherProcess { owner: A, recorded: process(A) }));
-    let unknown = setup.mover.adopt_tenant(Owner(7), process(A), Vec::new(), &mut setup.tenants);
-    assert_eq!(unknown, Err(AdoptError::Unknown { owner: Owner(7) }));
-    let adoption = setup.adopt(A).expect("it is the one");
-    assert_eq!((adoption.away, adoption.resident), (vec![0], vec![1]));
-    assert_eq!(setup.adopt(A), Err(AdoptError::Unknown { owner: A }));
-    setup.adopt(B).expect("it has nothing");
-    setup.check_all();
-}
-
-#[test]
 fn space_that_a_dead_worker_may_write_to_is_not_used() {
     let mut setup = Setup::new(8, 2);
     let (a, b) = (setup.allocate(A, &[2]), setup.allocate(B, &[2]));
@@ -431,40 +413,6 @@ fn space_that_a_dead_worker_may_write_to_is_not_used() {
     assert_eq!(setup.mover.arena().reclaim(), Ok(2 * BLOCK_BYTES));
     assert_eq!(setup.exchange(super::plan(&b, &[], 0)).moved_out, b);
     setup.check_all();
-}
-
-#[test]
-fn one_that_went_again_without_a_word_is_adopted_once_more() {
-    let mut setup = Setup::new(4, 6);
-    let keys = setup.allocate(A, &[1, 1]);
-    assert_eq!(setup.exchange(super::plan(&keys[..1], &[], 0)).moved_out, keys[..1]);
-    let (corpse, mut setup) = setup.succeed(CleanCopies::Off);
-    corpse.rest().expect("its device works");
-    let first = setup.adopt(A).expect("it is the one");
-    assert!(setup.mover.let_go(A, process(A)));
-    assert_eq!(setup.mover.handles(A), []);
-    let again = setup.adopt(A).expect("it is the one still");
-    assert_eq!(again, first);
-    assert_eq!((again.away, again.resident), (vec![0], vec![1]));
-    setup.adopt(B).expect("it has nothing");
-    assert_eq!(setup.exchange(super::plan(&[], &keys[..1], 1)).moved_in, keys[..1]);
-    setup.check_all();
-}
-
-#[test]
-fn what_is_nowhere_is_said() {
-    let mut setup = Setup::new(4, 6);
-    let keys = setup.allocate(A, &[1, 2]);
-    assert_eq!(setup.exchange(super::plan(&keys[1..], &[], 0)).moved_out, keys[1..]);
-    let (corpse, mut setup) = setup.succeed(CleanCopies::Off);
-    corpse.rest().expect("its device works");
-    let none = |handle, blocks| Reported { handle, bytes: blocks * BLOCK_BYTES, file: None };
-    let handles = vec![none(0, 1), none(1, 1), none(5, 1)];
-    let adoption =
-        setup.mover.adopt_tenant(A, process(A), handles, &mut setup.tenants).expect("it is the one");
-    assert_eq!((adoption.lost, adoption.away, adoption.resident), (vec![0, 5], vec![], vec![]));
-    let wrong: Vec<u64> = adoption.failed.iter().map(|(handle, _)| *handle).collect();
-    assert_eq!(wrong, [1], "of another size than recorded");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::exchange::{Gone, HANDLES_PER_REQUEST_MAX, Reply, Tenants};
 use crate::fake_device::Imports;
 use crate::fake_device::mapping::Mapping;
-use crate::{BLOCK_BYTES, HandleKey, Owner, Reported};
+use crate::{BLOCK_BYTES, HandleKey, Owner, Reported, ReportedMemory};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
@@ -205,7 +205,8 @@ impl World {
         let own = self.sizes.iter().filter(|(key, _)| key.owner == owner);
         let report = |(key, &bytes): (&HandleKey, &u64)| {
             let file = self.mapped.get(key).map(Physical::file);
-            Reported { handle: key.handle, bytes, file }
+            let memory = file.map_or(ReportedMemory::None, ReportedMemory::Shown);
+            Reported { handle: key.handle, bytes, memory }
         };
         own.map(report).collect()
     }

@@ -147,7 +147,8 @@ impl Parts {
             self.places.remove(&part.handle);
             self.absent -= usize::from(part.physical.is_none());
         }
-        if parts.iter().any(|part| !part.exported) {
+        // Also those that the daemon knows by name may be in line.
+        if !self.unexported.is_empty() {
             self.unexported.retain(|handle| self.places.contains_key(handle));
         }
     }

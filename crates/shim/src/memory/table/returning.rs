@@ -1,6 +1,6 @@
-//! Memory that was there before the daemon. The next one is told of all that it may move, in one go; what it was not told of
-//! is asked for as memory that is new. What must stay where it is, because others have it, it does not get to know: so it
-//! cannot move it.
+//! Memory that was there before the daemon. The next one is told of all of it, in one go; what it was not told of is asked for
+//! as memory that is new. What must stay where it is, because others have it, and what cannot be shown just now, it gets no
+//! file of: so it cannot move it. It hears of it all the same, as it would take it for freed otherwise, and may have bytes of it.
 
 use std::collections::BTreeSet;
 
@@ -9,46 +9,77 @@ use wire::{GrantId, HandleId};
 use super::parts::Whole;
 use super::{Making, Part, Table};
 
+/// What a new daemon is to know.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Survivors {
+    /// What it may move, or is away.
+    pub(crate) movable: Vec<HandleId>,
+    /// What is here, and must stay.
+    pub(crate) staying: Vec<HandleId>,
+}
+
+/// What a new daemon was told of.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// With a file, or as being away.
+    pub(crate) shown: BTreeSet<HandleId>,
+    /// As being here, without a file.
+    pub(crate) unshown: BTreeSet<HandleId>,
+}
+
+impl Told {
+    fn has(&self, handle: HandleId) -> bool {
+        self.shown.contains(&handle) || self.unshown.contains(&handle)
+    }
+}
+
 /// What is left to say once a new daemon has taken this process in.
 #[derive(Debug, Default)]
 pub(crate) struct Untold {
     /// What to ask it for, with the numbers of the requests.
     pub(crate) asked: Vec<(GrantId, u64)>,
-    /// What it was told of, and is gone meanwhile or must stay where it is.
+    /// What it was told of, and is gone meanwhile; or it has a file of, and must stay where it is.
     pub(crate) freed: Vec<HandleId>,
+    /// What it has no file of, and must stay where it is.
+    pub(crate) pinned: Vec<HandleId>,
 }
 
 impl Table {
-    /// All that a new daemon may move.
-    pub(crate) fn survivors(&self, is_pinned: impl Fn(HandleId) -> bool) -> Vec<HandleId> {
+    /// All that a new daemon is to know.
+    pub(crate) fn survivors(&self, is_pinned: impl Fn(HandleId) -> bool) -> Survivors {
         let ranges = self.ranges.values().map(|(_, range)| (&range.parts, false));
         let created = self.created.iter().filter(|created| created.making() == Making::Moving);
         let created = created.map(|created| (&created.parts, created.is_shared()));
-        let mut handles = Vec::new();
+        let mut survivors = Survivors::default();
         for (parts, is_shared) in ranges.chain(created) {
             let stays = is_shared || parts.iter().any(|part| is_pinned(part.handle));
-            // What is away has to be known, whatever becomes of the rest.
-            let known = parts.iter().filter(|part| !part.is_on_host() && (!stays || part.physical.is_none()));
-            handles.extend(known.map(|part| part.handle));
+            for part in parts.iter().filter(|part| !part.is_on_host()) {
+                match stays && part.physical.is_some() {
+                    true => survivors.staying.push(part.handle),
+                    false => survivors.movable.push(part.handle),
+                }
+            }
         }
-        handles
+        survivors
     }
 
     /// A new daemon knows these handles, and nothing else of what is here.
     pub(crate) fn begin_again(
         &mut self,
-        told: &BTreeSet<HandleId>,
+        told: Told,
         is_pinned: impl Fn(HandleId) -> bool,
         mut number: impl FnMut() -> GrantId,
     ) -> Untold {
-        let movable: BTreeSet<HandleId> = self.survivors(is_pinned).into_iter().collect();
+        let Survivors { movable, staying } = self.survivors(is_pinned);
+        let movable: BTreeSet<HandleId> = movable.into_iter().collect();
+        let staying: BTreeSet<HandleId> = staying.into_iter().collect();
         self.parts.export_none();
         self.returning.clear();
         let mut asked = Vec::new();
         let mut ask = |whole: Whole, grant: &mut GrantId, parts: &mut [Part]| {
             let mut bytes = 0;
             for part in parts.iter_mut().filter(|part| movable.contains(&part.handle)) {
-                part.exported = told.contains(&part.handle);
+                part.exported = told.has(part.handle);
                 bytes += if part.exported { 0 } else { part.bytes };
             }
             if bytes > 0 {
@@ -65,7 +96,27 @@ impl Table {
                 ask(Whole::Created(number), &mut created.grant, &mut created.parts);
             }
         }
-        Untold { asked, freed: told.difference(&movable).copied().collect() }
+        let gone =
+            told.unshown.iter().filter(|handle| !movable.contains(handle) && !staying.contains(handle));
+        let freed = told.shown.difference(&movable).chain(gone).copied().collect();
+        let pinned = told.unshown.intersection(&staying).copied().collect();
+        for &handle in told.unshown.intersection(&movable) {
+            self.parts.export_later(handle);
+        }
+        self.unshown = told.unshown;
+        Untold { asked, freed, pinned }
+    }
+
+    /// Nothing keeps a handle where it is any more: its file goes to a daemon that has none.
+    pub(crate) fn show_later(&mut self, handle: HandleId) {
+        if self.unshown.contains(&handle) {
+            self.parts.export_later(handle);
+        }
+    }
+
+    /// Whether the daemon knows a handle, and gets its file only now.
+    pub(crate) fn take_unshown(&mut self, handle: HandleId) -> bool {
+        self.unshown.remove(&handle)
     }
 
     /// The new daemon has granted such a request, or denied it. False if it is none, or of memory that is gone.
