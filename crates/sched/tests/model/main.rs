@@ -21,7 +21,7 @@ use stateright::{Checker, Expectation, Model, Property};
 use std::ops::RangeInclusive;
 use steps::{CONTEXT, Moment, Step};
 use world::rules::Rule;
-use world::truth::Stage;
+use world::truth::{Deed, Op, Stage};
 
 const NOTHING: Budget = Budget::NOTHING;
 
@@ -73,6 +73,7 @@ impl Model for Config {
             Gang: "nothing of a gang goes out while a fellow may run",
             Answer: "every question is answered once",
             Turn: "turns begin and end in pairs, and only those run who may",
+            Ahead: "ahead of a turn only the memory of one who could have it comes in",
             Books: "the core's books are the world's",
         ];
         assert_eq!(all.len(), Rule::ALL.len());
@@ -99,6 +100,19 @@ impl Model for Config {
             "somebody is away, unless all fit",
             |config: &Self, moment: &Moment| {
                 !config.is_crowded() || moment.world.living().any(|(_, t)| !t.whole())
+            },
+        ));
+        all.push(Property::sometimes(
+            "something is fetched ahead, if there is time",
+            |config: &Self, moment| {
+                let Moment { world, .. } = moment;
+                let is_ahead = |op: &Op| match &op.deed {
+                    Deed::Move { gpu, into, .. } => {
+                        world.is_ahead(*gpu, &into.iter().map(|(owned, _)| owned.tenant).collect())
+                    }
+                    _ => false,
+                };
+                !config.fetches_ahead() || world.ops.values().any(is_ahead)
             },
         ));
         all.push(Property::sometimes("all that may happen has happened", |_, moment: &Moment| {
@@ -172,6 +186,17 @@ fn two_tenants_whose_contexts_grow() {
 #[test]
 fn three_tenants_of_which_two_fit() {
     explore(configuration::three(Budget { faults: 1, ..NOTHING }), 13_000..=55_000);
+}
+
+#[test]
+fn three_tenants_that_are_fetched_ahead() {
+    explore(configuration::left_over(Budget { faults: 1, ..NOTHING }), 1..=10_000_000);
+}
+
+#[test]
+fn three_tenants_that_are_fetched_ahead_and_what_people_do() {
+    let budget = Budget { deaths: 1, idles: 1, ..NOTHING };
+    explore(configuration::left_over(budget), 1..=10_000_000);
 }
 
 #[test]
