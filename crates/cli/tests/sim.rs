@@ -131,6 +131,21 @@ fn the_buses_of_today_make_moving_cheap() {
 }
 
 #[test]
+fn what_is_fetched_ahead_of_turns_is_not_waited_for() {
+    for seed in ["1", "2", "3"] {
+        let run = |prefetch: &str| {
+            let set = format!("prefetch={prefetch}");
+            row(&json(&["run", "spare-4x12", "--seed", seed, "--set", &set]), "rota").clone()
+        };
+        let (ahead, without) = (run("on"), run("off"));
+        let lost = |row: &Value| number(row, "makespan_ns") - SERIAL_NS;
+        assert!(lost(&ahead) <= 0.85 * lost(&without), "seed {seed}: {ahead:#} and without {without:#}");
+        assert_at_most(&ahead, "moved_bytes", 1.1 * number(&without, "moved_bytes"));
+        assert_at_most(&ahead, "turn_gap_ns_max", 22.0 * SECOND_NS);
+    }
+}
+
+#[test]
 fn a_service_hardly_notices_four_busy_programs() {
     let alone = number(&run("lc-alone"), "lc_latency_ns_p99");
     let hinted = run("lc-four-be");
@@ -164,10 +179,11 @@ fn other_seeds_give_no_other_picture() {
 }
 
 /// Programs that work all the time, or in a rhythm, whatever goes wrong around them.
-const STEADY: [&str; 15] = [
+const STEADY: [&str; 16] = [
     "seed-4x12",
     "h200-4x12",
     "h200-4x12-long",
+    "spare-4x12",
     "six-fit-three",
     "lc-four-be",
     "lc-four-be-unhinted",

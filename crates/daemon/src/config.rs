@@ -143,6 +143,9 @@ pub struct Settings {
     /// How long a program may wait between two turns, if moving leaves the choice [default: 60s].
     #[arg(long, value_name = "TIME")]
     pub gap_max: Option<Span>,
+    /// Bring memory of the next program in while another has its turn, where there is a place for it [default: on].
+    #[arg(long, value_name = "HOW")]
+    pub prefetch: Option<Prefetch>,
     /// Device memory that is never given out [default: none].
     #[arg(long, value_name = "BYTES")]
     pub headroom: Option<Bytes>,
@@ -205,6 +208,16 @@ pub enum CleanCopies {
     On,
     /// Yes, but all is copied and compared, and it is an error if something changed by its bytes and not by its hash.
     Audit,
+}
+
+/// Whether memory of the next program is brought in while another has its turn.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Prefetch {
+    /// Yes.
+    On,
+    /// No: all of it comes when its turn comes.
+    Off,
 }
 
 impl From<CleanCopies> for mover::CleanCopies {
@@ -356,6 +369,7 @@ impl Settings {
             turn_jitter: self.turn_jitter.or(other.turn_jitter),
             moving_share: self.moving_share.or(other.moving_share),
             gap_max: self.gap_max.or(other.gap_max),
+            prefetch: self.prefetch.or(other.prefetch),
             headroom: self.headroom.or(other.headroom),
             overcommit_max: self.overcommit_max.or(other.overcommit_max),
             oversize_max: self.oversize_max.or(other.oversize_max),

@@ -4,6 +4,7 @@
 //! turn it is (`choose`), and what is left to do so that exactly those run who should (`reconcile`). Nothing is
 //! remembered as a plan: should an action fail, or someone die, the next look finds what is true then.
 
+mod ahead;
 mod books;
 mod changes;
 mod charge;

@@ -29,12 +29,54 @@ pub(crate) struct Crowd {
     pub(crate) until: Time,
 }
 
+/// A cost as it was of late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Learnt {
+    mean: Span,
+    /// The same, but steady: lengths of turns follow it.
+    pub(crate) known: Span,
+}
+
+impl Learnt {
+    /// Learns what it was this time, and was expected to be. What is known follows only when that changed by more than an
+    /// eighth.
+    pub(crate) fn learn(&mut self, cost: Span, expected: Span) {
+        // Quick to see that it costs more, slow to believe that it costs less.
+        self.mean = match cost > self.mean {
+            true => Span(self.mean.max(expected.min(cost)).0.midpoint(cost.0)),
+            false => Span(self.mean.0 - (self.mean.0 - cost.0) / 8),
+        };
+        if self.mean.0.abs_diff(self.known.0) > self.known.0 / 8 {
+            self.known = self.mean;
+        }
+    }
+}
+
 /// What someone who left still has on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Departed {
     bytes: Bytes,
     /// It hung up and lives: nobody knows for how long.
     lingers: bool,
+}
+
+/// What a move is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum For {
+    /// That somebody has its turn, or that there is room again.
+    Turn(Option<TenantId>),
+    /// That somebody has more of its memory here by then, when its turn comes.
+    Later(TenantId),
+}
+
+impl For {
+    /// Who waits for it, if somebody does.
+    pub(crate) fn whom(self) -> Option<TenantId> {
+        match self {
+            Self::Turn(whom) => whom,
+            Self::Later(_) => None,
+        }
+    }
 }
 
 /// The move that is under way.
@@ -47,8 +89,7 @@ pub(crate) struct Moving {
     pub(crate) landing: Bytes,
     /// What the arena will have more of when it is over.
     pub(crate) to_arena: Bytes,
-    /// For whom, if for somebody.
-    pub(crate) whom: Option<TenantId>,
+    pub(crate) purpose: For,
     /// Somebody whom it was about has left.
     pub(crate) bereft: bool,
 }
@@ -133,18 +174,22 @@ pub(crate) struct Gpu {
     pub(crate) leaving: BTreeSet<TenantId>,
     /// No move before then: the last one failed.
     pub(crate) move_retry: Time,
+    /// Nothing is fetched ahead before then: the last time it failed.
+    pub(crate) ahead_retry: Time,
     /// Since when nothing can move because the arena is full.
     pub(crate) starved_since: Option<Time>,
     /// Since when a move waits for what the dead held.
     pub(crate) burials_since: Option<Time>,
     /// What the switch under way has cost so far.
     pub(crate) switch_cost: Option<Span>,
+    /// What was fetched ahead of it, while somebody else ran, took so long.
+    pub(crate) ahead_cost: Span,
     /// What it was expected to cost.
     pub(crate) expected_cost: Span,
-    /// What switches cost of late.
-    pub(crate) mean_cost: Span,
-    /// The same, but steady: turns are made to be worth it.
-    pub(crate) known_cost: Span,
+    /// What switches cost of late: for so long nobody computed.
+    pub(crate) switching: Learnt,
+    /// The same with all that was moved ahead of them: turns are made to be worth it.
+    pub(crate) moving_in_all: Learnt,
     /// How many turns have begun.
     pub(crate) turns: u64,
     /// How many waited of late: turns are short enough for all of them.
@@ -219,12 +264,14 @@ impl Gpu {
             looking: None,
             leaving: BTreeSet::new(),
             move_retry: Time::ZERO,
+            ahead_retry: Time::ZERO,
             starved_since: None,
             burials_since: None,
             switch_cost: None,
+            ahead_cost: Span::ZERO,
             expected_cost: Span::ZERO,
-            mean_cost: Span::ZERO,
-            known_cost: Span::ZERO,
+            switching: Learnt::default(),
+            moving_in_all: Learnt::default(),
             turns: 0,
             crowd: Crowd::default(),
             parted_until: Time::ZERO,

@@ -29,6 +29,8 @@ pub struct Settings {
     pub moving_share: Ratio,
     /// How long one may wait between two turns, if moving leaves the choice.
     pub gap_max: Span,
+    /// Is memory of the next one brought in while somebody has its turn?
+    pub prefetch: bool,
     /// After this long a waiting tenant counts as one priority higher.
     pub ageing: Span,
     /// Device memory that is never given out.
@@ -106,6 +108,7 @@ impl Default for Settings {
             turn_max: Span::from_secs(60),
             moving_share: Ratio::from_percent(5),
             gap_max: Span::from_secs(60),
+            prefetch: true,
             ageing: Span::from_secs(30),
             headroom: Bytes::ZERO,
             context: Bytes::from_mib(518),

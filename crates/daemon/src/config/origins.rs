@@ -7,7 +7,7 @@ use wire::Setting;
 use wire::quantity::Span;
 
 /// Every key, with what holds where nobody says anything.
-pub(super) const KEYS: [(&str, &str); 27] = [
+pub(super) const KEYS: [(&str, &str); 28] = [
     ("socket", ""),
     ("gpus", "all"),
     ("vgpu", "none"),
@@ -27,6 +27,7 @@ pub(super) const KEYS: [(&str, &str); 27] = [
     ("turn_jitter", "0"),
     ("moving_share", "5%"),
     ("gap_max", "60s"),
+    ("prefetch", "on"),
     ("headroom", "none"),
     ("overcommit_max", "1600%"),
     ("oversize_max", "a quarter of the host memory that is free"),
@@ -127,6 +128,7 @@ fn values(settings: &Settings) -> Vec<(&'static str, Option<String>)> {
         ("turn_jitter", text(&settings.turn_jitter)),
         ("moving_share", text(&settings.moving_share)),
         ("gap_max", text(&settings.gap_max)),
+        ("prefetch", settings.prefetch.map(|prefetch| format!("{prefetch:?}").to_lowercase())),
         ("headroom", text(&settings.headroom)),
         ("overcommit_max", text(&settings.overcommit_max)),
         ("oversize_max", text(&settings.oversize_max)),

@@ -1,6 +1,6 @@
 //! Settings for people become settings of the core.
 
-use super::{ConfigError, Policy, Settings};
+use super::{ConfigError, Policy, Prefetch, Settings};
 use sched::{PolicyKind, Ratio};
 use wire::quantity::{Share, Span};
 use wire::{OVERSIZE_ALL, Oversize};
@@ -49,6 +49,7 @@ impl Settings {
             moving_share: share("moving_share", self.moving_share, below_all, "less than 100%")?
                 .unwrap_or(usual.moving_share),
             gap_max: self.gap_max.map_or(usual.gap_max, in_core),
+            prefetch: self.prefetch.map_or(usual.prefetch, |prefetch| prefetch == Prefetch::On),
             headroom: self.headroom.map_or(usual.headroom, |bytes| sched::Bytes(bytes.0)),
             overcommit_max: share("overcommit_max", self.overcommit_max, at_least_all, "at least 100%")?
                 .unwrap_or(usual.overcommit_max),

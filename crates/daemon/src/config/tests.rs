@@ -164,4 +164,14 @@ fn defaults_are_said_as_they_are() {
     assert_eq!(of("tenants_max"), config.sharing.tenants_max.to_string());
     assert_eq!(of("policy"), format!("{:?}", usual.policy).to_lowercase());
     assert_eq!((of("clean_copies"), config.clean_copies), ("off".to_owned(), CleanCopies::Off));
+    assert_eq!((of("prefetch"), config.sharing.prefetch), ("on".to_owned(), true));
+}
+
+#[test]
+fn prefetch_is_on_or_off() {
+    let off = config("prefetch = 'off'\n", Settings::default()).unwrap();
+    assert!(!off.sharing.prefetch);
+    let flag = Settings { prefetch: Some(Prefetch::On), ..Settings::default() };
+    assert!(config("prefetch = 'off'\n", flag).unwrap().sharing.prefetch);
+    assert!(complaint("prefetch = true\n").contains(":1: prefetch: "));
 }

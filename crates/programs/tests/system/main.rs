@@ -2,6 +2,7 @@
 //! process of its own. Programs know what every byte of theirs has to be, and check it in every step.
 //!
 //! - [`turns`]: programs that do not fit together take turns, long ones and short ones at random.
+//! - [`ahead`]: what is brought in before a turn ends.
 //! - [`clean_copies`]: what did not change is not copied out again.
 //! - [`created`]: programs that create and map their memory themselves.
 //! - [`deaths`]: programs and the daemon are killed at the worst moments.
@@ -28,6 +29,7 @@
 mod parts;
 mod stage;
 
+mod ahead;
 mod arguments;
 mod asked;
 mod cellar;

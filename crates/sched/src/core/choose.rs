@@ -190,7 +190,7 @@ impl Core {
         let books = self.gpu_of(gpu);
         let Some(turn) = books.turn else { return true };
         let Some(owner) = self.tenants.get(turn.tenant) else { return true };
-        if books.moving.as_ref().is_some_and(|moving| moving.whom == Some(turn.tenant)) {
+        if books.moving.as_ref().is_some_and(|moving| moving.purpose.whom() == Some(turn.tenant)) {
             // Room is being made for it: it would be for nothing.
             return false;
         }
@@ -212,8 +212,10 @@ impl Core {
         if !self.tenants.contains(id) {
             return;
         }
-        let cost = self.gpu_of(gpu).switch_cost.unwrap_or(self.costs.freeze + self.costs.thaw);
-        self.learn_cost(gpu, cost);
+        let books = self.gpu_of(gpu);
+        let cost = books.switch_cost.unwrap_or(self.costs.freeze + self.costs.thaw);
+        let ahead = books.ahead_cost;
+        self.learn_cost(gpu, cost, ahead);
         self.count_crowd(gpu, id);
         let tenant = self.tenants.get(id).expect("it was there above");
         let length = self.turn_length(tenant);
@@ -224,7 +226,7 @@ impl Core {
         let (times, per) = self.virtual_rate(tenant);
         let goal = virtual_time.saturating_add(scale(length.0, times, per));
         let books = self.gpu_mut(gpu);
-        books.switch_cost = None;
+        (books.switch_cost, books.ahead_cost) = (None, Span::ZERO);
         books.incoming = None;
         books.turns += 1;
         books.turn = Some(Turn { tenant: id, since: now, until, charged, owed, from: virtual_time, goal });

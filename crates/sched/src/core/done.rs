@@ -1,7 +1,7 @@
 //! What comes of actions: completions, and deadlines that pass without one.
 
 use super::{Core, OpKind};
-use crate::gpu::Moving;
+use crate::gpu::{For, Moving};
 use crate::tenant::{Grip, Spot};
 use crate::{Action, Bytes, GpuId, OpId, Outcome, Owned, Scope, Span, TenantId};
 use std::collections::BTreeSet;
@@ -183,21 +183,28 @@ impl Core {
             let books = self.gpu_mut(gpu);
             books.stuck_until = stuck_until;
         }
-        if let Some(took) = took {
+        let ahead = matches!(moving.purpose, For::Later(_));
+        if ahead {
+            self.gpu_mut(gpu).ahead_cost += took.unwrap_or_default();
+        } else if let Some(took) = took {
             self.add_cost(gpu, took);
             // What goes only in part takes its time for other reasons.
             if !stuck && into.len() == moving.into.len() {
                 self.learn_bandwidth(bytes_out, bytes_in, took);
             }
-            if moving.whom.is_some() && moving.whom == self.gpu_of(gpu).turn.map(|turn| turn.tenant) {
+            let whom = moving.purpose.whom();
+            if whom.is_some() && whom == self.gpu_of(gpu).turn.map(|turn| turn.tenant) {
                 self.grew(gpu, took);
             }
         }
         // A death explains it, and what is left to do is found at the next look.
         if went + bytes_in == Bytes::ZERO && !moving.bereft {
             let later = self.later();
-            self.gpu_mut(gpu).move_retry = later;
-            if let Some(id) = moving.whom {
+            let books = self.gpu_mut(gpu);
+            // What is only fetched ahead must not keep anybody from its turn.
+            let retry = if ahead { &mut books.ahead_retry } else { &mut books.move_retry };
+            *retry = later;
+            if let Some(id) = moving.purpose.whom() {
                 self.give_up_on(gpu, id);
             }
         }

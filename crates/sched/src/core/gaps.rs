@@ -15,7 +15,7 @@ use super::{Core, books};
 use crate::gpu::Crowd;
 use crate::tenant::Tenant;
 use crate::units::scale;
-use crate::{GpuId, PolicyKind, Ratio, Span, TenantId};
+use crate::{GpuId, PolicyKind, Ratio, Span, TenantId, Time};
 
 /// Of those who wait longest, so many are looked at.
 const WAITING_LOOKED_AT_MAX: usize = 8;
@@ -59,41 +59,51 @@ impl Core {
             return;
         }
         self.charge(gpu);
+        let next = self.whom_to_prefer(gpu, self.now);
+        if let Some(id) = next {
+            self.update(id, |tenant| tenant.preferred = true);
+        }
+    }
+
+    /// Who is next although others have had less, if anybody, should the turn be over then.
+    pub(super) fn whom_to_prefer(&self, gpu: GpuId, at: Time) -> Option<TenantId> {
         let books = self.gpu_of(gpu);
-        let Some(first_id) = books::first(&books.line) else { return };
-        let Some(first) = self.tenants.get(first_id) else { return };
+        let first_id = books::first(&books.line)?;
+        let first = self.tenants.get(first_id)?;
         if first.critical || first.preferred {
-            return;
+            return None;
         }
         // Whoever would have a turn instead: the first in line, or the owner, who may go on.
-        let owner = books.turn.and_then(|turn| self.tenants.get(turn.tenant));
+        let owner = books.turn.and_then(|turn| Some((turn, self.tenants.get(turn.tenant)?)));
         let may_go_on =
-            |owner: &&Tenant| owner.is_active() && !owner.critical && self.gang_of(owner).is_none();
-        let is_before = |owner: &&Tenant| owner.virtual_time < first.virtual_time;
-        let rival = owner.filter(may_go_on).filter(is_before).unwrap_or(first);
+            |owner: &Tenant| owner.is_active() && !owner.critical && self.gang_of(owner).is_none();
+        let owner = owner.filter(|(_, owner)| may_go_on(owner)).map(|(turn, owner)| {
+            let (times, per) = self.virtual_rate(owner);
+            let has_had = owner.virtual_time.saturating_add(scale(at.since(turn.charged).0, times, per));
+            (owner, has_had)
+        });
+        let owner = owner.filter(|&(_, has_had)| has_had < first.virtual_time);
+        let (rival, rival_has_had) = owner.unwrap_or((first, first.virtual_time));
         let length = self.turn_length(rival);
-        let cost = dear(books.known_cost);
+        let cost = dear(books.switching.known);
         let (times, per) = self.virtual_rate(rival);
         let is_ahead_by_less = |tenant: &Tenant, than: Span| {
-            tenant.virtual_time.saturating_sub(rival.virtual_time) < scale(than.0, times, per)
+            tenant.virtual_time.saturating_sub(rival_has_had) < scale(than.0, times, per)
         };
         let is_next = |tenant: &Tenant| {
-            let is_late = self.now.since(tenant.queued_at) + cost + length + cost > self.settings.gap_max;
+            let is_late = at.since(tenant.queued_at) + cost + length + cost > self.settings.gap_max;
             let round_is_over = books.turns - tenant.queued_behind >= self.others_in_line(gpu, tenant);
             // Turns may have been longer before.
             let most =
                 if round_is_over { tenant.ran.min(length + length).max(length) } else { LITTLE.of(length) };
-            (is_late || self.now < books.parted_until) && is_ahead_by_less(tenant, most)
+            (is_late || at < books.parted_until) && is_ahead_by_less(tenant, most)
         };
         let mut waiting = books.waits.iter().take(WAITING_LOOKED_AT_MAX).map(|&(_, id)| id);
         let longest = waiting.find(|&id| self.tenants.get(id).is_some_and(is_next) && !self.is_vain(id));
         // The first in line is next anyway, unless the owner would go on.
-        let owner_is_before = !std::ptr::eq(rival, first);
+        let owner_is_before = owner.is_some();
         let instead = || (owner_is_before && is_ahead_by_less(first, LITTLE.of(length))).then_some(first_id);
-        let next = longest.filter(|&id| id != first_id || owner_is_before).or_else(instead);
-        if let Some(id) = next {
-            self.update(id, |tenant| tenant.preferred = true);
-        }
+        longest.filter(|&id| id != first_id || owner_is_before).or_else(instead)
     }
 }
 

@@ -243,6 +243,7 @@ impl Shift {
 
     fn gpu(&self, gpu: GpuId, books: &mut Gpu) {
         self.over(&mut books.move_retry);
+        self.over(&mut books.ahead_retry);
         self.over(&mut books.stuck_until);
         self.over(&mut books.critical_until);
         self.over(&mut books.crowd.until);

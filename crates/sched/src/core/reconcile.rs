@@ -5,7 +5,7 @@
 //! be done at once; the rest follows when completions come in.
 
 use super::{Core, OpKind};
-use crate::gpu::Moving;
+use crate::gpu::{For, Moving};
 use crate::tenant::{Grip, Spot};
 use crate::{Action, Bytes, GpuId, Owned, Scope, Slice, Span, TenantId, Time};
 use std::collections::BTreeSet;
@@ -216,6 +216,7 @@ impl Core {
             books.starved_since = None;
             // Others may have turns meanwhile that need no room: it is still the same wait.
             books.burials_since = books.burials_since.filter(|_| books.burials_pending());
+            self.fetch_ahead(gpu);
             return;
         }
         if books.short_of(needs + grows, headroom) > Bytes::ZERO && books.burials_pending() {
@@ -257,48 +258,54 @@ impl Core {
             self.gpu_mut(gpu).leaving = room.out.iter().map(|(owned, _)| owned.tenant).collect();
             return;
         }
-        let dirty = room.out.iter().filter(|(owned, _)| self.handle(*owned).is_some_and(|held| !held.clean));
-        let to_arena: Bytes = dirty.map(|&(_, bytes)| bytes).sum();
         let into: Vec<_> = company.iter().flat_map(|&id| self.away_of(id)).collect();
-        let from_arena: Bytes = into.iter().map(|&(_, bytes)| bytes).sum();
-        // What comes in gives up its place in the arena as it comes.
-        let more = to_arena.less(from_arena);
-        if more > Bytes::ZERO && !self.clear_arena(more, &room.out) {
+        if !self.begin_move(gpu, room.out, into, For::Turn(main)) {
             self.starve(gpu, main);
             return;
         }
-        let books = self.gpu_of(gpu);
-        let free = books.room(self.settings.headroom);
-        let out_sum: Bytes = room.out.iter().map(|&(_, bytes)| bytes).sum();
-        let took = out_sum.at(self.costs.out_per_second).max(from_arena.at(self.costs.in_per_second));
+        let books = self.gpu_mut(gpu);
+        (books.starved_since, books.burials_since) = (None, None);
+    }
+
+    /// Begins a move. False if the arena has no place for what goes.
+    pub(super) fn begin_move(
+        &mut self,
+        gpu: GpuId,
+        out: Vec<(Owned, Bytes)>,
+        into: Vec<(Owned, Bytes)>,
+        purpose: For,
+    ) -> bool {
+        let dirty = out.iter().filter(|(owned, _)| self.handle(*owned).is_some_and(|held| !held.clean));
+        let to_arena: Bytes = dirty.map(|&(_, bytes)| bytes).sum();
+        let from_arena: Bytes = into.iter().map(|&(_, bytes)| bytes).sum();
+        // What comes in gives up its place in the arena as it comes.
+        let more = to_arena.less(from_arena);
+        if more > Bytes::ZERO && !self.clear_arena(more, &out) {
+            return false;
+        }
+        let free = self.gpu_of(gpu).room(self.settings.headroom);
+        let out_sum: Bytes = out.iter().map(|&(_, bytes)| bytes).sum();
+        let took = self.copying(out_sum, from_arena);
         let deadline = self.now + self.settings.deadlines.movement + took.times(4);
         // Copies of what goes have their place already, and are not to be dropped any more.
-        let copied = room.out.iter().filter_map(|(owned, _)| self.copies.get(owned)).copied().sum::<Bytes>();
+        let copied = out.iter().filter_map(|(owned, _)| self.copies.get(owned)).copied().sum::<Bytes>();
         let to_arena = more + copied;
-        for &(owned, _) in &room.out {
+        for &(owned, _) in &out {
             self.forget_copy(owned);
         }
         let op = self.begin(OpKind::Move(gpu), deadline);
-        let concerned: BTreeSet<_> = room.out.iter().chain(&into).map(|(owned, _)| owned.tenant).collect();
+        let concerned: BTreeSet<_> = out.iter().chain(&into).map(|(owned, _)| owned.tenant).collect();
         for &id in &concerned {
             self.update(id, |tenant| tenant.moving = true);
         }
         let names = |all: &[(Owned, Bytes)]| all.iter().map(|&(owned, _)| owned).collect();
-        self.actions.push(Action::Move { op, gpu, out: names(&room.out), into: names(&into), room: free });
-        let books = self.gpu_mut(gpu);
-        (books.starved_since, books.burials_since) = (None, None);
-        books.moving = Some(Moving {
-            op,
-            out: room.out,
-            into,
-            landing: from_arena,
-            to_arena,
-            whom: main,
-            bereft: false,
-        });
+        self.actions.push(Action::Move { op, gpu, out: names(&out), into: names(&into), room: free });
+        self.gpu_mut(gpu).moving =
+            Some(Moving { op, out, into, landing: from_arena, to_arena, purpose, bereft: false });
+        true
     }
 
-    fn away_of(&self, id: TenantId) -> Vec<(Owned, Bytes)> {
+    pub(super) fn away_of(&self, id: TenantId) -> Vec<(Owned, Bytes)> {
         let Some(tenant) = self.tenants.get(id) else { return Vec::new() };
         let away = tenant.handles.iter().filter(|(_, held)| held.spot == Spot::Arena);
         away.map(|(&handle, held)| (super::owned(id, handle), held.bytes)).collect()
@@ -323,17 +330,13 @@ impl Core {
             if Some(id) == main || kept.contains(&id) || stays {
                 continue;
             }
-            let movable = tenant.handles.iter().filter(|(_, held)| held.can_go(self.now));
-            let mut movable: Vec<_> =
-                movable.map(|(&handle, held)| (!held.clean, handle, held.bytes)).collect();
-            movable.sort_unstable();
             let before = room.out.len();
-            for (_, handle, size) in movable {
+            for (owned, size) in self.going_of(id) {
                 if room.freed >= bytes {
                     break;
                 }
                 room.freed += size;
-                room.out.push((super::owned(id, handle), size));
+                room.out.push((owned, size));
             }
             let off = tenant.grip == Grip::Frozen(Scope::All) && !self.a_fellow_may_run(tenant);
             if room.out.len() > before && !off {
@@ -341,6 +344,15 @@ impl Core {
             }
         }
         room
+    }
+
+    /// What of a tenant can go out now, those first that need no copying.
+    pub(super) fn going_of(&self, id: TenantId) -> Vec<(Owned, Bytes)> {
+        let Some(tenant) = self.tenants.get(id) else { return Vec::new() };
+        let movable = tenant.handles.iter().filter(|(_, held)| held.can_go(self.now));
+        let mut movable: Vec<_> = movable.map(|(&handle, held)| (!held.clean, handle, held.bytes)).collect();
+        movable.sort_unstable();
+        movable.into_iter().map(|(_, handle, bytes)| (super::owned(id, handle), bytes)).collect()
     }
 
     /// There is no way to give `id` its turn now: it is tried again later, and others have theirs.

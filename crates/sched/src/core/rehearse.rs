@@ -276,8 +276,7 @@ impl Core {
                 let Some(moving) = &self.gpu_of(*gpu).moving else { return self.costs.per_move };
                 let sum =
                     |all: &[(Owned, crate::Bytes)]| all.iter().map(|&(_, bytes)| bytes).sum::<crate::Bytes>();
-                let out = sum(&moving.out).at(self.costs.out_per_second);
-                self.costs.per_move + out.max(sum(&moving.into).at(self.costs.in_per_second))
+                self.costs.per_move + self.copying(sum(&moving.out), sum(&moving.into))
             }
             Some(OpKind::Inspect(_)) | None => self.costs.per_move,
         }

@@ -1,5 +1,6 @@
 //! How the core behaves, case by case. What always holds whatever happens is checked in `tests/`.
 
+mod ahead;
 mod books;
 mod critical;
 mod describe;

@@ -54,6 +54,9 @@ impl Core {
         for id in books.incoming.iter().chain(&books.critical) {
             at(self.tenants.get(*id).map_or(Time::ZERO, |tenant| tenant.grip_retry));
         }
+        if let Some(begins) = self.ahead_at(gpu) {
+            at(begins);
+        }
         at(books.move_retry);
         at(books.stuck_until);
         if let Some(since) = books.starved_since {

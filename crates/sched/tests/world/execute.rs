@@ -206,6 +206,7 @@ impl World {
                 format!("move {id} of tenant {tenant}, which may be running")
             });
         }
+        self.check_ahead(gpu, &into.iter().map(|owned| owned.tenant).collect());
         // A fellow may read what goes, not what comes.
         for tenant in out.iter().map(|owned| owned.tenant).collect::<BTreeSet<_>>() {
             let fellow = self.fellows(tenant).into_iter().find(|fellow| self.tenants[fellow].may_run());

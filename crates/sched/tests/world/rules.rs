@@ -3,6 +3,7 @@
 use super::World;
 use super::truth::{Deed, Stage};
 use sched::{Bytes, GpuId, Slice, TenantId};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// What always holds.
@@ -38,12 +39,15 @@ pub(crate) enum Rule {
     Answer,
     /// Nobody is thawed who has left, is paused or has no context; turns begin and end in pairs.
     Turn,
+    /// While somebody has its turn, memory comes in for itself or for one other, who could run, and not beside somebody
+    /// latency-critical.
+    Ahead,
     /// The core's books are the world's.
     Books,
 }
 
 impl Rule {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::Capacity,
         Self::Arena,
         Self::Limit,
@@ -59,6 +63,7 @@ impl Rule {
         Self::Gang,
         Self::Answer,
         Self::Turn,
+        Self::Ahead,
         Self::Books,
     ];
 }
@@ -197,6 +202,31 @@ impl World {
         let other = self.living().find(other).map(|(id, _)| id);
         self.require(Rule::Shortest, slice != Slice::Shortest || other.is_none(), || {
             format!("tenant {tenant} gets the shortest slice, and tenant {other:?} may have it too")
+        });
+    }
+
+    /// Does a move bring in memory for others than whoever has the turn?
+    pub(crate) fn is_ahead(&self, gpu: GpuId, into: &BTreeSet<TenantId>) -> bool {
+        let owner = self.living().find(|(_, t)| t.gpu == gpu && t.in_turn).map(|(id, _)| id);
+        let is_owners =
+            |id: &TenantId| owner.is_none_or(|owner| *id == owner || self.fellows(owner).contains(id));
+        !into.iter().any(is_owners) && !into.is_empty()
+    }
+
+    /// Memory comes in: if for one who has no turn yet, is it one who could?
+    pub(crate) fn check_ahead(&mut self, gpu: GpuId, into: &BTreeSet<TenantId>) {
+        if !self.is_ahead(gpu, into) {
+            return;
+        }
+        let could_run = |id: &TenantId| {
+            let t = &self.tenants[id];
+            t.lives() && !self.paused(t) && (t.wants || !t.asks.is_empty()) && self.fellows(*id).is_empty()
+        };
+        let fit = self.settings.prefetch && into.len() == 1 && into.iter().all(could_run);
+        self.require(Rule::Ahead, fit, || format!("memory of {into:?} comes in while another has its turn"));
+        let disturbs = self.critical_active(gpu);
+        self.require(Rule::Ahead, !disturbs, || {
+            format!("memory of {into:?} comes in ahead of its turn, beside somebody latency-critical")
         });
     }
 

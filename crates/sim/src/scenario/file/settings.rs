@@ -13,12 +13,13 @@ const POLICIES: [(&str, PolicyKind); 4] = [
 ];
 
 /// The words that stand for a setting where no table is named.
-pub(super) const NAMES: [&str; 16] = [
+pub(super) const NAMES: [&str; 17] = [
     "policy",
     "turn_min",
     "turn_max",
     "moving_share",
     "gap_max",
+    "prefetch",
     "ageing",
     "headroom",
     "overcommit_max",
@@ -45,6 +46,7 @@ pub(super) fn read(node: &Node) -> Result<Settings, Problem> {
     from.span("turn_max", &mut settings.turn_max)?;
     from.part("moving_share", &mut settings.moving_share)?;
     from.span("gap_max", &mut settings.gap_max)?;
+    from.word("prefetch", &mut settings.prefetch, &[("on", true), ("off", false)])?;
     from.span("ageing", &mut settings.ageing)?;
     from.bytes("headroom", &mut settings.headroom)?;
     from.ratio("overcommit_max", &mut settings.overcommit_max)?;
@@ -115,6 +117,7 @@ mod tests {
         for name in NAMES.into_iter().filter(|name| !["costs", "deadlines"].contains(name)) {
             let value = match name {
                 "policy" => "serial",
+                "prefetch" => "off",
                 "headroom" => "1GiB",
                 "tenants_max" => "7",
                 "overcommit_max" | "moving_share" | "filler_below" | "be_guarantee" => "7%",
