@@ -19,10 +19,9 @@ use super::{A, B, Setup, key};
 use crate::mover::Whereabouts;
 use crate::mover::planted::Bug;
 use crate::test_keeper::process;
-use crate::{BLOCK_BYTES, CleanCopies, HandleKey, Owner};
+use crate::{AdoptError, BLOCK_BYTES, CleanCopies, HandleKey, Owner};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 
 /// Tenants at a time.
 const TENANTS_MAX: usize = 5;
@@ -96,10 +95,10 @@ impl History {
     fn begin(seed: u64, length: u64, bug: Option<Bug>) -> History {
         let mut random = Random::new(seed);
         let capacity = 6 + random.below(5);
-        let arena = 4 + random.below(8);
-        let mut setup = match seed % 2 {
-            1 => Setup::with_cellar(capacity, arena, 1 + random.below(12)),
-            _ => Setup::new(capacity, arena + 4),
+        let mut setup = match seed % 3 {
+            0 => Setup::new(capacity, 8 + random.below(8)),
+            // Too little for most, so that much of it goes further, and there is an end to that as well.
+            _ => Setup::with_cellar(capacity, 3 + random.below(4), 8 + random.below(12)),
         };
         setup.tenants.world().fill_densely();
         for nobody in [A, B] {
@@ -157,10 +156,10 @@ impl History {
             0..10 => self.arrive(),
             10..16 => self.grow(),
             16..20 => self.shrink(),
-            20..36 => self.write(),
-            36..90 => self.turn(),
-            90..93 => self.die(),
-            93..96 => self.kill_worker(),
+            20..32 => self.write(),
+            32..93 => self.turn(),
+            93..95 => self.die(),
+            95..97 => self.kill_worker(),
             _ => self.rest(),
         }
     }
@@ -314,7 +313,7 @@ impl History {
     }
 
     fn kill_worker(&mut self) {
-        self.fate.dies_at.store(0, SeqCst);
+        self.fate.forget();
         self.succeed();
     }
 
@@ -331,17 +330,22 @@ impl History {
         self.corpses.push(corpse);
         self.setup = Some(setup);
         self.equip();
+        self.arm_adoption();
         for (owner, _) in self.setup().mover.arena().found() {
             match self.tenants.get(&owner).map(|tenant| tenant.committed) {
                 None => drop(self.setup().mover.forget_owner(owner)),
                 Some(committed) => {
-                    let adoption = self.setup().adopt(owner).expect("it is the one that the keeper knows");
+                    let adoption = match self.setup().adopt(owner) {
+                        Err(AdoptError::Gone { .. }) => continue,
+                        adoption => adoption.expect("it is the one that the keeper knows"),
+                    };
                     assert_eq!((adoption.lost, adoption.failed), (vec![], vec![]), "{owner}");
                     let is_whole = adoption.away.is_empty() && adoption.unsettled.is_empty();
                     assert!(is_whole || !committed, "{owner} runs, and its memory is not there");
                 }
             }
         }
+        self.setup().tenants.world().twist = None;
         self.settle();
         self.commit();
         self.check();

@@ -8,9 +8,9 @@ use crate::exchange::{Gone, Tenants};
 use crate::fake_device::FakeDevice;
 use crate::{CleanCopies, Mover, Owner};
 use std::panic::resume_unwind;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 
 /// What a worker dies of.
 pub(super) struct Killed;
@@ -20,13 +20,33 @@ pub(super) struct Killed;
 pub(super) struct Fate {
     pub(super) steps: AtomicU64,
     pub(super) dies_at: AtomicU64,
+    /// What else happens, and at which step.
+    happens: Mutex<Option<(u64, Happening)>>,
 }
+
+type Happening = Box<dyn FnOnce() + Send>;
 
 impl Fate {
     pub(super) fn step(&self) {
-        if self.steps.fetch_add(1, SeqCst) + 1 == self.dies_at.load(SeqCst) {
+        let step = self.steps.fetch_add(1, SeqCst) + 1;
+        let happens = self.happens.lock().expect("no panic").take_if(|(at, _)| *at == step);
+        if let Some((_, what)) = happens {
+            what();
+        }
+        if step == self.dies_at.load(SeqCst) {
             resume_unwind(Box::new(Killed));
         }
+    }
+
+    /// Has something happen at the n-th step (from 1) from now on.
+    pub(super) fn at_step(&self, nth: u64, what: impl FnOnce() + Send + 'static) {
+        *self.happens.lock().expect("no panic") = Some((self.steps.load(SeqCst) + nth, Box::new(what)));
+    }
+
+    /// Nothing more happens, and nobody dies.
+    pub(super) fn forget(&self) {
+        *self.happens.lock().expect("no panic") = None;
+        self.dies_at.store(0, SeqCst);
     }
 }
 

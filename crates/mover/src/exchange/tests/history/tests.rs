@@ -4,7 +4,7 @@ use crate::mover::planted::{Bug, PHASES};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Events of one history.
-const EVENTS: u64 = 150;
+const EVENTS: u64 = 200;
 
 /// As many as it takes for a thousand events, and to meet all that can happen.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=8;

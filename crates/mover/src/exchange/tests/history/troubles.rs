@@ -3,9 +3,13 @@
 use super::super::cellar::{Fault, On, TestDisk};
 use super::super::world::{Event, Twist};
 use super::History;
+use crate::Owner;
 use crate::exchange::Plan;
 use crate::fake_device::Operation;
 use std::sync::atomic::Ordering::SeqCst;
+
+/// Most turns have more steps than this.
+const STEPS: u64 = 80;
 
 /// All but registering, which is over.
 const OPERATIONS: [Operation; 9] = [
@@ -39,7 +43,7 @@ impl History {
         };
         let in_requests = 1 + self.random.below(6);
         let request = self.setup().tenants.world().requests + in_requests;
-        match self.random.below(14) {
+        match self.random.below(16) {
             0..3 => {
                 let (operation, nth) = (self.random.below(9) as usize, 1 + self.random.below(4));
                 self.setup().mover.device_mut().fail(OPERATIONS[operation], nth);
@@ -51,21 +55,20 @@ impl History {
                 self.setup().tenants.world().twist = Some((request, twist));
                 format!("{twist:?} at request {in_requests}")
             }
-            7..10 => {
-                let nth = 1 + self.random.below(20);
-                let setup = self.setup();
-                let tenants = setup.tenants.clone();
-                setup.mover.device_mut().at_poll(nth, move || {
+            7..11 => {
+                let step = 1 + self.random.below(STEPS);
+                let tenants = self.setup().tenants.clone();
+                self.fate.at_step(step, move || {
                     let mut world = tenants.world();
                     let is_dead = matches!(event, Event::Dies(owner) if world.dead.contains(&owner));
                     if !is_dead {
                         world.happen(event);
                     }
                 });
-                format!("{event:?} at poll {nth}")
+                format!("{event:?} at step {step}")
             }
-            10 | 11 if self.setup().disk.is_some() => {
-                let (fault, nth) = (DISK_FAULTS[self.random.below(5) as usize], self.random.below(3));
+            11..13 if self.setup().disk.is_some() => {
+                let (fault, nth) = (DISK_FAULTS[self.random.below(5) as usize], self.random.below(2));
                 if let Some(disk) = &self.setup().disk {
                     disk.fail(fault.0, nth, fault.1);
                 }
@@ -76,9 +79,20 @@ impl History {
     }
 
     fn arm_death_of_worker(&mut self) -> String {
-        let steps = 1 + self.random.below(90);
+        let steps = 1 + self.random.below(STEPS);
         self.fate.dies_at.store(self.fate.steps.load(SeqCst) + steps, SeqCst);
         format!("the worker dies at step {steps}")
+    }
+
+    /// By chance somebody who was on the move dies when the next worker asks for the first thing.
+    pub(super) fn arm_adoption(&mut self) {
+        let moving = self.tenants.iter().filter(|(_, tenant)| !tenant.committed);
+        let moving: Vec<Owner> = moving.map(|(&owner, _)| owner).collect();
+        let (is_armed, owner) = (self.random.below(2) == 0, self.one_of(&moving));
+        if let Some(owner) = owner.filter(|_| is_armed) {
+            let mut world = self.setup().tenants.world();
+            world.twist = Some((world.requests + 1, Twist::Before(Event::Dies(owner))));
+        }
     }
 
     /// How much is to go wrong: with the device, with the disk, with a tenant.
@@ -96,7 +110,7 @@ impl History {
         self.counts.device_faults += armed[0] - left[0];
         self.counts.disk_faults += armed[1] - left[1];
         self.counts.tenant_faults += armed[2] - left[2];
-        self.fate.dies_at.store(0, SeqCst);
+        self.fate.forget();
         let setup = self.setup();
         setup.mover.device_mut().heal();
         setup.tenants.world().twist = None;

@@ -35,7 +35,7 @@ impl History {
             out = self.setup().at(comes, Whereabouts::Device);
         }
         let plan = Plan { out, into, room_bytes: self.room_bytes(), deadline: PATIENCE };
-        let troubles = [0, 0, 1, 1, 1, 1, 1, 2][self.random.below(8) as usize];
+        let troubles = [0, 1, 1, 1, 1, 1, 2, 2][self.random.below(8) as usize];
         let troubles: Vec<String> = (0..troubles).map(|_| self.arm(&plan)).collect();
         self.setup().mover.device_mut().polls_per_copy = 1 + self.random.below(3) as u32;
         self.exchange(plan, &troubles);
