@@ -276,3 +276,23 @@ fn a_keeper_that_is_silent_for_a_while_is_found_by_the_next_worker() {
         program.end();
     }
 }
+
+#[test]
+fn no_memory_is_given_before_all_who_have_some_are_back() {
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "50ms"] });
+    let [mut late, mut asks] = ["9", "10"].map(|name| Puppet::start(&stage, name, &[]));
+    late.does("keep 40");
+    let pid = Pid::from_raw(late.pid().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, Signal::STOP).unwrap();
+    assert!(stage.kill_worker());
+    asks.begin("keep 30");
+    // Time enough for a worker that gives what is not there.
+    std::thread::sleep(Duration::from_millis(500));
+    rustix::process::kill_process(pid, Signal::CONT).unwrap();
+    asks.has_done("keep 30");
+    for mut program in [late, asks] {
+        program.does("check");
+        program.end();
+    }
+    stage.finish();
+}
