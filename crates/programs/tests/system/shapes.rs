@@ -36,11 +36,11 @@ fn check_counts(stage: &Stage, jobs: &[&str], turns_min: usize, switch_mib: u64)
 
 #[test]
 fn four_programs_of_three_quarters_of_the_gpu() {
-    let setup = Setup { gpus: 1, gpu_mib: 160, arena_mib: 480, rotad: &["--turn", "200ms"] };
+    let setup = Setup { gpus: 1, gpu_mib: 160, arena_mib: 480, rotad: &["--turn", "400ms"] };
     let stage = Stage::new(&setup);
     let names = ["1", "2", "3", "4"];
     let programs = names.map(|seed| {
-        let memory = ["--mib", "120", "--piece-mib", "8", "--kernel-ms", "150"];
+        let memory = ["--mib", "120", "--piece-mib", "8", "--kernel-ms", "300"];
         stage.worker(0, seed, &[&memory[..], &["--seed", seed, "--steps", "5"]].concat())
     });
     for program in programs {
@@ -54,11 +54,11 @@ fn four_programs_of_three_quarters_of_the_gpu() {
 #[test]
 fn two_programs_and_an_arena_that_has_room_for_neither() {
     // As two of 100 GiB on a card of 141 GB, with 80 GiB of arena.
-    let setup = Setup { gpus: 1, gpu_mib: 139, arena_mib: 80, rotad: &["--turn", "200ms"] };
+    let setup = Setup { gpus: 1, gpu_mib: 139, arena_mib: 80, rotad: &["--turn", "400ms"] };
     let stage = Stage::new(&setup);
     let names = ["1", "2"];
     let programs = names.map(|seed| {
-        let memory = ["--mib", "100", "--piece-mib", "4", "--segments", "--kernel-ms", "200"];
+        let memory = ["--mib", "100", "--piece-mib", "4", "--segments", "--kernel-ms", "300"];
         stage.worker(0, seed, &[&memory[..], &["--seed", seed, "--steps", "5"]].concat())
     });
     for program in programs {
