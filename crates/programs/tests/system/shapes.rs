@@ -36,15 +36,15 @@ fn check_counts(stage: &Stage, jobs: &[&str], turns_min: usize, switch_mib: u64)
 
 #[test]
 fn four_programs_of_three_quarters_of_the_gpu() {
-    let setup = Setup { gpus: 1, gpu_mib: 160, arena_mib: 480, rotad: &["--turn", "400ms"] };
+    let setup = Setup { gpus: 1, gpu_mib: 160, arena_mib: 480, rotad: &["--turn", "200ms"] };
     let stage = Stage::new(&setup);
     let names = ["1", "2", "3", "4"];
     let programs = names.map(|seed| {
-        let memory = ["--mib", "120", "--piece-mib", "8", "--kernel-ms", "300"];
-        stage.worker(0, seed, &[&memory[..], &["--seed", seed, "--steps", "5"]].concat())
+        let memory = ["--mib", "120", "--piece-mib", "8", "--kernel-ms", "200"];
+        stage.worker(0, seed, &[&memory[..], &["--seed", seed, "--steps", "4"]].concat())
     });
     for program in programs {
-        assert_eq!(program.ends_well().steps, 5);
+        assert_eq!(program.ends_well().steps, 4);
     }
     // Of the 160 MiB, 136 are there for the memory of programs: each time 104 have to go.
     check_counts(&stage, &names, 3, 100);
@@ -54,15 +54,15 @@ fn four_programs_of_three_quarters_of_the_gpu() {
 #[test]
 fn two_programs_and_an_arena_that_has_room_for_neither() {
     // As two of 100 GiB on a card of 141 GB, with 80 GiB of arena.
-    let setup = Setup { gpus: 1, gpu_mib: 139, arena_mib: 80, rotad: &["--turn", "400ms"] };
+    let setup = Setup { gpus: 1, gpu_mib: 139, arena_mib: 80, rotad: &["--turn", "200ms"] };
     let stage = Stage::new(&setup);
     let names = ["1", "2"];
     let programs = names.map(|seed| {
-        let memory = ["--mib", "100", "--piece-mib", "4", "--segments", "--kernel-ms", "300"];
-        stage.worker(0, seed, &[&memory[..], &["--seed", seed, "--steps", "5"]].concat())
+        let memory = ["--mib", "100", "--piece-mib", "4", "--segments", "--kernel-ms", "200"];
+        stage.worker(0, seed, &[&memory[..], &["--seed", seed, "--steps", "4"]].concat())
     });
     for program in programs {
-        assert_eq!(program.ends_well().steps, 5);
+        assert_eq!(program.ends_well().steps, 4);
     }
     check_counts(&stage, &names, 3, 70);
     stage.finish();
