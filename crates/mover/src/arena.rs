@@ -340,36 +340,32 @@ impl Arena {
         self.tell("cannot give up space", |client| client.cancel(&[named(key)]));
     }
 
-    /// A handle was freed, and nothing uses its space any more.
-    pub(crate) fn free(&self, key: HandleKey) {
-        if self.tell("cannot free space", |client| client.free(&[named(key)]))
-            && let Some(tier) = self.tier()
-        {
+    /// A handle was freed, and nothing uses its space any more. What the keeper says to that, if it can be asked.
+    pub(crate) fn free(&self, key: HandleKey) -> Option<Outcome> {
+        let outcomes = self.tell("cannot free space", |client| client.free(&[named(key)]))?;
+        if let Some(tier) = self.tier() {
             tier.discard(key);
         }
+        outcomes.first().copied()
     }
 
     /// A tenant is gone, and nothing uses its space any more.
     pub(crate) fn died(&self, owner: Owner) {
         self.0.link.drop_found(owner);
-        if self.tell("cannot free a tenant's space", |client| client.died(number(owner)))
+        if self.tell("cannot free a tenant's space", |client| client.died(number(owner))).is_some()
             && let Some(tier) = self.tier()
         {
             tier.discard_owner(owner);
         }
     }
 
-    /// What changes nothing for whoever says it, should the keeper not hear it. Says whether it has.
+    /// What changes nothing for whoever says it, should the keeper not hear it. What it says, if it has.
     fn tell<T>(
         &self,
         what: &str,
         request: impl FnOnce(&mut Client) -> Result<T, keeper::ClientError>,
-    ) -> bool {
-        let told = self.0.link.ask(request);
-        if let Err(error) = &told {
-            tracing::debug!(%error, "{what}");
-        }
-        told.is_ok()
+    ) -> Option<T> {
+        self.0.link.ask(request).inspect_err(|error| tracing::debug!(%error, "{what}")).ok()
     }
 
     /// Has all of it mapped and registered, as far as the device registers it. Waits for that, and says whether it had to.
@@ -380,6 +376,14 @@ impl Arena {
     /// Where a run lies in this process. It must have been made usable.
     pub(crate) fn address(&self, run: Extent) -> *mut u8 {
         self.0.memory.address(run)
+    }
+
+    /// All of the keeper's books: how full it is, and who its tenants are.
+    #[cfg(test)]
+    pub(crate) fn books(&self) -> (keeper::Progress, Vec<Owner>) {
+        let asked = self.0.link.ask(|client| Ok((client.progress()?, client.tenants()?)));
+        let (progress, tenants) = asked.expect("the keeper answers");
+        (progress, tenants.into_iter().map(|(tenant, _)| Owner(tenant.0)).collect())
     }
 
     /// The process dies, as far as the keeper can tell.

@@ -9,6 +9,7 @@
 //! needed last goes to the cellar (`run/cellar`).
 
 mod late;
+pub(crate) mod patience;
 mod requests;
 mod run;
 #[cfg(test)]

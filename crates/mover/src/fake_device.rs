@@ -195,6 +195,17 @@ impl FakeDevice {
         self.forge = Some(Box::new(forge));
     }
 
+    /// How many calls are to fail and have not yet.
+    pub fn faults_left(&self) -> u64 {
+        lock(&self.shared).faults.len() as u64
+    }
+
+    /// Nothing that was asked for and has not happened yet will.
+    pub fn heal(&mut self) {
+        lock(&self.shared).faults.clear();
+        self.at_poll = None;
+    }
+
     /// Whether what [`FakeDevice::fail`] and [`FakeDevice::at_poll`] asked for has happened.
     pub fn all_happened(&self) -> bool {
         lock(&self.shared).faults.is_empty() && self.at_poll.is_none()
@@ -246,6 +257,14 @@ impl FakeDevice {
         if !is_registered(&self.shared, host, bytes) {
             let call = "a copy of host memory that is not registered as one range";
             return Err(DeviceError::Call { call, code: CUresult::INVALID_VALUE });
+        }
+        // Of copies in, several may read the same.
+        let others = if lane == Lane::Out { self.into.work.iter() } else { Default::default() };
+        let meets = |(start, length): (usize, u64)| {
+            (host as u64) < start as u64 + length && (start as u64) < host as u64 + bytes
+        };
+        if self.out.work.iter().chain(others).filter_map(Work::host).any(meets) {
+            lock(&self.violations).push(format!("{lane:?}: a copy of host memory that another one uses"));
         }
         let (memory, inode) = (Arc::clone(&memory.mapping), memory.inode);
         self.track(lane).work.push_back(Work::Copy { memory, inode, offset, host, bytes });

@@ -19,6 +19,8 @@ mod cold;
 mod dropping;
 mod hashing;
 mod parts;
+#[cfg(test)]
+pub(crate) mod planted;
 mod recording;
 mod sinking;
 mod transit;
@@ -30,6 +32,7 @@ pub(crate) use transit::{CopyState, Started};
 use crate::arena::cellar::jobs::{Getting, Putting};
 use crate::arena::{Arena, ArenaError};
 use crate::device::{Device, DeviceError, Mark};
+use crate::exchange::patience::Clock;
 use crate::{BLOCK_BYTES, HandleKey, Owner};
 use clean::{AuditError, Before, Habit, Hasher, Hashes, Stored};
 use keeper::Process;
@@ -226,6 +229,9 @@ pub struct Mover<D: Device> {
     dying: BTreeSet<Owner>,
     /// A copy out had to wait for its place in the arena.
     has_waited: bool,
+    pub(crate) clock: Clock,
+    #[cfg(test)]
+    pub(crate) planted: planted::Planted,
     // The arena is dropped before the device that it is registered with.
     arena: Arena,
     device: D,
@@ -248,6 +254,9 @@ impl<D: Device> Mover<D> {
             turns: cold::Turns::default(),
             dying: BTreeSet::new(),
             has_waited: false,
+            clock: Clock::new(),
+            #[cfg(test)]
+            planted: planted::Planted::default(),
             arena,
             device,
         }

@@ -19,6 +19,9 @@ use crate::{agent, demand, settings};
 /// How long the daemon may be silent. Once it has said that the program has to wait, that may take any time.
 pub(crate) const WELCOME_SECONDS_MAX: i64 = 5;
 
+/// So many daemons may go while a program says hello to them.
+const DAEMONS_MAX: usize = 8;
+
 /// How a program ends that gave up waiting. The number says that rota ended it, not the program itself.
 const GAVE_UP_EXIT: i32 = 125;
 
@@ -60,7 +63,23 @@ pub(crate) fn complain(error: &JoinError) {
 }
 
 /// Which of these GPUs the daemon shares. It refuses a program that sees none of those.
-pub(crate) fn survey(socket: &Path, gpus: Vec<String>) -> Result<Vec<SharedGpu>, JoinError> {
+pub(crate) fn survey(socket: &Path, gpus: &[String]) -> Result<Vec<SharedGpu>, JoinError> {
+    whoever_is_there(|| survey_once(socket, gpus.to_vec()))
+}
+
+/// Asks again where the daemon went before it had answered: the next one is about to come. Where there is none, nobody listens
+/// any more, and that is said.
+fn whoever_is_there<T>(ask: impl Fn() -> Result<T, JoinError>) -> Result<T, JoinError> {
+    for _ in 1..DAEMONS_MAX {
+        match ask() {
+            Err(JoinError::Wire(WireError::Closed)) => {}
+            other => return other,
+        }
+    }
+    ask()
+}
+
+fn survey_once(socket: &Path, gpus: Vec<String>) -> Result<Vec<SharedGpu>, JoinError> {
     let connection = Connection::connect(socket)?;
     ask(&connection, &ToDaemon::Survey { version: VERSION, job: settings::job(), gpus })?;
     match first_answer(&connection, socket)?.0 {
@@ -86,9 +105,9 @@ pub(crate) fn join(
     gpus: &[(CUdevice, CUuuid)],
     alone: bool,
 ) -> Result<&'static Session, JoinError> {
-    let seen = gpus.iter().map(|(_, uuid)| uuid.to_string()).collect();
+    let seen: Vec<String> = gpus.iter().map(|(_, uuid)| uuid.to_string()).collect();
     let waits = |reason: &str| notice(format_args!("waiting for the GPU: {reason}"));
-    let welcome = match be_welcomed(socket, seen, alone, waits) {
+    let welcome = match whoever_is_there(|| be_welcomed(socket, seen.clone(), alone, waits)) {
         Err(JoinError::GaveUp(reason)) => {
             notice(format_args!("giving up: {reason}"));
             // Whoever started it said so: `rota run --timeout`.

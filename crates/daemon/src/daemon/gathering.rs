@@ -1,8 +1,8 @@
 //! The first moments of a worker that follows another: who was there comes back before anything is decided.
 //!
 //! Programs of the last worker have their memory on the device whether they are known here or not. Were the first of them
-//! given a turn before the others are known, there would be no room for it. So newcomers and turns wait until all are back
-//! whom the keeper knows, or a moment has passed. Who comes later is taken in all the same.
+//! given a turn, or memory, before the others are known, there would be no room for it. So newcomers, turns and requests for
+//! memory wait until all are back whom the keeper knows, or a moment has passed. Who comes later is taken in all the same.
 
 use super::{Daemon, Input};
 use crate::executor::Work;
@@ -78,6 +78,11 @@ impl Daemon {
             }
             // Whoever asks how things are is told of all who are there.
             Input::Hello(_) | Input::RootGone(..) | Input::List(_) | Input::Command(_) => {
+                self.gathering.held.push(input);
+                None
+            }
+            // What others have on the device is not known yet, so nobody can tell what there is room for.
+            Input::Grow(..) | Input::Keep(..) | Input::GrowHost(..) => {
                 self.gathering.held.push(input);
                 None
             }
@@ -165,6 +170,9 @@ impl Daemon {
                         begun.push(tenant);
                     }
                 }
+                // It may have gone while it waited.
+                Input::Grow(tenant, ..) | Input::Keep(tenant, ..) | Input::GrowHost(tenant, ..)
+                    if !self.known.contains_key(&tenant) => {}
                 other => others.push(other),
             }
         }

@@ -8,18 +8,19 @@ mod answers;
 mod asking;
 mod cellar;
 
+use super::patience::Idleness;
 use super::{MoveError, Outcome, Plan, Reply, Step, Stuck, Tenants};
 use crate::device::{Device, HASHES_MAX};
+#[cfg(test)]
+use crate::mover::planted::Bug;
 use crate::mover::{CopyState, HashState, Started};
 use crate::{HandleKey, Mover};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 /// Pieces of copies out that are started ahead. A driver's queue has a limit, and waits when it is full.
 const PIECES_AHEAD_MAX: usize = 256;
-/// How long to wait for an answer before looking at the copies again.
-const WAIT: Duration = Duration::from_micros(100);
 /// Answers that are taken before the copies are looked at again.
 const REPLIES_PER_ROUND_MAX: usize = 64;
 
@@ -78,7 +79,7 @@ struct Run<'a, D: Device> {
     freed_on_device: BTreeSet<HandleKey>,
     room_bytes: u64,
     deadline: Duration,
-    start: Instant,
+    start: Duration,
     outcome: Outcome,
 }
 
@@ -114,6 +115,7 @@ impl<'a, D: Device> Run<'a, D> {
         outcome.freed.extend(freed);
         // Of an exchange that was given up. Nobody else looks at it.
         let (sinking, fetching) = mover.between();
+        let start = mover.clock.now();
         Run {
             mover,
             tenants,
@@ -132,13 +134,13 @@ impl<'a, D: Device> Run<'a, D> {
             freed_on_device: BTreeSet::new(),
             room_bytes,
             deadline: plan.deadline,
-            start: Instant::now(),
+            start,
             outcome,
         }
     }
 
     fn drive(&mut self, replies: &Receiver<Reply>) {
-        let mut last_progress = Instant::now();
+        let mut idleness = Idleness::new(self.deadline, self.start);
         loop {
             let mut progress = false;
             for reply in replies.try_iter().take(REPLIES_PER_ROUND_MAX) {
@@ -166,24 +168,24 @@ impl<'a, D: Device> Run<'a, D> {
                     return self.give_up(None);
                 }
             }
+            let now = self.mover.clock.now();
             if progress {
-                last_progress = Instant::now();
+                idleness.moved(now);
                 continue;
             }
-            let idle = last_progress.elapsed();
-            if idle >= self.deadline {
+            if let Some(idle) = idleness.look(now) {
                 return self.give_up(Some(idle));
             }
-            match replies.recv_timeout(WAIT) {
-                Ok(reply) => {
-                    self.take(reply);
-                    last_progress = Instant::now();
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                // Nobody answers any more: copies under way still end, the rest runs into the deadline.
-                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(WAIT),
+            if let Some(reply) = self.mover.clock.wait(replies) {
+                self.take(reply);
+                idleness.moved(self.mover.clock.now());
             }
         }
+    }
+
+    /// Since the exchange began.
+    fn elapsed(&self) -> Duration {
+        self.mover.clock.now().saturating_sub(self.start)
     }
 
     fn is_under_way(&self) -> bool {
@@ -229,6 +231,8 @@ impl<'a, D: Device> Run<'a, D> {
         while let Some(&key) = self.copying_in.front() {
             match self.mover.look_in(key) {
                 CopyState::UnderWay => break,
+                #[cfg(test)]
+                CopyState::Done if self.mover.planted.has(Bug::LostCompletion) => {}
                 CopyState::Done => copied_in.push(key),
                 CopyState::Failed(error) => self.back_out(key, error),
                 CopyState::None => {}
@@ -259,7 +263,7 @@ impl<'a, D: Device> Run<'a, D> {
                 Ok(()) => {
                     self.outcome.bytes_in += self.mover.bytes_of(key);
                     self.outcome.moved_in.push(key);
-                    self.outcome.into.end = self.start.elapsed();
+                    self.outcome.into.end = self.elapsed();
                 }
                 Err(error) => self.outcome.failed.push((key, error)),
             }
@@ -274,7 +278,7 @@ impl<'a, D: Device> Run<'a, D> {
         self.room_bytes += self.mover.unmapped(key).unwrap_or(0);
         self.outcome.bytes_out += self.mover.bytes_of(key);
         self.outcome.moved_out.push(key);
-        self.outcome.out.end = self.start.elapsed();
+        self.outcome.out.end = self.elapsed();
         true
     }
 
@@ -330,7 +334,7 @@ impl<'a, D: Device> Run<'a, D> {
 
     fn note_first_out(&mut self) {
         if self.copying_out.is_empty() && self.hashing.is_empty() && self.outcome.out.end.is_zero() {
-            self.outcome.out.start = self.start.elapsed();
+            self.outcome.out.start = self.elapsed();
             self.outcome.out.end = self.outcome.out.start;
         }
     }

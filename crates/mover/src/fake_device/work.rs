@@ -82,6 +82,14 @@ impl FakeDevice {
 }
 
 impl Work {
+    /// The host memory that it reads or writes: where it begins, and its size.
+    pub(super) fn host(&self) -> Option<(usize, u64)> {
+        match self {
+            Work::Copy { host, bytes, .. } => Some((*host, *bytes)),
+            _ => None,
+        }
+    }
+
     /// The memory that it is about.
     pub(super) fn inode(&self) -> Option<u64> {
         match self {

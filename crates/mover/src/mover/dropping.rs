@@ -5,7 +5,7 @@ use super::{Dropped, FREED_MAX};
 use super::{Grave, Held, Leaving, Mover, MoverError, Place, Returning, Stage};
 use crate::device::{Device, DeviceError};
 use crate::{HandleKey, Owner};
-use keeper::Process;
+use keeper::{Outcome, Process};
 
 impl<D: Device> Mover<D> {
     /// Drops a handle that its tenant has freed.
@@ -113,6 +113,8 @@ impl<D: Device> Mover<D> {
     /// Drops what a handle holds on the device, now or as soon as its copy has ended. Says whether the arena may have
     /// something of it that nothing uses any more.
     fn bury(&mut self, key: HandleKey, held: Held<D::Memory>, dropped: &mut Dropped) -> bool {
+        #[cfg(test)]
+        self.see_buried(key, &held.place);
         let bytes = held.bytes;
         dropped.handles.push(key);
         self.habits.remove(&key);
@@ -162,8 +164,10 @@ impl<D: Device> Mover<D> {
                     self.graves.push(grave);
                     continue;
                 }
-                Ok(true) => self.arena.free(grave.key),
-                Err(error) if self.has_ended(grave.key, grave.bytes, &error) => self.arena.free(grave.key),
+                Ok(true) => self.free_of_grave(grave.key),
+                Err(error) if self.has_ended(grave.key, grave.bytes, &error) => {
+                    self.free_of_grave(grave.key);
+                }
                 Err(_) => {}
             }
             let freed_bytes = self.release(grave.key, grave.memory, grave.bytes);
@@ -173,6 +177,15 @@ impl<D: Device> Mover<D> {
             self.tell_of_the_dead();
         }
         reaped
+    }
+
+    /// Frees the arena space of a handle that was dropped during a copy, which it has until now.
+    fn free_of_grave(&mut self, key: HandleKey) {
+        if self.arena.free(key) == Some(Outcome::AlreadySo) {
+            tracing::error!(%key, "its arena space was free already, while a copy used it");
+            #[cfg(test)]
+            self.planted.freed_twice.push(key);
+        }
     }
 
     pub(crate) fn has_graves(&self) -> bool {

@@ -4,6 +4,8 @@
 
 use super::clean::Stored;
 use super::parts::{pieces_of, ranges, sum};
+#[cfg(test)]
+use super::planted::Bug;
 use super::{Held, Leaving, Mover, Place, Returning, Stage};
 use crate::HandleKey;
 use crate::arena::{Extents, Taken};
@@ -157,6 +159,8 @@ impl<D: Device> Mover<D> {
             return CopyState::None;
         };
         let passed = self.device.passed(mark);
+        #[cfg(test)]
+        let passed = passed.map(|passed| passed || self.planted.has(Bug::UnmapBeforeCopyEnds));
         let state = match &passed {
             Ok(false) => return CopyState::UnderWay,
             Ok(true) => CopyState::Done,
@@ -376,7 +380,13 @@ impl<D: Device> Mover<D> {
         let bytes = sum(parts);
         let (mut copied, mut next_waypoint) = (0, WAYPOINT_BYTES);
         let mut pieces = 0;
+        #[cfg(test)]
+        let mut early = None;
         for (offset, run) in pieces_of(extents, parts) {
+            #[cfg(test)]
+            if lane == Lane::In && copied + run.bytes == bytes && self.planted.has(Bug::ThawBeforeLastBlock) {
+                early = Some(self.device.mark(lane)?);
+            }
             let host = self.arena.address(run);
             // SAFETY: the run is mapped and registered; it and the memory stay taken until a mark behind the copy
             // has passed or the device is drained, and nobody else touches taken space.
@@ -394,7 +404,10 @@ impl<D: Device> Mover<D> {
                 self.waypoints[lane as usize].push_back(self.device.mark(lane)?);
             }
         }
-        Ok((self.device.mark(lane)?, pieces))
+        let mark = self.device.mark(lane)?;
+        #[cfg(test)]
+        let mark = early.unwrap_or(mark);
+        Ok((mark, pieces))
     }
 
     /// Drops an import after a copy into it has failed. What was started of the copy only reads the arena. Says how

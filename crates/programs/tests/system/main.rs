@@ -17,6 +17,7 @@
 //! - [`memory`]: what programs see of memory, what the daemon counts, and who else is on the GPU.
 //! - [`oversize`]: programs that are larger than their GPU.
 //! - [`several`]: programs on several GPUs, and which GPUs a program gets. [`gang`]: kernels that wait for each other.
+//! - [`shapes`]: the cases that rota is for, at a hundredth of their size. [`storm`]: everything goes wrong at once.
 //! - [`soak`]: all of it at once, for a while. [`crowd`]: fifty programs on four GPUs that come and go.
 //! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
 //! - [`patience`]: whoever waits for the GPU while it is frozen sleeps.
@@ -54,8 +55,10 @@ mod patience;
 mod puppet;
 mod said;
 mod several;
+mod shapes;
 mod sharing;
 mod soak;
+mod storm;
 mod takeover;
 mod takeover_names;
 mod takeover_several;

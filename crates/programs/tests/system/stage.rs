@@ -284,7 +284,16 @@ impl Stage {
 
     /// When all programs are gone: nothing of theirs is left with the daemon or on the device, and nobody has anything to
     /// complain about.
-    pub(crate) fn finish(mut self) {
+    pub(crate) fn finish(self) {
+        self.leave(true);
+    }
+
+    /// The same where the daemon had to meet errors.
+    pub(crate) fn finish_after_errors(self) {
+        self.leave(false);
+    }
+
+    fn leave(mut self, without_errors: bool) {
         if self.daemon.is_some() {
             until("the daemon has nothing of programs that are gone", || {
                 let listing = self.listing();
@@ -292,7 +301,9 @@ impl Stage {
                 listing.tenants.is_empty() && listing.gpus.iter().all(clean)
             });
         }
-        self.met_no_error();
+        if without_errors {
+            self.met_no_error();
+        }
         // A line to the device keeps it there until it was asked.
         let line = Connection::connect(&self.directory.socket());
         if let Some(mut daemon) = self.daemon.take() {

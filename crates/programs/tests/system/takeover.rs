@@ -276,3 +276,43 @@ fn a_keeper_that_is_silent_for_a_while_is_found_by_the_next_worker() {
         program.end();
     }
 }
+
+#[test]
+fn no_memory_is_given_before_all_who_have_some_are_back() {
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "50ms"] });
+    let [mut late, mut asks] = ["9", "10"].map(|name| Puppet::start(&stage, name, &[]));
+    late.does("keep 40");
+    let pid = Pid::from_raw(late.pid().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, Signal::STOP).unwrap();
+    assert!(stage.kill_worker());
+    asks.begin("keep 30");
+    // Time enough for a worker that gives what is not there.
+    std::thread::sleep(Duration::from_millis(500));
+    rustix::process::kill_process(pid, Signal::CONT).unwrap();
+    asks.has_done("keep 30");
+    for mut program in [late, asks] {
+        program.does("check");
+        program.end();
+    }
+    stage.finish();
+}
+
+#[test]
+fn one_that_waits_at_the_door_outlives_the_worker_it_said_hello_to() {
+    let rotad = ["--turn", "50ms", "--tenants-max", "1"];
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &rotad });
+    let first = Puppet::start(&stage, "11", &[]);
+    let mut second = Puppet::spawn(&stage, "12", stage.under_rota(0, "12"));
+    for times in 1..=2 {
+        until("it says that it waits", || second.log().matches("waiting for the GPU").count() >= times);
+        let worker = stage.status().worker_pid;
+        assert!(stage.kill_worker());
+        until("another worker serves", || stage.status().worker_pid != worker);
+    }
+    first.end();
+    second.is_ready();
+    second.does("keep 8");
+    second.does("check");
+    second.end();
+    stage.finish();
+}

@@ -61,7 +61,7 @@ impl<D: Device> Run<'_, D> {
 
     fn request_creates(&mut self, keys: &[HandleKey]) {
         if !keys.is_empty() && self.outcome.into.end.is_zero() {
-            self.outcome.into.start = self.start.elapsed();
+            self.outcome.into.start = self.elapsed();
             self.outcome.into.end = self.outcome.into.start;
         }
         for (owner, handles) in requests(keys, |key| self.mover.bytes_of(key)) {

@@ -2,7 +2,7 @@
 //! the disk does, no byte is wrong and none stays taken.
 
 use super::world::Content;
-use super::{A, B, LONG, SHORT, Setup, key, plan};
+use super::{A, B, LONG, Setup, key, plan};
 use crate::arena::Arena;
 use crate::exchange::{MoveError, Plan, Stuck};
 use crate::mover::Whereabouts;
@@ -83,6 +83,11 @@ impl TestDisk {
         let mut faults = self.faults();
         let at = faults.calls.get(&on).copied().unwrap_or(0) + nth;
         faults.planned.insert((on, at), fault);
+    }
+
+    /// How much is to go wrong and has not yet.
+    pub(super) fn faults_left(&self) -> u64 {
+        self.faults().planned.len() as u64
     }
 
     /// Nothing goes wrong any more.
@@ -331,7 +336,7 @@ fn the_real_one_is_polled_and_never_waited_for() {
     setup.disk = Some(disk);
     let a = setup.allocate(A, &[2, 2, 1]);
     let mut wanted = plan(&a, &[], 0);
-    wanted.deadline = SHORT * 100;
+    wanted.deadline = LONG;
     assert_eq!(setup.exchange(wanted).moved_out, a);
     assert!(setup.cellar_blocks() >= 3);
     setup.check_all();

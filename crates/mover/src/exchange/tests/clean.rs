@@ -377,6 +377,7 @@ fn hashing_that_hangs_is_given_up_and_may_end_late() {
     for how in BOTH {
         let (mut setup, mut plan) = usual(how);
         plan.deadline = SHORT;
+        setup.drive_clock();
         setup.mover.device_mut().polls_per_copy = u32::MAX;
         let outcome = setup.exchange(plan.clone());
         setup.check_told(&plan, &outcome);
@@ -399,6 +400,7 @@ fn hashing_that_hangs_is_given_up_and_may_end_late() {
 fn a_tenant_that_is_gone_during_hashing_that_hangs_is_dropped_afterwards() {
     let (mut setup, mut plan) = usual(CleanCopies::On);
     plan.deadline = SHORT;
+    setup.drive_clock();
     setup.mover.device_mut().polls_per_copy = u32::MAX;
     setup.exchange(plan);
     assert!(setup.mover.forget_owner(A).dying_bytes > 0);

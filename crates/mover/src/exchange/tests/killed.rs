@@ -8,92 +8,21 @@
 mod adoption;
 
 use super::cellar::{Fault, On};
-use super::world::{Content, Event, FakeTenants};
+use super::mortal::{Corpse, Fate, Killed, Mortal, Random};
+use super::world::{Content, Event};
 use super::{A, B, LONG, Setup, key};
-use crate::arena::{Arena, ArenaError};
-use crate::device::{Device, DeviceError};
-use crate::exchange::{Gone, MoveError, Outcome, Plan, Tenants};
-use crate::fake_device::FakeDevice;
+use crate::arena::ArenaError;
+use crate::device::Device;
+use crate::exchange::{MoveError, Outcome, Plan};
 use crate::mover::Whereabouts;
 use crate::test_keeper::process;
-use crate::{AdoptError, Adoption, BLOCK_BYTES, CleanCopies, HandleKey, Mover, Owner};
+use crate::{AdoptError, Adoption, BLOCK_BYTES, CleanCopies, HandleKey, Owner};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::mpsc::channel;
-
-/// What a worker dies of.
-struct Killed;
-
-/// Counts the steps of workers, and ends one at the step that it is to die at.
-#[derive(Default)]
-struct Fate {
-    steps: AtomicU64,
-    dies_at: AtomicU64,
-}
-
-impl Fate {
-    fn step(&self) {
-        if self.steps.fetch_add(1, SeqCst) + 1 == self.dies_at.load(SeqCst) {
-            resume_unwind(Box::new(Killed));
-        }
-    }
-}
-
-/// Tenants that see a worker die before and behind each request.
-struct Mortal(FakeTenants, Arc<Fate>);
-
-impl Tenants for Mortal {
-    fn unmap(&mut self, owner: Owner, handles: &[u64]) -> Result<(), Gone> {
-        self.1.step();
-        let done = self.0.unmap(owner, handles);
-        self.1.step();
-        done
-    }
-
-    fn create(&mut self, owner: Owner, handles: &[u64]) -> Result<(), Gone> {
-        self.1.step();
-        let done = self.0.create(owner, handles);
-        self.1.step();
-        done
-    }
-}
-
-/// What is left of a worker: copies that its device has not done yet, and the memory that they read and write.
-struct Corpse {
-    device: FakeDevice,
-    _arena: Arena,
-}
-
-impl Corpse {
-    /// Whatever was under way happens.
-    fn rest(mut self) -> Result<(), DeviceError> {
-        self.device.drain()
-    }
-}
+use std::sync::atomic::Ordering::SeqCst;
 
 impl Setup {
-    /// The worker dies, and the next one is there. Nobody is adopted yet.
-    fn succeed(self, how: CleanCopies) -> (Corpse, Setup) {
-        let Setup { mover, tenants, keeper, disk, .. } = self;
-        let capacity_bytes = tenants.world().capacity();
-        let (device, arena) = mover.kill();
-        let corpse = Corpse { device, _arena: arena };
-        let device = FakeDevice::new(capacity_bytes);
-        let (sender, replies) = channel();
-        tenants.world().meet(sender, device.imports());
-        let arena = keeper.arena(device.registrar());
-        // So that the same steps follow each time.
-        arena.wait_until_prepared();
-        if let Some(disk) = &disk {
-            disk.open(&arena);
-        }
-        let mut mover = Mover::new(device, arena);
-        mover.keep_copies(how).expect("a device that hashes");
-        (corpse, Setup { mover, tenants, replies, keeper, disk })
-    }
-
-    fn adopt(&mut self, owner: Owner) -> Result<Adoption, AdoptError> {
+    pub(super) fn adopt(&mut self, owner: Owner) -> Result<Adoption, AdoptError> {
         let handles = self.tenants.world().report(owner);
         self.mover.adopt_tenant(owner, process(owner), handles, &mut self.tenants)
     }
@@ -128,25 +57,9 @@ impl Setup {
         self.check_rules();
     }
 
-    fn at(&self, owner: Owner, whereabouts: Whereabouts) -> Vec<HandleKey> {
+    pub(super) fn at(&self, owner: Owner, whereabouts: Whereabouts) -> Vec<HandleKey> {
         let handles = self.mover.handles(owner).into_iter();
         handles.filter(|view| view.whereabouts == whereabouts).map(|view| view.key).collect()
-    }
-}
-
-/// Numbers that are the same for the same seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-
-    fn sizes(&mut self) -> Vec<u64> {
-        (0..1 + self.below(3)).map(|_| 1 + self.below(2)).collect()
     }
 }
 
@@ -176,10 +89,7 @@ impl Drop for History {
 
 impl History {
     fn begin(seed: u64, has_cellar: bool) -> History {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        for _ in 0..8 {
-            random.below(2);
-        }
+        let mut random = Random::new(seed);
         let (a, b) = (random.sizes(), random.sizes());
         let (a_blocks, b_blocks) = (a.iter().sum::<u64>(), b.iter().sum::<u64>());
         let capacity = a_blocks.max(b_blocks) + random.below(3);

@@ -53,6 +53,7 @@ fn space_that_never_comes_is_waited_for_no_longer_than_a_step_may_take() {
     let out = second.allocate(B, &[2, 1]);
     let mut wanted = plan(&out, &[], 0);
     wanted.deadline = SHORT;
+    second.drive_clock();
     let outcome = second.exchange(wanted.clone());
     second.check_told(&wanted, &outcome);
     assert_eq!(outcome.moved_out, out[1..], "what fits is moved");

@@ -9,35 +9,46 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// One word in so many bytes has contents that are checked.
+/// One word in so many bytes has contents that are checked, where not every one has.
 const STRIDE: u64 = 256;
+
+/// What memory holds that nobody has filled yet.
+const GARBAGE: u8 = 0xa5;
 
 /// Memory of a tenant on the device.
 struct Physical {
     mapping: Mapping,
     inode: u64,
+    stride: u64,
 }
 
 impl Physical {
-    fn new(bytes: u64) -> Physical {
+    fn new(bytes: u64, stride: u64) -> Physical {
         let mapping = Mapping::new("handle", bytes).expect("a small memfd");
         let inode = rustix::fs::fstat(mapping.file()).expect("an open file").st_ino;
-        Physical { mapping, inode }
+        Physical { mapping, inode, stride }
     }
 
     fn word(&self, index: u64) -> *mut u64 {
-        #[allow(clippy::cast_ptr_alignment)] // A multiple of STRIDE from a page's start.
-        self.mapping.address(index * STRIDE, 8).cast::<u64>()
+        #[allow(clippy::cast_ptr_alignment)] // A multiple of 8 from a page's start.
+        self.mapping.address(index * self.stride, 8).cast::<u64>()
     }
 
     fn words(&self) -> u64 {
-        self.mapping.bytes() / STRIDE
+        self.mapping.bytes() / self.stride
     }
 
     fn fill(&self, seed: u64) {
         for index in 0..self.words() {
             self.write(index, expected(seed, index));
         }
+    }
+
+    /// Nothing that anybody wants to find there.
+    fn spoil(&self) {
+        let bytes = self.mapping.bytes();
+        // SAFETY: all of the mapping, and only tests on this thread use it now.
+        unsafe { self.mapping.address(0, bytes).write_bytes(GARBAGE, bytes as usize) };
     }
 
     fn write(&self, index: u64, word: u64) {
@@ -47,19 +58,21 @@ impl Physical {
 
     /// Fills one block.
     fn fill_block(&self, block: u64, content: Content, seed: u64) {
-        let words = BLOCK_BYTES / STRIDE;
+        let words = BLOCK_BYTES / self.stride;
         for index in block * words..(block + 1) * words {
             self.write(index, content.word(seed, index));
         }
     }
 
     fn wrong_words(&self, seed: u64, contents: &BTreeMap<u64, Content>) -> u64 {
-        let is_wrong = |index: &u64| {
-            let content = contents.get(&(index * STRIDE / BLOCK_BYTES)).copied().unwrap_or_default();
+        let words = BLOCK_BYTES / self.stride;
+        let wrong_in = |block: u64| {
+            let content = contents.get(&block).copied().unwrap_or_default();
             // SAFETY: as above.
-            unsafe { self.word(*index).read() != content.word(seed, *index) }
+            let is_wrong = |index: &u64| unsafe { self.word(*index).read() != content.word(seed, *index) };
+            (block * words..(block + 1) * words).filter(is_wrong).count() as u64
         };
-        (0..self.words()).filter(is_wrong).count() as u64
+        (0..self.mapping.bytes() / BLOCK_BYTES).map(wrong_in).sum()
     }
 
     fn file(&self) -> OwnedFd {
@@ -122,6 +135,7 @@ pub(super) struct World {
     replies: Sender<Reply>,
     imports: Imports,
     capacity: u64,
+    stride: u64,
     pub(super) most_used: u64,
     sizes: BTreeMap<HandleKey, u64>,
     mapped: BTreeMap<HandleKey, Physical>,
@@ -148,6 +162,7 @@ impl FakeTenants {
             replies,
             imports,
             capacity,
+            stride: STRIDE,
             most_used: 0,
             sizes: BTreeMap::new(),
             mapped: BTreeMap::new(),
@@ -168,7 +183,7 @@ impl FakeTenants {
 impl World {
     /// A new handle with contents that depend on its key; its file.
     pub(super) fn allocate(&mut self, key: HandleKey, bytes: u64) -> OwnedFd {
-        let physical = Physical::new(bytes);
+        let physical = Physical::new(bytes, self.stride);
         physical.fill(seed(key));
         let file = physical.file();
         self.sizes.insert(key, bytes);
@@ -247,13 +262,27 @@ impl World {
         let _ = self.replies.send(reply);
     }
 
-    /// Sums up the bytes on the device: what a tenant has mapped or the mover has imported.
-    fn count(&mut self) {
+    /// From now on every byte of new memory has contents that are checked, and that cannot be packed.
+    pub(super) fn fill_densely(&mut self) {
+        self.stride = 8;
+    }
+
+    /// Whether nobody has anything on the device, the dead included.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sizes.is_empty() && self.mapped.is_empty() && self.undead.is_empty()
+    }
+
+    /// The bytes on the device: what a tenant has mapped or the mover has imported.
+    pub(super) fn used(&self) -> u64 {
         let mut physical = self.imports.lock().expect("no panic").clone();
         for held in self.mapped.values().chain(&self.undead) {
             physical.insert(held.inode, held.mapping.bytes());
         }
-        let used: u64 = physical.values().sum();
+        physical.values().sum()
+    }
+
+    fn count(&mut self) {
+        let used = self.used();
         self.most_used = self.most_used.max(used);
         assert!(used <= self.capacity, "{used} bytes on a device of {}", self.capacity);
     }
@@ -279,8 +308,8 @@ impl World {
             let reply = if !known || matches!(twist, Some(Twist::Fails)) {
                 Reply::Failed { owner, handles: vec![handle], code: 2, call: "cuMemCreate".to_owned() }
             } else if is_create {
-                let physical = Physical::new(self.sizes[&key]);
-                physical.fill(!seed(key));
+                let physical = Physical::new(self.sizes[&key], self.stride);
+                physical.spoil();
                 let files = vec![physical.file()];
                 self.mapped.insert(key, physical);
                 self.count();
