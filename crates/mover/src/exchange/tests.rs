@@ -3,9 +3,11 @@
 
 mod cellar;
 mod clean;
+mod gently;
 mod killed;
 mod must_end;
 mod order;
+mod reserving;
 mod shared_arena;
 mod world;
 

@@ -6,7 +6,7 @@ use super::clean::Stored;
 use super::parts::{pieces_of, ranges, sum};
 use super::{Held, Leaving, Mover, Place, Returning, Stage};
 use crate::HandleKey;
-use crate::arena::{Extents, Taken};
+use crate::arena::{Extent, Extents, Taken};
 use crate::device::{Device, DeviceError, Lane, Mark};
 use crate::exchange::MoveError;
 use std::ops::Range;
@@ -73,7 +73,10 @@ impl<D: Device> Mover<D> {
     /// Starts the copy out of a handle on the device, or the hashing that comes before.
     pub(crate) fn start_out(&mut self, key: HandleKey) -> Result<Started, MoveError> {
         self.check_out(key)?;
-        let taken = self.arena.take(key, self.bytes_of(key)).map_err(MoveError::Keeper)?;
+        let taken = match self.reserved.remove(&key) {
+            Some(taken) => Some(taken),
+            None => self.arena.take(key, self.bytes_of(key)).map_err(MoveError::Keeper)?,
+        };
         let Some(Held { bytes, place: Place::Device { memory, copy } }) = self.handles.remove(&key) else {
             unreachable!("check_out has found it on the device");
         };
@@ -376,7 +379,11 @@ impl<D: Device> Mover<D> {
         let bytes = sum(parts);
         let (mut copied, mut next_waypoint) = (0, WAYPOINT_BYTES);
         let mut pieces = 0;
-        for (offset, run) in pieces_of(extents, parts) {
+        let cut = |(offset, run): (u64, Extent)| {
+            let parts = self.arena.registered_parts(run);
+            parts.into_iter().map(move |part| (offset + (part.offset - run.offset), part))
+        };
+        for (offset, run) in pieces_of(extents, parts).into_iter().flat_map(cut) {
             let host = self.arena.address(run);
             // SAFETY: the run is mapped and registered; it and the memory stay taken until a mark behind the copy
             // has passed or the device is drained, and nobody else touches taken space.
