@@ -104,6 +104,18 @@ fn all_of_it_becomes_ready_and_is_undone() {
 }
 
 #[test]
+fn space_for_several_is_taken_up_to_the_first_that_does_not_fit() {
+    let device = FakeDevice::new(1 << 30);
+    let (arena, _keeper) = ready(4, &device);
+    let wanted = [(1, 1), (2, 4), (3, 1)].map(|(handle, blocks)| (key(handle), blocks * BLOCK_BYTES));
+    let taken = arena.take_in_order(&wanted).expect("the keeper answers");
+    assert_eq!(taken.len(), 1);
+    assert_eq!(arena.free_bytes(), 3 * BLOCK_BYTES, "what is behind gets nothing");
+    arena.cancel_all(&[key(1)]);
+    assert_eq!(arena.free_bytes(), 4 * BLOCK_BYTES);
+}
+
+#[test]
 fn gently_it_is_registered_in_short_steps_and_copied_as_those() {
     const LARGE: u64 = 2 * memory::STEP_BYTES + BLOCK_BYTES;
     let device = FakeDevice::new(1 << 30);
