@@ -62,9 +62,9 @@ pub(crate) enum Verb {
         /// Where its worker finds it
         #[arg(long, value_name = "PATH")]
         socket: PathBuf,
-        /// How much it can hold
-        #[arg(long, value_name = "BYTES")]
-        bytes: u64,
+        /// What it can hold, and near to which nodes
+        #[arg(long = "part", value_name = "BYTES[@NODE]", required = true)]
+        parts: Vec<keeper::Part>,
         /// The process to end with, once nothing is away
         #[arg(long, value_name = "PID")]
         parent: u32,

@@ -283,6 +283,9 @@ impl Daemon {
             if let Some(why) = self.arena.lost() {
                 return Err(Lost::Keeper(why));
             }
+            if self.arena.is_growing() {
+                self.arena.be_gentle(self.jobs.have_critical());
+            }
             self.look_for_the_expected();
             self.look_at_musters();
             self.thaw_held();

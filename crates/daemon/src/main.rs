@@ -23,7 +23,7 @@ use socket_folder::make_folder_of;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
-use supervisor::legacy;
+use supervisor::outfit;
 use wire::SelfTest;
 use wire::quantity::Span;
 
@@ -34,8 +34,8 @@ fn main() -> ExitCode {
     let matches = Arguments::command().get_matches();
     let mut arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     arguments.settings.from_environment = arguments::from_environment(&matches);
-    if let Some(Verb::Keeper { socket, bytes, parent }) = &arguments.command {
-        return supervisor::keeper::keep(socket, *bytes, *parent);
+    if let Some(Verb::Keeper { socket, parts, parent }) = &arguments.command {
+        return supervisor::keeper::keep(socket, parts, *parent);
     }
     log::start();
     if arguments.on_demand {
@@ -96,7 +96,7 @@ fn start(flags: Settings, file: Option<&Path>) -> anyhow::Result<()> {
 /// As the process that people start, or as the worker that it starts.
 fn run(flags: Settings, file: Option<&Path>, detached: bool) -> anyhow::Result<ExitCode> {
     let config = load(flags, file)?;
-    match legacy::is_worker() {
+    match outfit::is_worker() {
         true => worker::work(config, detached),
         false => supervisor::supervise(&config, detached),
     }

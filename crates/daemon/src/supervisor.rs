@@ -7,23 +7,24 @@
 //!
 //! What it starts is its own executable, also if another was put in its place meanwhile.
 //!
-//! - [`keeper`]: how the keeper is found or started. [`legacy`]: what a worker is given.
+//! - [`keeper`]: how the keeper is found or started; `nodes`: near to what its memory is to be. [`outfit`]: what a worker is given.
 
 pub(crate) mod keeper;
-pub(crate) mod legacy;
+mod nodes;
+pub(crate) mod outfit;
 
 use crate::log;
 use crate::socket_folder::make_folder_of;
 use anyhow::{Context as _, bail};
 use keeper::KeeperProcess;
-use legacy::Legacy;
+use outfit::Outfit;
 use rota_daemon::config::Config;
 use rota_daemon::handover::Handover;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::Read as _;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
@@ -71,6 +72,31 @@ struct Supervisor<'a> {
 struct Worker {
     child: Child,
     watch: OwnedFd,
+}
+
+impl Worker {
+    /// One that cannot be watched is ended: else the next one would find it there.
+    fn of(mut child: Child) -> anyhow::Result<Self> {
+        match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+            Ok(watch) => Ok(Self { child, watch }),
+            Err(cause) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(cause).context("cannot watch the worker")
+            }
+        }
+    }
+
+    /// By its watch: whatever becomes of its number, nobody else gets it.
+    fn signal(&self, signal: Signal) {
+        let _ = pidfd_send_signal(&self.watch, signal);
+    }
+
+    /// Makes it end, and waits for that.
+    fn end(mut self) -> std::io::Result<ExitStatus> {
+        self.signal(Signal::KILL);
+        self.child.wait()
+    }
 }
 
 /// What became of a worker.
@@ -170,12 +196,12 @@ impl Supervisor<'_> {
         let before = self.asked_to_end;
         loop {
             let started = match self.keeper.has_ended() {
-                true => KeeperProcess::find_or_start(self.config).map(|keeper| self.keeper = keeper),
+                true => self.keeper.replace(self.config),
                 false => Ok(()),
             };
             let Err(cause) = started.and_then(|()| self.start_worker()) else { return true };
             log::say(format_args!("{cause:#}; it is tried again"));
-            self.wait(Some(TRY_AGAIN));
+            self.rest(TRY_AGAIN);
             self.pass_on_signals();
             if self.asked_to_end > before {
                 return false;
@@ -184,7 +210,7 @@ impl Supervisor<'_> {
     }
 
     fn start_worker(&mut self) -> anyhow::Result<()> {
-        let legacy = Legacy {
+        let outfit = Outfit {
             listener: self.listener.as_fd(),
             handover: self.handover.as_fd(),
             begun_ns: self.begun_ns,
@@ -194,22 +220,21 @@ impl Supervisor<'_> {
             keeper_pid: self.keeper.pid(),
             is_keeper_found: self.keeper.is_found(),
         };
-        let child = legacy.start_worker(&self.folder)?;
-        let pid = Pid::from_child(&child);
-        let watch = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch the worker")?;
-        self.worker = Some(Worker { child, watch });
+        let child = outfit.start_worker(&self.folder)?;
+        self.worker = Some(Worker::of(child)?);
         Ok(())
     }
 
     /// Waits until something has happened, or so long.
     fn wait(&self, within: Option<Duration>) {
         let worker = self.worker.as_ref().map(|worker| worker.watch.as_fd());
-        let files = [Some(self.signals.as_fd()), worker, self.keeper.watch()];
-        let mut polled: Vec<PollFd<'_>> =
-            files.into_iter().flatten().map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)).collect();
-        let within = within.and_then(|within| Timespec::try_from(within).ok());
-        // Whatever woke it, everything is looked at.
-        let _ = rustix::event::poll(&mut polled, within.as_ref());
+        let files = [Some(self.signals.as_fd()), worker, Some(self.keeper.watch())];
+        wait_for(&files.into_iter().flatten().collect::<Vec<_>>(), within);
+    }
+
+    /// Waits so long, or for a signal: a keeper that has ended is no news then.
+    fn rest(&self, within: Duration) {
+        wait_for(&[self.signals.as_fd()], Some(within));
     }
 
     /// The first SIGTERM or SIGINT asks the worker to end when its programs have, the second to end at once.
@@ -223,7 +248,7 @@ impl Supervisor<'_> {
         for _ in 0..self.signals.read(&mut bytes).unwrap_or(0) {
             self.asked_to_end = self.asked_to_end.saturating_add(1);
             if let Some(worker) = &self.worker {
-                let _ = kill_process(Pid::from_child(&worker.child), Signal::TERM);
+                worker.signal(outfit::STOP);
             }
         }
     }
@@ -246,9 +271,8 @@ impl Supervisor<'_> {
             let Some(left) = until.checked_duration_since(Instant::now()) else { break };
             std::thread::sleep(left.min(LOOK));
         }
-        let mut worker = self.worker.take().context("there is no worker")?;
-        let _ = worker.child.kill();
-        worker.child.wait().context("cannot wait for the worker")
+        let worker = self.worker.take().context("there is no worker")?;
+        worker.end().context("cannot wait for the worker")
     }
 
     fn judge(&mut self, status: ExitStatus, keeper_ended: bool) -> anyhow::Result<Then> {
@@ -316,13 +340,20 @@ impl Supervisor<'_> {
 
     /// Ends what is left. Who asked twice does not want to wait for anything.
     fn end(&mut self, keeper: KeeperIs) {
-        if let Some(mut worker) = self.worker.take() {
-            let _ = worker.child.kill();
-            let _ = worker.child.wait();
+        if let Some(worker) = self.worker.take() {
+            let _ = worker.end();
         }
         match keeper {
             KeeperIs::Left if self.asked_to_end < 2 => self.keeper.leave(),
             KeeperIs::Left | KeeperIs::Ended => self.keeper.end(),
         }
     }
+}
+
+/// Waits until one of these can be read, or so long. Whatever woke it, everything is looked at then.
+fn wait_for(files: &[BorrowedFd<'_>], within: Option<Duration>) {
+    let mut polled: Vec<PollFd<'_>> =
+        files.iter().map(|&file| PollFd::from_borrowed_fd(file, PollFlags::IN)).collect();
+    let within = within.and_then(|within| Timespec::try_from(within).ok());
+    let _ = rustix::event::poll(&mut polled, within.as_ref());
 }

@@ -1,10 +1,10 @@
 //! The worker: all of CUDA, and everything that rotad does for programs. It may be killed at any instant: the supervisor
 //! starts the next one, which takes over from the keeper and from the programs themselves.
 
-use crate::supervisor::legacy::Inherited;
+use crate::supervisor::outfit::{self, Inherited};
 use crate::{background, freezing, gpus, log, notify, rights, second_tier, supervisor};
 use anyhow::Context as _;
-use keeper::Patience;
+use keeper::{Node, Patience};
 use mover::{Arena, CudaDevice, Device as _, Mover};
 use rota_daemon::arbiter::Arbiter;
 use rota_daemon::config::{CleanCopies, Config};
@@ -21,6 +21,8 @@ use signal_hook::iterator::Signals;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 use wire::quantity::{Bytes, Span};
@@ -50,7 +52,7 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<ExitCode> {
     })?;
     let events = events.since(begun_ns);
     events.note("worker", json!({ "pid": std::process::id(), "restarts": restarts }));
-    let stop = Signals::new([SIGINT, SIGTERM]).context("cannot wait for signals")?;
+    let stop = hear_supervisor().context("cannot wait for signals")?;
     rights::raise_file_limit();
     // Who takes programs over must be the only one, and the keeper has one worker at a time.
     let client = keeper::Client::connect(&supervisor::keeper::socket(&config.socket), Patience::default())
@@ -100,6 +102,13 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<ExitCode> {
     handover.write(&left);
     let arena = Arena::open(client, devices[0].registrar())?;
     let arena_bytes = arena.size_bytes();
+    if let Some(wanted) = config.arena.filter(|wanted| wanted.0 != arena_bytes) {
+        log::say(format_args!(
+            "arena = {wanted} is not in force: the keeper of an earlier daemon has {}, and keeps it until it ends, which it \
+             does when this daemon does, or when nothing is away and there is no worker",
+            Bytes(arena_bytes)
+        ));
+    }
     // Before the core hears how much may be away: some of that may be there.
     second_tier::open(&arena, &config)?;
     // What the last worker had under way: the keeper waits for the end of its process.
@@ -222,7 +231,8 @@ fn die() -> ! {
 /// The mover of a GPU. Where copies cannot be kept, everything else works.
 fn mover(device: CudaDevice, arena: &Arena, copies: CleanCopies) -> Mover<CudaDevice> {
     let uuid = device.uuid().to_owned();
-    let mut mover = Mover::new(device, arena.clone());
+    let node = device.host_node().map(Node);
+    let mut mover = Mover::new(device, arena.near(node));
     // Another GPU may have been opened last.
     let kept =
         mover.device_mut().attach().map_err(Into::into).and_then(|()| mover.keep_copies(copies.into()));
@@ -279,7 +289,16 @@ fn turns(sharing: &sched::Settings) -> String {
     }
 }
 
-/// A first SIGTERM or SIGINT asks to end when the programs have, a second one to end at once.
+/// What the supervisor has to say. What others send is for the supervisor to hear, which may have got it as well.
+fn hear_supervisor() -> std::io::Result<Signals> {
+    let unheeded = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&unheeded))?;
+    }
+    Signals::new([outfit::STOP.as_raw()])
+}
+
+/// The first one asks to end when the programs have, a second one to end at once.
 fn pass_on(mut signals: Signals, inputs: Sender<Input>) {
     std::thread::spawn(move || {
         for _ in signals.forever() {

@@ -21,6 +21,7 @@ use crate::message::{
     Wanted, Welcome,
 };
 use crate::names::{HandleKey, HashSeed, Node, Process, TenantNumber};
+use crate::trust::may_have_everything;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -285,6 +286,10 @@ fn enter(path: &Path, patience: Patience) -> Result<(Connection, Welcome), Clien
 
 fn try_to_enter(path: &Path, patience: Patience) -> Result<(Connection, Welcome), ClientError> {
     let connection = Connection::connect(path).map_err(ClientError::Unreachable)?;
+    let keeper = connection.peer().map_err(ClientError::Wire)?;
+    if !may_have_everything(keeper.uid) {
+        return Err(ClientError::Stranger { uid: keeper.uid.as_raw() });
+    }
     for direction in [Timeout::Send, Timeout::Recv] {
         set_socket_timeout(&connection, direction, Some(patience.answer))
             .map_err(|cause| ClientError::Wire(cause.into()))?;
@@ -312,3 +317,6 @@ fn converse(
         answered => Ok(answered),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,8 +2,9 @@
 //! Then nothing outlives the worker's process.
 
 use crate::client::{Client, Patience};
-use crate::keeper::{Keeper, KeeperError, Part};
+use crate::keeper::{Keeper, KeeperError};
 use crate::message::End;
+use crate::part::Part;
 use crate::server::Server;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;

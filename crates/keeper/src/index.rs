@@ -12,8 +12,9 @@
 //!   reserved, to which it is being fetched. ([`cellar`])
 //!
 //! **Orphaned space.** When a worker goes without a word, the device may still be writing to what it had reserved: the
-//! driver ends a dead process's copies when it gets to it, and that may be after the socket closed. The keeper cannot see
-//! that. So this space is not free until the next worker says that nothing is under way any more ([`Index::reclaim`]).
+//! driver ends a dead process's copies when it gets to it, and that may be after the socket closed. So this space is not
+//! free until the next worker says that nothing is under way any more ([`Index::reclaim`]). That one is let in only when the
+//! process of the last one has ended (`server`); one that comes again is its own last one, and has to know.
 
 mod cellar;
 mod facts;
@@ -248,21 +249,18 @@ impl Index {
     }
 
     /// The worker is gone: of what it had reserved, the device's bytes are the valid ones, and the space is nobody's until
-    /// [`Index::reclaim`]. False if it had reserved nothing.
-    pub fn orphan_reservations(&mut self) -> bool {
-        let (reserved, landings) = (self.reserved(), self.take_landings());
-        let are_some = !reserved.is_empty() || !landings.is_empty();
-        for key in reserved {
+    /// [`Index::reclaim`].
+    pub fn orphan_reservations(&mut self) {
+        for key in self.reserved() {
             if let Some(entry) = self.detach(key) {
                 add(&mut self.sums.orphaned, entry.bytes);
                 self.orphaned.push(entry.extents);
             }
         }
-        for extents in landings {
+        for extents in self.take_landings() {
             add(&mut self.sums.orphaned, extents.bytes());
             self.orphaned.push(extents);
         }
-        are_some
     }
 
     /// The worker leaves, and nothing of it is under way.

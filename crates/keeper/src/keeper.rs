@@ -8,6 +8,7 @@ use crate::message::{
     Reservation, SEGMENTS_PER_ANSWER_MAX, TICKETS_BYTES_MAX, VERSION, Wanted, Welcome,
 };
 use crate::names::{HashSeed, Node, Process};
+use crate::part::Part;
 use crate::preparation::{News, Next, Preparation};
 use crate::segment::Segment;
 use crate::{BLOCK_BYTES, SEGMENTS_MAX};
@@ -51,15 +52,6 @@ pub enum KeeperError {
     /// The system gives no threads.
     #[error("cannot start to make memory ready: {0}")]
     Threads(#[from] std::io::Error),
-}
-
-/// A part of the arena.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// How large: whole blocks.
-    pub bytes: u64,
-    /// The node that it is to be near to.
-    pub node: Option<Node>,
 }
 
 /// What follows an answer.
@@ -228,9 +220,9 @@ impl Keeper {
         Reply::of(answer)
     }
 
-    /// The worker went without a word. Says whether something may be under way.
-    pub fn lose_worker(&mut self) -> bool {
-        self.index.orphan_reservations()
+    /// The worker went without a word, and something of it may be under way.
+    pub fn lose_worker(&mut self) {
+        self.index.orphan_reservations();
     }
 
     /// Drops tenants whose processes have ended. There must be no worker, as nothing of them may be under way.

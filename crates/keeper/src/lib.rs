@@ -6,9 +6,10 @@
 //!
 //! - [`message`]: what worker and keeper say to each other; [`names`]: what things are called in it.
 //! - [`index`]: what is where. Pure: no file, no clock, no thread. [`space`]: which parts of the arena are free.
-//! - [`segment`]: the memory, piece by piece; `preparation` makes it ready in the background, if `host_memory` has room.
+//! - [`part`]: the arena as it is asked for; [`segment`]: the memory, piece by piece; `preparation` makes it ready in the background, if `host_memory` has room.
 //! - `kept_cellar`: what another worker needs to go on with the cellar, besides the tickets in the index.
 //! - [`keeper`]: requests become changes of the index; [`server`] reads them off the socket.
+//! - [`trust`]: which users' processes may be workers and keepers.
 //! - [`process`]: a process that is a keeper, as `rota-keeper` is.
 //! - [`client`]: the worker's side. [`in_process`]: a keeper without a process of its own.
 //!
@@ -51,21 +52,24 @@ pub mod keeper;
 mod kept_cellar;
 pub mod message;
 pub mod names;
+pub mod part;
 mod preparation;
 pub mod process;
 pub mod segment;
 pub mod server;
 pub mod space;
+pub mod trust;
 
 pub use client::{Client, ClientError, Patience, View, ViewError};
 pub use host_memory::{HostMemoryError, check_fits, usual_arena_bytes};
 pub use in_process::{InProcess, InProcessError};
-pub use keeper::{Keeper, KeeperError, Part};
+pub use keeper::{Keeper, KeeperError};
 pub use message::{
     Answer, BlockFact, End, Extent, In, Lack, Out, Outcome, Place, Progress, Recorded, Refusal, Request,
     Reservation, Wanted, Welcome,
 };
 pub use names::{HandleKey, HashSeed, Node, Process, TenantNumber};
+pub use part::{Part, PartError};
 pub use server::Server;
 
 /// The unit of arena space: sizes of handles are multiples of it.

@@ -2,14 +2,18 @@
 //!
 //! Whoever comes waits at the *door* until its first word is heard; so a second worker is told why it has to go, and one
 //! that says nothing keeps nobody up. A worker that does not take its answer is hung up on.
+//!
+//! A worker is its process, not its connection: one that went without a word keeps the next one out until its process has
+//! ended. So whatever it had under way is over when somebody else is here, and nobody has to ask for that.
 
 mod departed;
 mod door;
 #[cfg(test)]
 mod tests;
 
-use crate::keeper::{Keeper, Reply, Then};
+use crate::keeper::{Keeper, Then};
 use crate::message::{Answer, Refusal, Request};
+use crate::trust::may_have_everything;
 use departed::Departed;
 use door::Door;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -35,7 +39,7 @@ pub struct Server {
     keeper: Keeper,
     listener: Listener,
     worker: Option<Worker>,
-    departed: Departed,
+    departed: Option<Departed>,
     door: Door,
     /// Any byte that comes here is a wish that the keeper ends.
     wishes: Option<OwnedFd>,
@@ -59,7 +63,6 @@ enum Source {
     Arena,
     Wishes,
     Worker,
-    Departed,
     Guest(usize),
     Listener,
 }
@@ -72,7 +75,7 @@ impl Server {
             keeper,
             listener,
             worker: None,
-            departed: Departed::default(),
+            departed: None,
             door,
             wishes: None,
             is_to_end: false,
@@ -100,9 +103,6 @@ impl Server {
             }
             if ready.contains(&Source::Worker) && self.serve() == Then::End {
                 break;
-            }
-            if ready.contains(&Source::Departed) && self.departed.have_gone() {
-                self.keeper.answer(Request::Reclaim);
             }
             for &source in ready.iter().rev() {
                 // From the last to the first, so that those before it keep their places.
@@ -139,11 +139,9 @@ impl Server {
         let arena = (Source::Arena, self.keeper.bell());
         let wishes = self.wishes.iter().map(|file| (Source::Wishes, file.as_fd()));
         let worker = self.worker.iter().map(|worker| (Source::Worker, worker.connection.as_fd()));
-        let departed = self.departed.watches().map(|watch| (Source::Departed, watch));
         let guests = self.door.guests().enumerate().map(|(at, guest)| (Source::Guest(at), guest.as_fd()));
         let listener = (Source::Listener, self.listener.as_fd());
-        let all =
-            [arena].into_iter().chain(wishes).chain(worker).chain(departed).chain(guests).chain([listener]);
+        let all = [arena].into_iter().chain(wishes).chain(worker).chain(guests).chain([listener]);
         let (sources, files): (Vec<Source>, Vec<_>) = all.unzip();
         let mut polled: Vec<PollFd<'_>> =
             files.iter().map(|&file| PollFd::from_borrowed_fd(file, PollFlags::IN)).collect();
@@ -173,21 +171,17 @@ impl Server {
                 return Then::GoOn;
             }
         };
-        let is_too_early = matches!(request, Request::Reclaim) && !self.departed.await_by(worker.pid);
-        let reply = match is_too_early {
-            true => Reply { answer: Answer::Freed { bytes: 0 }, files: Vec::new(), then: Then::GoOn },
-            false => self.keeper.answer_with(request, files),
-        };
-        let then = reply.then;
+        let reply = self.keeper.answer_with(request, files);
+        let (then, is_farewell) = (reply.then, matches!(reply.answer, Answer::Left { .. }));
         let sent = worker.connection.send(&reply.answer, &reply.files);
         match (then, sent) {
             (Then::GoOn, Ok(())) => {}
             (Then::GoOn, Err(why)) => self.lose_worker(&why),
-            (Then::HangUp | Then::End, _) => {
+            (Then::HangUp | Then::End, _) if is_farewell => {
                 tracing::info!(pid = worker.pid, "the worker left");
-                // After a farewell nothing is; whoever was refused had not said so.
-                self.orphan_what_is_under_way();
+                self.worker = None;
             }
+            (Then::HangUp | Then::End, _) => self.orphan_what_is_under_way(),
         }
         then
     }
@@ -201,13 +195,11 @@ impl Server {
         self.orphan_what_is_under_way();
     }
 
-    /// There is no worker any more.
+    /// There is no worker any more, and it has not said that nothing is under way.
     fn orphan_what_is_under_way(&mut self) {
-        self.departed.await_no_more();
-        if let Some(Worker { pid, watch, .. }) = self.worker.take()
-            && self.keeper.lose_worker()
-        {
-            self.departed.add(pid, watch);
+        self.keeper.lose_worker();
+        if let Some(Worker { pid, watch, .. }) = self.worker.take() {
+            self.departed = Some(Departed { pid, watch });
         }
     }
 
@@ -221,13 +213,16 @@ impl Server {
             Ok(_) | Err(_) => return refuse(&connection, Refusal::OutOfOrder),
         };
         let Ok(peer) = connection.peer() else { return refuse(&connection, Refusal::Stranger) };
-        if !may_be_worker(peer.uid, rustix::process::geteuid()) {
+        if !may_have_everything(peer.uid) {
             return refuse(&connection, Refusal::Stranger);
         }
         if let Some(worker) = &self.worker {
             return refuse(&connection, Refusal::Busy { pid: worker.pid });
         }
         let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
+        if let Some(departed) = self.departed.as_ref().filter(|departed| departed.keeps_out(pid)) {
+            return refuse(&connection, Refusal::Busy { pid: departed.pid });
+        }
         let watch = match pidfd_open(peer.pid, PidfdFlags::empty()) {
             Ok(watch) => watch,
             // It has ended already.
@@ -241,6 +236,7 @@ impl Server {
         if connection.send(&reply.answer, &[]).is_ok() && reply.then == Then::GoOn {
             tracing::info!(pid, "a worker is here");
             self.worker = Some(Worker { connection, pid, watch });
+            self.departed = None;
         }
     }
 
@@ -290,9 +286,4 @@ fn refuse(connection: &Connection, refusal: Refusal) {
     }
     let _ = connection.send(&Answer::Refused(refusal), &[]);
     connection.shut_down();
-}
-
-/// The arena has everybody's bytes: only who owns the keeper may read them.
-fn may_be_worker(user: rustix::process::Uid, owner: rustix::process::Uid) -> bool {
-    user == owner || user.is_root()
 }

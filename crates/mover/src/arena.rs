@@ -2,12 +2,14 @@
 //! this process, both are there for the next one.
 //!
 //! - `link`: the connection to the keeper. Movers of several GPUs share it, one request at a time; each takes some 15 us.
+//! - `taking`: how space is reserved for copies out, and given up.
 //! - `cellar`: where handles go that the arena has no room for.
 //! - `memory`: the keeper's segments, mapped here and registered with the device in the background, as they become ready.
 //!
 //! **Before a part is registered** it can be taken all the same: a copy from or to it waits until it is, and it is registered
 //! next, before what nobody waits for. So a move never waits longer than for its own memory. Where the device registers no
-//! more, the driver copies through a buffer of its own, which is slow and right.
+//! more, the driver copies through a buffer of its own, which is slow and right. [`Arena::be_gentle`] has it registered in
+//! short steps.
 //!
 //! What space is *taken* is *reserved* in the keeper's words, and whether its bytes mean anything is told by recording it:
 //! `keeper` has the order that keeps every byte. Space of clean copies counts as free, and is taken from the oldest of them
@@ -18,18 +20,21 @@
 pub(crate) mod cellar;
 mod link;
 mod memory;
+mod taking;
 
 pub use self::cellar::CellarError;
 pub use keeper::Extent;
+pub(crate) use taking::Taken;
 
 use self::cellar::Tier;
 use crate::device::Registrar;
 use crate::{HandleKey, Owner};
 use blocks::{BlockHash, Seed};
 use keeper::client::{Client, ViewError};
-use keeper::{BlockFact, End, In, Out, Outcome, Process, Recorded, Reservation, TenantNumber, Wanted};
+use keeper::{BlockFact, End, In, Node, Out, Outcome, Process, Recorded, TenantNumber};
 use link::Link;
 use memory::Memory;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Why the arena did not do something.
@@ -82,18 +87,11 @@ impl Extents {
     }
 }
 
-/// Space for a copy out.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
-    pub(crate) extents: Extents,
-    /// It is the place of the handle's clean copy. From now on that counts for nothing until it is recorded again.
-    pub(crate) reused: bool,
-}
-
-/// See the module. Shared by the movers of several GPUs: each has a clone. When the last one is dropped the memory is
-/// unregistered and unmapped, and the keeper is told that nothing is under way: so it must be.
+/// See the module. Shared by the movers of several GPUs: each has a clone, which takes space near to its GPU as far as there
+/// is some. When the last one is dropped the memory is unregistered and unmapped, and the keeper is told that nothing is
+/// under way: so it must be.
 #[derive(Clone, Debug)]
-pub struct Arena(Arc<Inner>);
+pub struct Arena(Arc<Inner>, Option<Node>);
 
 #[derive(Debug)]
 struct Inner {
@@ -103,6 +101,8 @@ struct Inner {
     tier: Mutex<Option<Arc<Tier>>>,
     size_bytes: u64,
     highest_tenant: Option<Owner>,
+    /// How many movers have it.
+    movers: AtomicUsize,
 }
 
 impl Arena {
@@ -118,15 +118,20 @@ impl Arena {
         let memory = Memory::open(&welcome, Arc::clone(&link), registrar)?;
         let highest_tenant = welcome.highest_tenant.map(|tenant| Owner(tenant.0));
         let tier = Mutex::default();
-        Ok(Arena(Arc::new(Inner { link, memory, tier, size_bytes, highest_tenant })))
+        let movers = AtomicUsize::new(0);
+        Ok(Arena(Arc::new(Inner { link, memory, tier, size_bytes, highest_tenant, movers }), None))
+    }
+
+    /// The same arena, for a device that is near to this node of the host.
+    pub fn near(&self, node: Option<Node>) -> Arena {
+        Arena(Arc::clone(&self.0), node)
     }
 
     /// Has what the arena has no room for go to a cellar. Where an earlier worker had one, this goes on with it, whatever is
     /// wanted now: with none, or a smaller one, nothing more goes there, and what is there can be brought back.
     ///
-    /// To be called once. No thread of an earlier worker writes to the cellar any more: that this is the keeper's worker says that
-    /// the connection of that one has ended, which the kernel does when the last thread that could use it has. Unlike for
-    /// [`Arena::reclaim`], that is enough: no device writes there.
+    /// To be called once. No thread of an earlier worker writes to the cellar any more: the keeper has let this one in, so the
+    /// process of that one has ended.
     pub fn open_cellar(&self, wanted: Option<::cellar::Settings>) -> Result<(), CellarError> {
         self.set_tier(|link| Tier::open(link, wanted, &cellar::local_file))
     }
@@ -193,9 +198,20 @@ impl Arena {
         self.0.memory.is_growing()
     }
 
-    /// Whether others have it too, and may give space back at any time.
+    /// There is one more mover for it.
+    pub(crate) fn serve_mover(&self) {
+        self.0.movers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether it has several movers, of which others may give space back at any time.
     pub fn is_shared(&self) -> bool {
-        Arc::strong_count(&self.0) > 1
+        self.0.movers.load(Ordering::Relaxed) > 1
+    }
+
+    /// Somebody is here whom the driver's lock must not keep waiting, or is not: what is not registered yet is so in short
+    /// steps meanwhile.
+    pub fn be_gentle(&self, yes: bool) {
+        self.0.memory.be_gentle(yes);
     }
 
     /// Why it stays smaller than wanted, or slower, if it does.
@@ -226,8 +242,8 @@ impl Arena {
     /// Nothing of an earlier worker is under way on any device any more: what it had reserved and not recorded is free.
     /// Says how much that is.
     ///
-    /// Who says so relies on the kernel's word that the process of that worker is wholly gone: then its files of the driver
-    /// are closed, and with them its contexts and all their copies. That its connection has ended is not enough.
+    /// That its connection has ended is not enough. But the keeper lets nobody in before the process of the last worker has
+    /// ended: then its files of the driver are closed, and with them its contexts and all their copies.
     pub fn reclaim(&self) -> Result<u64, ArenaError> {
         self.0.link.ask(Client::reclaim)
     }
@@ -274,47 +290,6 @@ impl Arena {
         self.0.link.seed(new)
     }
 
-    /// Takes space for a handle, if there is enough that is ready and free, however scattered it is: that of its clean copy,
-    /// if it has one. Otherwise other clean copies give way, the oldest first.
-    pub(crate) fn take(&self, key: HandleKey, bytes: u64) -> Result<Option<Taken>, ArenaError> {
-        let wanted = [Wanted { key: named(key), bytes }];
-        let reserved = self.0.link.ask(|client| {
-            let first = client.reserve(None, &wanted)?;
-            match first[..] {
-                // Nothing goes for what would not fit all the same.
-                [Reservation::NoSpace(lack)] if lack.free_bytes.saturating_add(lack.clean_bytes) >= bytes => {
-                    client.drop_clean(bytes.saturating_sub(lack.free_bytes))?;
-                    client.reserve(None, &wanted)
-                }
-                _ => Ok(first),
-            }
-        })?;
-        match reserved.into_iter().next() {
-            Some(Reservation::Space { extents, reused }) => {
-                Ok(Some(Taken { extents: Extents::new(extents), reused }))
-            }
-            Some(Reservation::NoSpace(_)) | None => Ok(None),
-            Some(Reservation::Refused(outcome)) => Err(ArenaError::Refused(outcome)),
-        }
-    }
-
-    /// Other space for a handle that has some in which nothing is under way: there is nothing of its clean copy in it that
-    /// counts. No other mover comes between.
-    pub(crate) fn retake(&self, key: HandleKey, bytes: u64) -> Result<Extents, ArenaError> {
-        let wanted = [Wanted { key: named(key), bytes }];
-        let (cancelled, reserved) = self.0.link.ask(|client| {
-            let cancelled = client.cancel(&[named(key)])?;
-            Ok((cancelled, client.reserve(None, &wanted)?))
-        })?;
-        match reserved.into_iter().next() {
-            Some(Reservation::Space { extents, .. }) => Ok(Extents::new(extents)),
-            Some(Reservation::Refused(outcome)) => Err(ArenaError::Refused(outcome)),
-            Some(Reservation::NoSpace(_)) | None => {
-                Err(ArenaError::Refused(cancelled.first().copied().unwrap_or(Outcome::NotReserved)))
-            }
-        }
-    }
-
     /// These copies out are complete, with what is known of their blocks. What becomes of each.
     pub(crate) fn record_out<'a>(
         &self,
@@ -333,11 +308,6 @@ impl Arena {
         let all: Vec<In> =
             handles.iter().map(|&(key, keep_clean)| In { key: named(key), keep_clean }).collect();
         self.0.link.ask(|client| client.record_in(&all))
-    }
-
-    /// A copy out will not be used, and nothing writes there any more.
-    pub(crate) fn cancel(&self, key: HandleKey) {
-        self.tell("cannot give up space", |client| client.cancel(&[named(key)]));
     }
 
     /// A handle was freed, and nothing uses its space any more. What the keeper says to that, if it can be asked.
@@ -371,6 +341,11 @@ impl Arena {
     /// Has all of it mapped and registered, as far as the device registers it. Waits for that, and says whether it had to.
     pub(crate) fn make_usable(&self, extents: &Extents) -> Result<bool, ArenaError> {
         self.0.memory.make_usable(extents.runs())
+    }
+
+    /// A run, in parts that each may be copied from or to as one. It must have been made usable.
+    pub(crate) fn registered_parts(&self, run: Extent) -> Vec<Extent> {
+        self.0.memory.registered_parts(run)
     }
 
     /// Where a run lies in this process. It must have been made usable.

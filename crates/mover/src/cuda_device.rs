@@ -106,6 +106,15 @@ impl CudaDevice {
         Ok(Glance { uuid: uuid(driver, device)?, name: name(driver, device)?, compute_mode })
     }
 
+    /// The host's NUMA node that it is near to, where the driver knows one.
+    pub fn host_node(&self) -> Option<u32> {
+        let mut node = -1;
+        let (which, device) = (CUdevice_attribute::HOST_NUMA_ID, self.context.device);
+        // SAFETY: `node` is a place for the result.
+        let asked = unsafe { call!(self.driver(), cuDeviceGetAttribute(&mut node, which, device)) };
+        asked.ok().and_then(|()| u32::try_from(node).ok())
+    }
+
     fn driver(&self) -> &Driver {
         &self.context.driver
     }

@@ -9,7 +9,7 @@
 //! - Memory and arena space that a copy under way uses are dropped only after that copy has ended, also when the
 //!   tenant is gone: until then they wait in a `Grave`.
 //!
-//! The steps of a move are in `transit`, `recording` and `hashing`; [`crate::exchange`] puts them in order. [`clean`]:
+//! The steps of a move are in `reserving`, `transit`, `recording` and `hashing`; [`crate::exchange`] puts them in order. [`clean`]:
 //! copies that are kept of what is on the device. [`adoption`]: what an earlier worker has left. `sinking`: to the cellar and back;
 //! `cold`: whose memory goes there first.
 
@@ -22,10 +22,13 @@ mod parts;
 #[cfg(test)]
 pub(crate) mod planted;
 mod recording;
+mod reserving;
 mod sinking;
 mod transit;
 
 pub(crate) use hashing::HashState;
+#[cfg(test)]
+pub(crate) use reserving::AHEAD_MAX;
 pub(crate) use sinking::Fetch;
 pub(crate) use transit::{CopyState, Started};
 
@@ -232,6 +235,8 @@ pub struct Mover<D: Device> {
     pub(crate) clock: Clock,
     #[cfg(test)]
     pub(crate) planted: planted::Planted,
+    /// Arena space for copies out that start next. Empty between exchanges.
+    reserved: reserving::Reserved,
     // The arena is dropped before the device that it is registered with.
     arena: Arena,
     device: D,
@@ -240,6 +245,7 @@ pub struct Mover<D: Device> {
 impl<D: Device> Mover<D> {
     /// A mover that holds nothing yet. The arena must be registered with this device.
     pub fn new(device: D, arena: Arena) -> Mover<D> {
+        arena.serve_mover();
         Mover {
             handles: BTreeMap::new(),
             graves: Vec::new(),
@@ -257,6 +263,7 @@ impl<D: Device> Mover<D> {
             clock: Clock::new(),
             #[cfg(test)]
             planted: planted::Planted::default(),
+            reserved: BTreeMap::new(),
             arena,
             device,
         }

@@ -6,7 +6,7 @@
 use sched::{GpuId, JobId, Span, TenantId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use wire::Terms;
+use wire::{Class, Terms};
 
 /// One job.
 #[derive(Debug)]
@@ -65,6 +65,11 @@ impl Jobs {
     /// All there are, in the order they began.
     pub(super) fn iter(&self) -> impl Iterator<Item = (JobId, &Job)> {
         self.all.iter().map(|(&id, job)| (id, job))
+    }
+
+    /// Is one of them latency-critical?
+    pub(super) fn have_critical(&self) -> bool {
+        self.iter().any(|(_, job)| job.terms.class == Class::LatencyCritical)
     }
 
     pub(super) fn get(&self, id: JobId) -> Option<&Job> {

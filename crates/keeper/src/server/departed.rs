@@ -1,49 +1,21 @@
-//! Workers whose connection has ended with copies out under way. As long as their processes are there, what those have on a
-//! device may still write to the arena, whatever the next worker believes: its space is nobody's until then.
+//! The worker that was here last and went without a word. Its connection has ended, but its process may be there for as long
+//! as the driver takes to let go of its memory. Until it has ended, what it has on a device may write to the arena, and
+//! its threads to the cellar, whatever another worker believes.
 
 use crate::names::has_ended;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// See the module.
-#[derive(Debug, Default)]
-pub(super) struct Departed {
-    processes: Vec<Departing>,
-    /// The worker that is here wants the space.
-    is_awaited: bool,
-}
-
 #[derive(Debug)]
-struct Departing {
-    pid: u32,
-    watch: OwnedFd,
+pub(super) struct Departed {
+    pub(super) pid: u32,
+    /// Readable when its process has ended, all of it.
+    pub(super) watch: OwnedFd,
 }
 
 impl Departed {
-    pub(super) fn add(&mut self, pid: u32, watch: OwnedFd) {
-        self.processes.push(Departing { pid, watch });
-    }
-
-    /// A worker says that nothing of those before it is under way; of its own process, which may have come again, it knows.
-    /// May the space be used at once? Otherwise it is waited for.
-    pub(super) fn await_by(&mut self, worker: u32) -> bool {
-        self.processes.retain(|process| process.pid != worker);
-        self.is_awaited = true;
-        self.have_gone()
-    }
-
-    /// The worker that waited is gone: the next one says for itself that it may be.
-    pub(super) fn await_no_more(&mut self) {
-        self.is_awaited = false;
-    }
-
-    /// Are all of them gone that somebody waits for? True once.
-    pub(super) fn have_gone(&mut self) -> bool {
-        self.processes.retain(|process| !has_ended(&process.watch));
-        self.processes.is_empty() && std::mem::take(&mut self.is_awaited)
-    }
-
-    /// What becomes readable when somebody is gone who is waited for.
-    pub(super) fn watches(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.processes.iter().filter(|_| self.is_awaited).map(|process| process.watch.as_fd())
+    /// Has the process of this number to wait for it? Of itself, should it have come again, a process knows what is under way.
+    pub(super) fn keeps_out(&self, pid: u32) -> bool {
+        self.pid != pid && !has_ended(&self.watch)
     }
 }

@@ -1,5 +1,9 @@
 //! The keeper's segments in this process: mapped, and registered with the device one by one, on a thread of its own. What
 //! somebody waits for comes first, the rest in the order in which the keeper hands it out.
+//!
+//! **Gently**: registering 64 MiB keeps the driver's lock for 5 to 10 ms, in which nobody is frozen or thawed. While that
+//! matters, segments are registered in short steps, with pauses unless a move waits. No copy may cross the end of a step: to
+//! the driver each is a memory of its own.
 
 use super::ArenaError;
 use super::link::Link;
@@ -16,6 +20,11 @@ use std::time::Duration;
 /// How often the keeper is asked for more while its arena grows.
 const LOOK: Duration = Duration::from_millis(2);
 
+/// A short step: about a millisecond of the driver's lock.
+pub(super) const STEP_BYTES: u64 = 8 << 20;
+/// Between short steps that nobody waits for.
+const PAUSE: Duration = Duration::from_millis(4);
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Memory {
@@ -26,7 +35,8 @@ pub(super) struct Memory {
 /// What is registered, and with what.
 struct Registered {
     registrar: Box<dyn Registrar>,
-    segments: Vec<Extent>,
+    /// Segments, or parts of some.
+    steps: Vec<Extent>,
 }
 
 #[derive(Debug)]
@@ -45,8 +55,12 @@ struct State {
     waiting: BTreeMap<u64, u64>,
     /// Mapped, and registered as far as they ever will be.
     usable: BTreeSet<u64>,
+    /// Those of them that were registered in short steps.
+    in_steps: BTreeSet<u64>,
     /// A move waits for these.
     wanted: BTreeSet<u64>,
+    /// The next one is registered in short steps.
+    is_gentle: bool,
     /// Nothing changes any more.
     ended: bool,
     stop: bool,
@@ -103,6 +117,20 @@ impl Memory {
         }
     }
 
+    /// Has what is registered from now on be so in short steps, or not.
+    pub(super) fn be_gentle(&self, yes: bool) {
+        self.shared.state().is_gentle = yes;
+    }
+
+    /// A run, in parts that are each registered as one.
+    pub(super) fn registered_parts(&self, run: Extent) -> Vec<Extent> {
+        let segment = run.offset / self.shared.segment_bytes * self.shared.segment_bytes;
+        match self.shared.state().in_steps.contains(&segment) {
+            true => steps(run, segment, STEP_BYTES).collect(),
+            false => vec![run],
+        }
+    }
+
     /// Waits until these runs are mapped, and registered as far as they will be. Says whether it had to wait.
     pub(super) fn make_usable(&self, runs: &[Extent]) -> Result<bool, ArenaError> {
         let segment_bytes = self.shared.segment_bytes;
@@ -136,11 +164,11 @@ impl Memory {
         self.shared.state().stop = true;
         self.shared.news.notify_all();
         let Some(Ok(mut registered)) = self.thread.take().map(JoinHandle::join) else { return };
-        for segment in registered.segments {
-            let start = self.address(segment);
+        for step in registered.steps {
+            let start = self.address(step);
             // SAFETY: it was registered by this registrar, and the caller says that no copy is under way.
             if let Err(error) = unsafe { registered.registrar.unregister(start) } {
-                tracing::warn!(%error, offset = segment.offset, "cannot unregister a segment of the arena");
+                tracing::warn!(%error, offset = step.offset, "cannot unregister a part of the arena");
             }
         }
     }
@@ -170,7 +198,7 @@ struct Work {
 
 impl Work {
     fn run(mut self, registrar: Box<dyn Registrar>) -> Registered {
-        let mut registered = Registered { registrar, segments: Vec::new() };
+        let mut registered = Registered { registrar, steps: Vec::new() };
         loop {
             if self.grows {
                 self.fetch();
@@ -227,26 +255,56 @@ impl Work {
 
     /// Registers a segment. Once the device has refused one, the others are not tried: what hinders it will again.
     fn register(&mut self, segment: Extent, registered: &mut Registered) {
-        if self.registers {
-            let view = self.shared.view.read().unwrap_or_else(PoisonError::into_inner);
-            let start = view.address(segment).expect("what waits is mapped");
-            drop(view);
-            // SAFETY: the segment is mapped; the view outlives the registration, which `undo` ends first.
-            match unsafe { registered.registrar.register(start, segment.bytes) } {
-                Ok(()) => registered.segments.push(segment),
-                Err(error) => {
-                    self.registers = false;
-                    let why = format!("cannot pin {} bytes: {error}; copies there are slow", segment.bytes);
-                    self.shared.state().explain(why);
-                }
+        let is_gentle = self.shared.state().is_gentle;
+        let step_bytes = if is_gentle { STEP_BYTES } else { segment.bytes };
+        for step in steps(segment, segment.offset, step_bytes) {
+            if self.registers {
+                self.register_step(step, registered);
+            }
+            if is_gentle {
+                self.pause();
             }
         }
         let mut state = self.shared.state();
+        if is_gentle {
+            state.in_steps.insert(segment.offset);
+        }
         state.waiting.remove(&segment.offset);
         state.wanted.remove(&segment.offset);
         state.usable.insert(segment.offset);
         self.shared.news.notify_all();
     }
+
+    fn register_step(&mut self, step: Extent, registered: &mut Registered) {
+        let view = self.shared.view.read().unwrap_or_else(PoisonError::into_inner);
+        let start = view.address(step).expect("what waits is mapped");
+        drop(view);
+        // SAFETY: the segment is mapped; the view outlives the registration, which `undo` ends first.
+        match unsafe { registered.registrar.register(start, step.bytes) } {
+            Ok(()) => registered.steps.push(step),
+            Err(error) => {
+                self.registers = false;
+                let why = format!("cannot pin {} bytes: {error}; copies there are slow", step.bytes);
+                self.shared.state().explain(why);
+            }
+        }
+    }
+
+    /// Leaves the driver to others for a moment, unless somebody waits, or it ends.
+    fn pause(&self) {
+        let state = self.shared.state();
+        let nobody_waits = |state: &mut State| state.wanted.is_empty() && !state.stop;
+        drop(self.shared.news.wait_timeout_while(state, PAUSE, nobody_waits));
+    }
+}
+
+/// A run, cut at every so many bytes from an origin at or before it.
+fn steps(run: Extent, origin: u64, step_bytes: u64) -> impl Iterator<Item = Extent> {
+    let end = run.offset + run.bytes;
+    let next = move |start: u64| (start - origin) / step_bytes * step_bytes + step_bytes + origin;
+    let starts = std::iter::successors(Some(run.offset), move |&start| Some(next(start)));
+    let step = move |start: u64| Extent { offset: start, bytes: next(start).min(end) - start };
+    starts.take_while(move |&start| start < end).map(step)
 }
 
 impl Shared {
@@ -254,5 +312,23 @@ impl Shared {
         self.view.write().unwrap_or_else(PoisonError::into_inner).map(segment, file)?;
         self.state().waiting.insert(segment.offset, segment.bytes);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_cut_where_steps_end_and_nowhere_else() {
+        let cut = |offset, bytes| {
+            let steps = steps(Extent { offset, bytes }, 100, 10);
+            steps.map(|step| (step.offset, step.bytes)).collect::<Vec<_>>()
+        };
+        assert_eq!(cut(100, 25), [(100, 10), (110, 10), (120, 5)]);
+        assert_eq!(cut(113, 9), [(113, 7), (120, 2)]);
+        assert_eq!(cut(113, 7), [(113, 7)]);
+        assert_eq!(cut(119, 1), [(119, 1)]);
+        assert_eq!(cut(100, 0), []);
     }
 }

@@ -34,6 +34,7 @@ impl<D: Device> Mover<D> {
         let mut run = Run::new(self, plan, tenants);
         run.drive(replies);
         let mut outcome = run.outcome;
+        self.give_back_reserved();
         outcome.audit_errors = self.take_audit_errors();
         outcome
     }
@@ -73,6 +74,8 @@ struct Run<'a, D: Device> {
     fetching: Vec<HandleKey>,
     /// Something waits for arena space: so much of it.
     lacking_bytes: u64,
+    /// The arena has had space for all so far.
+    has_space: bool,
     /// Why nothing more goes to the cellar in this exchange.
     cellar_trouble: Option<String>,
     /// Freed by their tenants while they were on the device: their bytes become room.
@@ -130,6 +133,7 @@ impl<'a, D: Device> Run<'a, D> {
             sinking,
             fetching,
             lacking_bytes: 0,
+            has_space: true,
             cellar_trouble: None,
             freed_on_device: BTreeSet::new(),
             room_bytes,
@@ -295,6 +299,8 @@ impl<'a, D: Device> Run<'a, D> {
                 None => break,
             }
             self.waiting_out.pop_front();
+            // There was space for this one, so there may be for the next.
+            self.has_space = self.has_space && self.mover.reserve_ahead(self.waiting_out.iter().copied());
             progress = true;
             // Memory had to be registered first, which took its time: others may be done.
             if self.mover.has_waited() {

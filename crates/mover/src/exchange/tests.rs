@@ -6,6 +6,7 @@ mod clean;
 mod deadlines;
 mod happenings;
 mod history;
+mod gently;
 mod killed;
 mod mortal;
 mod must_end;
@@ -13,6 +14,7 @@ mod order;
 mod plain;
 mod random_plans;
 mod room;
+mod reserving;
 mod shared_arena;
 mod world;
 

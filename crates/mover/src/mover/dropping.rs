@@ -75,7 +75,8 @@ impl<D: Device> Mover<D> {
     pub(crate) fn drop_handle(&mut self, key: HandleKey) -> Result<Dropped, MoverError> {
         let held = self.handles.remove(&key).ok_or(MoverError::Unknown { key })?;
         let mut dropped = Dropped::default();
-        if self.bury(key, held, &mut dropped) {
+        let has_space = self.reserved.remove(&key).is_some();
+        if self.bury(key, held, &mut dropped) || has_space {
             self.arena.free(key);
         }
         Ok(dropped)
@@ -88,6 +89,7 @@ impl<D: Device> Mover<D> {
                 self.bury(key, held, &mut dropped);
             }
         }
+        self.forget_reserved_of(owner);
         self.turns.forget(owner);
         self.dying.insert(owner);
         self.tell_of_the_dead();

@@ -8,7 +8,7 @@ use super::parts::{pieces_of, ranges, sum};
 use super::planted::Bug;
 use super::{Held, Leaving, Mover, Place, Returning, Stage};
 use crate::HandleKey;
-use crate::arena::{Extents, Taken};
+use crate::arena::{Extent, Extents, Taken};
 use crate::device::{Device, DeviceError, Lane, Mark};
 use crate::exchange::MoveError;
 use std::ops::Range;
@@ -75,7 +75,10 @@ impl<D: Device> Mover<D> {
     /// Starts the copy out of a handle on the device, or the hashing that comes before.
     pub(crate) fn start_out(&mut self, key: HandleKey) -> Result<Started, MoveError> {
         self.check_out(key)?;
-        let taken = self.arena.take(key, self.bytes_of(key)).map_err(MoveError::Keeper)?;
+        let taken = match self.reserved.remove(&key) {
+            Some(taken) => Some(taken),
+            None => self.arena.take(key, self.bytes_of(key)).map_err(MoveError::Keeper)?,
+        };
         let Some(Held { bytes, place: Place::Device { memory, copy } }) = self.handles.remove(&key) else {
             unreachable!("check_out has found it on the device");
         };
@@ -382,7 +385,11 @@ impl<D: Device> Mover<D> {
         let mut pieces = 0;
         #[cfg(test)]
         let mut early = None;
-        for (offset, run) in pieces_of(extents, parts) {
+        let cut = |(offset, run): (u64, Extent)| {
+            let parts = self.arena.registered_parts(run);
+            parts.into_iter().map(move |part| (offset + (part.offset - run.offset), part))
+        };
+        for (offset, run) in pieces_of(extents, parts).into_iter().flat_map(cut) {
             #[cfg(test)]
             if lane == Lane::In && copied + run.bytes == bytes && self.planted.has(Bug::ThawBeforeLastBlock) {
                 early = Some(self.device.mark(lane)?);

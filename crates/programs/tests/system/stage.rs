@@ -161,7 +161,13 @@ impl Stage {
 
     /// Who is there, as the daemon sees it.
     pub(crate) fn listing(&self) -> Listing {
-        self.try_listing().expect("the daemon answers")
+        let mut found = None;
+        until("the daemon answers", || {
+            // A worker that was just killed may have taken the question with it.
+            found = self.try_listing();
+            found.is_some()
+        });
+        found.unwrap()
     }
 
     fn try_listing(&self) -> Option<Listing> {
@@ -276,6 +282,14 @@ impl Stage {
     /// Sends a signal to the keeper of what is away.
     pub(crate) fn signal_keeper(&self, signal: Signal) {
         rustix::process::kill_process(self.keeper(), signal).unwrap();
+    }
+
+    /// Sends a signal to all processes of the daemon.
+    pub(crate) fn signal_all(&self, signal: Signal) {
+        let daemon = Pid::from_raw(self.daemon_pid().cast_signed()).expect("a process");
+        for pid in children(self.daemon_pid()).into_iter().chain([daemon]) {
+            rustix::process::kill_process(pid, signal).unwrap();
+        }
     }
 
     fn keeper(&self) -> Pid {

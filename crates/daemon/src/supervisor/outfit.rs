@@ -12,8 +12,12 @@ use wire::Listener;
 
 const VARIABLE: &str = "ROTAD_WORKER";
 
+/// By which the supervisor asks its worker to end. Not by what others end processes with: whoever sends that to all of rotad's
+/// at once would ask the worker twice.
+pub(crate) const STOP: Signal = Signal::USR1;
+
 /// What the supervisor gives.
-pub(crate) struct Legacy<'a> {
+pub(crate) struct Outfit<'a> {
     pub(crate) listener: BorrowedFd<'a>,
     pub(crate) handover: BorrowedFd<'a>,
     /// When the daemon began, on the system's monotonic clock.
@@ -40,11 +44,11 @@ pub(crate) struct Inherited {
     pub(crate) supervisor_pid: u32,
 }
 
-impl Legacy<'_> {
+impl Outfit<'_> {
     /// Starts a worker with this: the same executable with the same arguments.
     pub(crate) fn start_worker(&self, folder: &Path) -> anyhow::Result<Child> {
         let (listener, handover) = (self.listener.as_raw_fd(), self.handover.as_raw_fd());
-        let &Legacy { begun_ns, restarts, asked_to_end, keeper_pid, is_keeper_found, .. } = self;
+        let &Outfit { begun_ns, restarts, asked_to_end, keeper_pid, is_keeper_found, .. } = self;
         let found = u8::from(is_keeper_found);
         let parent = std::process::id();
         let value = format!(
@@ -58,10 +62,14 @@ impl Legacy<'_> {
         // There is no other thread that could start something meanwhile, which would have them too.
         inherit(self.listener, true)?;
         inherit(self.handover, true)?;
-        let child = worker.spawn().context("cannot start a worker");
-        inherit(self.listener, false)?;
-        inherit(self.handover, false)?;
-        child
+        let child = worker.spawn();
+        // A worker that was started is not forgotten for this; only the next keeper would have the files too.
+        for file in [self.listener, self.handover] {
+            if let Err(cause) = inherit(file, false) {
+                tracing::warn!("what is started next inherits a file that it has no use for: {cause}");
+            }
+        }
+        child.context("cannot start a worker")
     }
 }
 
