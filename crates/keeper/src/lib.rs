@@ -5,7 +5,8 @@
 //! before the next one was taken. The next worker connects, maps the same memory and asks what was recorded.
 //!
 //! - [`message`]: what worker and keeper say to each other; [`names`]: what things are called in it.
-//! - [`index`]: what is where. Pure: no file, no clock, no thread. [`space`]: which parts of the arena are free.
+//! - [`index`]: what is where. Pure: no file, no clock, no thread. [`space`]: which parts of the arena are free; [`zeros`]:
+//!   blocks that need none of it.
 //! - [`segment`]: the memory, piece by piece; `preparation` makes it ready in the background, if `host_memory` has room.
 //! - `kept_cellar`: what another worker needs to go on with the cellar, besides the tickets in the index.
 //! - [`keeper`]: requests become changes of the index; [`server`] reads them off the socket.
@@ -56,6 +57,7 @@ pub mod process;
 pub mod segment;
 pub mod server;
 pub mod space;
+pub mod zeros;
 
 pub use client::{Client, ClientError, Patience, View, ViewError};
 pub use host_memory::{HostMemoryError, check_fits, usual_arena_bytes};

@@ -3,10 +3,10 @@
 //! Callers go through the steps in order; a step for a handle in another place does nothing and says so.
 
 use super::clean::Stored;
-use super::parts::{pieces_of, ranges, sum};
+use super::parts::{pieces_of, pieces_of_all, ranges, sum};
 use super::{Held, Leaving, Mover, Place, Returning, Stage};
 use crate::HandleKey;
-use crate::arena::{Extents, Taken};
+use crate::arena::{Extent, Taken};
 use crate::device::{Device, DeviceError, Lane, Mark};
 use crate::exchange::MoveError;
 use std::ops::Range;
@@ -128,7 +128,7 @@ impl<D: Device> Mover<D> {
             Ok(has_waited) => self.has_waited |= has_waited,
             Err(error) => return (self.stay(key, leaving), Err(MoveError::Keeper(error))),
         }
-        match self.copy(Lane::Out, &leaving.memory, &leaving.stored.extents, parts) {
+        match self.copy(Lane::Out, &leaving.memory, &pieces_of(&leaving.stored.extents, parts)) {
             Ok((mark, pieces)) => {
                 let stage = Stage::Copying(mark);
                 (Place::Leaving(Leaving { copied_bytes: sum(parts), stage, ..leaving }), Ok(pieces))
@@ -267,7 +267,7 @@ impl<D: Device> Mover<D> {
             }
             None => vec![0..bytes; 1],
         };
-        Ok(self.copy(Lane::In, memory, &stored.extents, &parts)?.0)
+        Ok(self.copy(Lane::In, memory, &pieces_of_all(&stored.extents, &parts))?.0)
     }
 
     /// Looks at the copy in of a handle. When it is done, that is to be recorded.
@@ -370,13 +370,11 @@ impl<D: Device> Mover<D> {
         &mut self,
         lane: Lane,
         memory: &D::Memory,
-        extents: &Extents,
-        parts: &[Range<u64>],
+        pieces: &[(u64, Extent)],
     ) -> Result<(Mark, usize), DeviceError> {
-        let bytes = sum(parts);
+        let bytes: u64 = pieces.iter().map(|(_, run)| run.bytes).sum();
         let (mut copied, mut next_waypoint) = (0, WAYPOINT_BYTES);
-        let mut pieces = 0;
-        for (offset, run) in pieces_of(extents, parts) {
+        for &(offset, run) in pieces {
             let host = self.arena.address(run);
             // SAFETY: the run is mapped and registered; it and the memory stay taken until a mark behind the copy
             // has passed or the device is drained, and nobody else touches taken space.
@@ -387,14 +385,13 @@ impl<D: Device> Mover<D> {
                     Lane::Hash => unreachable!("nothing is copied there"),
                 }
             }
-            pieces += 1;
             copied += run.bytes;
             if copied >= next_waypoint && copied < bytes {
                 next_waypoint = copied + WAYPOINT_BYTES;
                 self.waypoints[lane as usize].push_back(self.device.mark(lane)?);
             }
         }
-        Ok((self.device.mark(lane)?, pieces))
+        Ok((self.device.mark(lane)?, pieces.len()))
     }
 
     /// Drops an import after a copy into it has failed. What was started of the copy only reads the arena. Says how
