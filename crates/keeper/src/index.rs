@@ -8,6 +8,8 @@
 //! - *away*: the arena's bytes are the valid ones.
 //! - *clean*: the device's bytes are the valid ones; the arena has what they were when they came back, which the worker
 //!   compares by hashes, and which goes when room is needed.
+//!
+//!   Of these two, blocks that are zero by their facts have no place ([`crate::zeros`]).
 //! - *in the cellar*: the cellar's bytes are the valid ones, and here are the tickets. It may have space in the arena that is
 //!   reserved, to which it is being fetched. ([`cellar`])
 //!
@@ -72,7 +74,7 @@ enum State {
     Cellar,
 }
 
-/// Bytes of entries, by state.
+/// Bytes of entries, by state: what is away counts wholly, of clean copies only what they have in the arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sums {
     reserved: u64,
@@ -91,6 +93,39 @@ impl Sums {
             State::Cellar => &mut self.cellar,
         }
     }
+
+    fn count(&mut self, entry: &Entry) {
+        add(self.of(entry.state), entry.counted_bytes());
+    }
+
+    fn discount(&mut self, entry: &Entry) {
+        subtract(self.of(entry.state), entry.counted_bytes());
+    }
+}
+
+impl Entry {
+    fn counted_bytes(&self) -> u64 {
+        match self.state {
+            State::Clean(_) => self.extents.bytes(),
+            State::Reserved | State::Away | State::Cellar => self.bytes,
+        }
+    }
+
+    fn blocks(&self) -> usize {
+        usize::try_from(self.bytes / BLOCK_BYTES).unwrap_or(usize::MAX)
+    }
+
+    /// Blocks that are zero have no place any more. What was theirs.
+    fn let_go_of_zeros(&mut self) -> Extents {
+        let (kept, free) = std::mem::take(&mut self.extents).part(zeros_of(&self.facts));
+        self.extents = kept;
+        free
+    }
+}
+
+/// Is a block zero by these?
+fn zeros_of(facts: &[BlockFact]) -> impl Fn(usize) -> bool {
+    |block| facts.get(block).is_some_and(|fact| fact.zero)
 }
 
 impl Index {
@@ -149,10 +184,7 @@ impl Index {
                 State::Cellar => Reservation::Space { extents, reused: false },
                 // Asked twice. Whether it was a clean copy's place, the first answer has said; copying all is never wrong.
                 State::Reserved => Reservation::Space { extents, reused: false },
-                State::Clean(_) => {
-                    self.set_state(key, State::Reserved);
-                    Reservation::Space { extents, reused: true }
-                }
+                State::Clean(_) => self.reserve_clean(key, near),
             };
         }
         let Some(extents) = self.space.take(bytes, near) else { return Reservation::NoSpace(self.lack()) };
@@ -161,6 +193,24 @@ impl Index {
         let (state, facts) = (State::Reserved, Box::default());
         self.entries.insert(key, Entry { bytes, state, extents, facts, tickets: Vec::new() });
         Reservation::Space { extents: runs, reused: false }
+    }
+
+    /// The place of a clean copy, and places for its zero blocks.
+    fn reserve_clean(&mut self, key: HandleKey, near: Option<Node>) -> Reservation {
+        let Some(entry) = self.entries.get_mut(&key) else {
+            return Reservation::Refused(Outcome::NotReserved);
+        };
+        let missing_bytes = entry.bytes.saturating_sub(entry.extents.bytes());
+        let Some(new) = self.space.take(missing_bytes, near) else {
+            return Reservation::NoSpace(self.lack());
+        };
+        self.sums.discount(entry);
+        let (blocks, is_zero) = (entry.blocks(), zeros_of(&entry.facts));
+        entry.extents = std::mem::take(&mut entry.extents).join(new, blocks, is_zero);
+        self.sums.count(entry);
+        self.set_state(key, State::Reserved);
+        let extents = self.entries.get(&key).map_or(Vec::new(), |entry| entry.extents.runs().to_vec());
+        Reservation::Space { extents, reused: true }
     }
 
     fn lack(&self) -> Lack {
@@ -193,7 +243,9 @@ impl Index {
                     return Outcome::WrongFacts;
                 }
                 entry.facts = facts.into_boxed_slice();
+                let free = entry.let_go_of_zeros();
                 self.set_state(key, State::Away);
+                self.give_back(free);
                 Outcome::Done
             }
         }
@@ -228,7 +280,7 @@ impl Index {
         while freed < bytes
             && let Some((_, &key)) = self.clean.first_key_value()
         {
-            add(&mut freed, self.entries.get(&key).map_or(0, |entry| entry.bytes));
+            add(&mut freed, self.entries.get(&key).map_or(0, |entry| entry.extents.bytes()));
             if self.remove(key) == Outcome::AlreadySo {
                 // Not an entry: the two lists are one, so this is never so; but it must not go on for ever.
                 self.clean.pop_first();
@@ -324,8 +376,7 @@ impl Index {
 
     fn set_state(&mut self, key: HandleKey, state: State) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
-        subtract(self.sums.of(entry.state), entry.bytes);
-        add(self.sums.of(state), entry.bytes);
+        self.sums.discount(entry);
         if let State::Clean(age) = entry.state {
             self.clean.remove(&age);
         }
@@ -333,12 +384,13 @@ impl Index {
             self.clean.insert(age, key);
         }
         entry.state = state;
+        self.sums.count(entry);
     }
 
     /// Takes an entry out of all lists, with its space.
     fn detach(&mut self, key: HandleKey) -> Option<Entry> {
         let entry = self.entries.remove(&key)?;
-        subtract(self.sums.of(entry.state), entry.bytes);
+        self.sums.discount(&entry);
         if let State::Clean(age) = entry.state {
             self.clean.remove(&age);
         }

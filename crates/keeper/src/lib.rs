@@ -5,8 +5,10 @@
 //! before the next one was taken. The next worker connects, maps the same memory and asks what was recorded.
 //!
 //! - [`message`]: what worker and keeper say to each other; [`names`]: what things are called in it.
-//! - [`index`]: what is where. Pure: no file, no clock, no thread. [`space`]: which parts of the arena are free.
-//! - [`part`]: the arena as it is asked for; [`segment`]: the memory, piece by piece; `preparation` makes it ready in the background, if `host_memory` has room.
+//! - [`index`]: what is where. Pure: no file, no clock, no thread. [`space`]: which parts of the arena are free; [`zeros`]:
+//!   blocks that need none of it.
+//! - [`part`]: the arena as it is asked for; [`segment`]: the memory, piece by piece; `preparation` makes it ready in the
+//!   background, if `host_memory` has room.
 //! - `kept_cellar`: what another worker needs to go on with the cellar, besides the tickets in the index.
 //! - [`keeper`]: requests become changes of the index; [`server`] reads them off the socket.
 //! - [`trust`]: which users' processes may be workers and keepers.
@@ -59,6 +61,7 @@ pub mod segment;
 pub mod server;
 pub mod space;
 pub mod trust;
+pub mod zeros;
 
 pub use client::{Client, ClientError, Patience, View, ViewError};
 pub use host_memory::{HostMemoryError, check_fits, usual_arena_bytes};

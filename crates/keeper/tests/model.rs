@@ -53,11 +53,12 @@ fn request() -> impl Strategy<Value = Request> {
     let keys = || prop::collection::vec(key(), 1..3);
     // A handle has always the same size.
     let wanted = |key: HandleKey| Wanted { key, bytes: (1 + key.handle) * BLOCK_BYTES };
-    // Few hashes, so that some are the same again.
-    let fact = |seed: u8| BlockFact { hash: [seed % 3; 16], zero: seed.is_multiple_of(2) };
+    // Few hashes, so that some are the same again. Blocks are zero by the bits of the seed.
     let facts = move |key: HandleKey, seed: u8| match seed {
         0..20 => Vec::new(),
-        _ => vec![fact(seed); 1 + key.handle as usize],
+        _ => (0..=key.handle)
+            .map(|block| BlockFact { hash: [seed % 3; 16], zero: seed >> block & 1 == 1 })
+            .collect(),
     };
     prop_oneof![
         3 => tenant().prop_map(introduce),
@@ -108,7 +109,22 @@ struct Handle {
 
 impl Handle {
     fn arena_bytes(&self) -> u64 {
-        if self.state == State::Cellar && !self.lands { 0 } else { self.bytes }
+        match self.state {
+            State::Cellar if !self.lands => 0,
+            State::Cellar | State::Reserved => self.bytes,
+            // Zero blocks have no place, but if all are, one has.
+            State::Away | State::Clean(_) => (self.bytes - self.zero_bytes()).max(BLOCK_BYTES),
+        }
+    }
+
+    fn zero_bytes(&self) -> u64 {
+        self.facts.iter().filter(|fact| fact.zero).count() as u64 * BLOCK_BYTES
+    }
+
+    /// The places of blocks that are not zero, if all places are known.
+    fn let_go_of_zeros(&mut self) {
+        let zeros = |block: usize| self.facts.get(block).is_some_and(|fact| fact.zero);
+        self.extents = self.extents.as_deref().map(|extents| zeros::part(extents, zeros).kept);
     }
 }
 
@@ -199,6 +215,7 @@ impl Model {
             Some(handle) if handle.state == State::Cellar => {
                 handle.state = State::Away;
                 handle.tickets.clear();
+                handle.let_go_of_zeros();
                 Outcome::Done
             }
             Some(handle) if handle.state == State::Away => Outcome::AlreadySo,
@@ -223,11 +240,21 @@ impl Model {
     }
 
     fn reserve(&mut self, wanted: &Wanted) {
-        let fits = wanted.bytes <= BLOCKS * BLOCK_BYTES - self.taken();
+        let free_bytes = BLOCKS * BLOCK_BYTES - self.taken();
+        let fits = wanted.bytes <= free_bytes;
         match self.handles.get_mut(&wanted.key) {
             Some(handle) if handle.state == State::Away => {}
             Some(handle) if handle.state == State::Cellar => handle.lands |= fits,
-            Some(handle) => handle.state = State::Reserved,
+            Some(handle) if matches!(handle.state, State::Clean(_)) => {
+                let missing_bytes = handle.bytes - handle.arena_bytes();
+                if missing_bytes <= free_bytes {
+                    handle.state = State::Reserved;
+                    if missing_bytes > 0 {
+                        handle.extents = None;
+                    }
+                }
+            }
+            Some(_) => {}
             None if self.tenants.contains_key(&wanted.key.tenant) && fits => {
                 let handle = Handle {
                     state: State::Reserved,
@@ -255,6 +282,7 @@ impl Model {
                 }
                 handle.state = State::Away;
                 handle.facts = out.facts.clone();
+                handle.let_go_of_zeros();
                 Outcome::Done
             }
             _ => Outcome::NotReserved,
@@ -306,7 +334,7 @@ impl Model {
             if freed >= bytes {
                 break;
             }
-            freed += self.handles.remove(&key).expect("listed above").bytes;
+            freed += self.handles.remove(&key).expect("listed above").arena_bytes();
         }
         freed
     }
@@ -338,6 +366,7 @@ impl Model {
                 (Reservation::NoSpace(_), Some(handle)) if handle.state == State::Cellar => {
                     assert!(!handle.lands);
                 }
+                (Reservation::NoSpace(_), Some(handle)) if matches!(handle.state, State::Clean(_)) => {}
                 (other, handle) => panic!("{wanted:?}: {other:?}, but {handle:?}"),
             }
         }
@@ -375,9 +404,8 @@ impl Model {
         }
         for handle in self.handles.values() {
             let extents = handle.extents.as_deref().unwrap_or_default();
-            assert!(
-                handle.extents.is_none() || extents.iter().map(|run| run.bytes).sum::<u64>() == handle.bytes
-            );
+            let bytes: u64 = extents.iter().map(|run| run.bytes).sum();
+            assert!(handle.extents.is_none() || bytes == handle.arena_bytes());
             for run in extents {
                 for block in run.offset / BLOCK_BYTES..(run.offset + run.bytes) / BLOCK_BYTES {
                     assert!(owned.insert(block), "block {block} is owned twice");
@@ -394,7 +422,8 @@ impl Model {
         assert_eq!(progress.reserved_bytes, sum(&|state| *state == State::Reserved) + landing);
         assert_eq!(progress.cellar_bytes, sum(&|state| *state == State::Cellar));
         assert_eq!(progress.away_bytes, sum(&|state| *state == State::Away));
-        assert_eq!(progress.clean_bytes, sum(&|state| matches!(state, State::Clean(_))));
+        let clean = self.handles.values().filter(|handle| matches!(handle.state, State::Clean(_)));
+        assert_eq!(progress.clean_bytes, clean.map(Handle::arena_bytes).sum::<u64>());
         assert_eq!(progress.orphaned_bytes, self.orphaned_bytes);
         assert_eq!(progress.free_bytes + self.taken(), progress.ready_bytes);
         assert_eq!(progress.ready_bytes, BLOCKS * BLOCK_BYTES);

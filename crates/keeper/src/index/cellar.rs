@@ -5,7 +5,6 @@
 //! whoever discards their blocks does that afterwards. So at every moment one copy is whole and known here.
 
 use super::{Entry, Index, State, add, subtract};
-use crate::BLOCK_BYTES;
 use crate::message::{Outcome, Reservation, TICKET_BYTES_MAX, TICKETS_BYTES_MAX, Wanted};
 use crate::names::{HandleKey, Node};
 use crate::space::Extents;
@@ -62,7 +61,7 @@ impl Index {
         let first = usize::try_from(first).unwrap_or(usize::MAX);
         let last = first.saturating_add(tickets.len());
         let fits = |ticket: &Vec<u8>| !ticket.is_empty() && ticket.len() <= TICKET_BYTES_MAX;
-        if first > entry.tickets.len() || last > blocks_of(entry) || !tickets.iter().all(fits) {
+        if first > entry.tickets.len() || last > entry.blocks() || !tickets.iter().all(fits) {
             return Outcome::BadTickets;
         }
         let later = entry.tickets.split_off(first);
@@ -81,7 +80,7 @@ impl Index {
         match entry.state {
             State::Cellar => Outcome::AlreadySo,
             State::Reserved | State::Clean(_) => Outcome::NotAway,
-            State::Away if entry.tickets.len() != blocks_of(entry) => Outcome::NotInCellar,
+            State::Away if entry.tickets.len() != entry.blocks() => Outcome::NotInCellar,
             State::Away => {
                 let extents = std::mem::take(&mut entry.extents);
                 self.set_state(key, State::Cellar);
@@ -93,15 +92,17 @@ impl Index {
 
     /// All of a handle was fetched to the space that was reserved for that.
     pub fn rise(&mut self, key: HandleKey) -> Outcome {
-        let Some(entry) = self.entries.get(&key) else { return Outcome::NotInCellar };
+        let Some(entry) = self.entries.get_mut(&key) else { return Outcome::NotInCellar };
         match entry.state {
             State::Away => Outcome::AlreadySo,
             State::Reserved | State::Clean(_) => Outcome::NotInCellar,
             State::Cellar if entry.extents.runs().is_empty() => Outcome::NotReserved,
             State::Cellar => {
                 subtract(&mut self.sums.reserved, entry.extents.bytes());
+                let free = entry.let_go_of_zeros();
                 self.set_state(key, State::Away);
                 self.drop_tickets(key);
+                self.give_back(free);
                 Outcome::Done
             }
         }
@@ -171,8 +172,4 @@ impl Index {
             self.tickets.forget(&std::mem::take(&mut entry.tickets));
         }
     }
-}
-
-fn blocks_of(entry: &Entry) -> usize {
-    usize::try_from(entry.bytes / BLOCK_BYTES).unwrap_or(usize::MAX)
 }

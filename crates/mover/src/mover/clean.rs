@@ -75,9 +75,22 @@ pub(super) struct Hasher {
 /// Arena space of a handle, and what is known of the blocks in it.
 #[derive(Debug)]
 pub(super) struct Stored {
+    /// Of all blocks while it is copied out or fetched, and once that is recorded only of those that are not zero
+    /// ([`keeper::zeros`]).
     pub(super) extents: Extents,
     /// The bytes of blocks that are zero by these need not be there.
     pub(super) hashes: Option<Hashes>,
+}
+
+impl Stored {
+    /// It is recorded: blocks that are zero have no place any more, as the keeper has it too.
+    pub(super) fn let_go_of_zeros(mut self) -> Stored {
+        if let Some(hashes) = self.hashes.as_deref() {
+            self.extents =
+                Extents::new(keeper::zeros::part(self.extents.runs(), |block| hashes[block].zero).kept);
+        }
+        self
+    }
 }
 
 /// What an auditor has seen of a copy before it was written over: of each block that is called the same now.

@@ -29,7 +29,8 @@ impl<D: Device> Mover<D> {
             let recorded = settled(outcome).map_err(MoveError::Keeper);
             self.replace(key, |mover, place| match place {
                 Place::Leaving(leaving @ Leaving { stage: Stage::Copied, .. }) if recorded.is_ok() => {
-                    Place::Leaving(Leaving { stage: Stage::Unmapping, ..leaving })
+                    let stored = leaving.stored.let_go_of_zeros();
+                    Place::Leaving(Leaving { stage: Stage::Unmapping, stored, ..leaving })
                 }
                 Place::Leaving(leaving @ Leaving { stage: Stage::Copied, .. }) => mover.stay(key, leaving),
                 other => other,

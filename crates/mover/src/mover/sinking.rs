@@ -2,6 +2,7 @@
 //! recorded; its arena space is its own until no job uses it any more.
 
 use super::clean::Stored;
+use super::parts::blocks_in;
 use super::{Mover, Place};
 use crate::arena::cellar::jobs::{FetchError, Getting, Putting, SinkError, Way};
 use crate::arena::{ArenaError, Taken};
@@ -75,10 +76,11 @@ impl<D: Device> Mover<D> {
             return Ok(());
         };
         self.has_waited |= self.arena.make_usable(&stored.extents)?;
+        let count = blocks_in(self.bytes_of(key));
         self.replace(key, |_, place| match place {
             Place::Arena(stored) => {
                 let is_zero = |block: usize| stored.hashes.as_ref().is_some_and(|hashes| hashes[block].zero);
-                let puts = Putting::new(key, &stored.extents, is_zero);
+                let puts = Putting::new(key, &stored.extents, count, is_zero);
                 Place::Sinking { stored, puts }
             }
             other => other,
@@ -142,7 +144,7 @@ impl<D: Device> Mover<D> {
             Way::Failed(FetchError::Keeper(error)) => Way::Failed(MoveError::Keeper(error)),
         };
         self.replace(key, |mover, place| match (place, &way) {
-            (Place::Fetching { stored, .. }, Way::Done) => Place::Arena(stored),
+            (Place::Fetching { stored, .. }, Way::Done) => Place::Arena(stored.let_go_of_zeros()),
             (Place::Fetching { stored, .. }, _) => {
                 mover.arena.cancel(key);
                 Place::Cellar { hashes: stored.hashes }

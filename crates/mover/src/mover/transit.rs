@@ -3,12 +3,12 @@
 //! Callers go through the steps in order; a step for a handle in another place does nothing and says so.
 
 use super::clean::Stored;
-use super::parts::{pieces_of, ranges, sum};
+use super::parts::{pieces_of, pieces_of_all, ranges, sum};
 #[cfg(test)]
 use super::planted::Bug;
 use super::{Held, Leaving, Mover, Place, Returning, Stage};
 use crate::HandleKey;
-use crate::arena::{Extent, Extents, Taken};
+use crate::arena::{Extent, Taken};
 use crate::device::{Device, DeviceError, Lane, Mark};
 use crate::exchange::MoveError;
 use std::ops::Range;
@@ -133,7 +133,7 @@ impl<D: Device> Mover<D> {
             Ok(has_waited) => self.has_waited |= has_waited,
             Err(error) => return (self.stay(key, leaving), Err(MoveError::Keeper(error))),
         }
-        match self.copy(Lane::Out, &leaving.memory, &leaving.stored.extents, parts) {
+        match self.copy(Lane::Out, &leaving.memory, &pieces_of(&leaving.stored.extents, parts)) {
             Ok((mark, pieces)) => {
                 let stage = Stage::Copying(mark);
                 (Place::Leaving(Leaving { copied_bytes: sum(parts), stage, ..leaving }), Ok(pieces))
@@ -274,7 +274,7 @@ impl<D: Device> Mover<D> {
             }
             None => vec![0..bytes; 1],
         };
-        Ok(self.copy(Lane::In, memory, &stored.extents, &parts)?.0)
+        Ok(self.copy(Lane::In, memory, &pieces_of_all(&stored.extents, &parts))?.0)
     }
 
     /// Looks at the copy in of a handle. When it is done, that is to be recorded.
@@ -377,19 +377,18 @@ impl<D: Device> Mover<D> {
         &mut self,
         lane: Lane,
         memory: &D::Memory,
-        extents: &Extents,
-        parts: &[Range<u64>],
+        pieces: &[(u64, Extent)],
     ) -> Result<(Mark, usize), DeviceError> {
-        let bytes = sum(parts);
+        let bytes: u64 = pieces.iter().map(|(_, run)| run.bytes).sum();
         let (mut copied, mut next_waypoint) = (0, WAYPOINT_BYTES);
-        let mut pieces = 0;
         #[cfg(test)]
         let mut early = None;
-        let cut = |(offset, run): (u64, Extent)| {
+        let cut = |&(offset, run): &(u64, Extent)| {
             let parts = self.arena.registered_parts(run);
             parts.into_iter().map(move |part| (offset + (part.offset - run.offset), part))
         };
-        for (offset, run) in pieces_of(extents, parts).into_iter().flat_map(cut) {
+        let mut count = 0;
+        for (offset, run) in pieces.iter().flat_map(cut) {
             #[cfg(test)]
             if lane == Lane::In && copied + run.bytes == bytes && self.planted.has(Bug::ThawBeforeLastBlock) {
                 early = Some(self.device.mark(lane)?);
@@ -404,7 +403,7 @@ impl<D: Device> Mover<D> {
                     Lane::Hash => unreachable!("nothing is copied there"),
                 }
             }
-            pieces += 1;
+            count += 1;
             copied += run.bytes;
             if copied >= next_waypoint && copied < bytes {
                 next_waypoint = copied + WAYPOINT_BYTES;
@@ -414,7 +413,7 @@ impl<D: Device> Mover<D> {
         let mark = self.device.mark(lane)?;
         #[cfg(test)]
         let mark = early.unwrap_or(mark);
-        Ok((mark, pieces))
+        Ok((mark, count))
     }
 
     /// Drops an import after a copy into it has failed. What was started of the copy only reads the arena. Says how

@@ -89,10 +89,16 @@ pub(crate) struct Getting {
 }
 
 impl Putting {
-    /// These blocks of a handle, of which some are zero.
-    pub(crate) fn new(key: HandleKey, extents: &Extents, is_zero: impl Fn(usize) -> bool) -> Putting {
-        let places = blocks_of(extents).into_iter().enumerate();
-        let blocks: Vec<_> = places.map(|(index, place)| (!is_zero(index)).then_some(place)).collect();
+    /// So many blocks of a handle, of which some are zero and the others have a place each.
+    pub(crate) fn new(
+        key: HandleKey,
+        extents: &Extents,
+        count: usize,
+        is_zero: impl Fn(usize) -> bool,
+    ) -> Putting {
+        let mut places = blocks_of(extents).into_iter();
+        let blocks: Vec<_> =
+            (0..count).map(|index| if is_zero(index) { None } else { places.next() }).collect();
         let tickets = vec![None; blocks.len()];
         Putting { key, blocks, next: 0, pending: BTreeMap::new(), tickets, failed: None }
     }

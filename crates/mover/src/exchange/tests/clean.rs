@@ -98,6 +98,45 @@ fn zeros_are_copied_neither_way() {
 }
 
 #[test]
+fn zeros_take_no_space() {
+    // Space for two of three, and not all of the third: that goes where the zeros of the others would be.
+    let mut setup = setup(CleanCopies::On, 12, 11);
+    let keys = setup.allocate(A, &[4, 4, 4]);
+    for (handle, block) in [(0, 0), (0, 2), (0, 3), (1, 1)] {
+        setup.write(key(A, handle), block, Content::Zero);
+    }
+    setup.out(&keys[..2]);
+    assert_eq!(setup.mover.arena().free_bytes(), 7 * BLOCK_BYTES);
+    setup.out(&keys[2..]);
+    assert_eq!(setup.mover.arena().free_bytes(), 3 * BLOCK_BYTES);
+    setup.back(&keys);
+    // Of all three only what is not zero is kept. Where a zero was is something now, and the rest is where it was.
+    assert_eq!(setup.mover.arena().kept_bytes(), 8 * BLOCK_BYTES);
+    setup.write(key(A, 0), 2, Content::Version(5));
+    assert_eq!(setup.out(&keys[..1]).copied_bytes, BLOCK_BYTES);
+    setup.back(&keys[..1]);
+    setup.check_all();
+}
+
+#[test]
+fn what_is_all_zero_takes_one_block() {
+    let mut setup = setup(CleanCopies::On, 8, 4);
+    let keys = setup.allocate(A, &[4, 4]);
+    for block in 0..4 {
+        setup.write(keys[0], block, Content::Zero);
+        setup.write(keys[1], block, Content::Zero);
+    }
+    for round in 0..3 {
+        for &key in &keys {
+            setup.out(&[key]);
+        }
+        assert_eq!(setup.mover.arena().free_bytes(), 2 * BLOCK_BYTES, "round {round}");
+        setup.back(&keys);
+    }
+    setup.check_all();
+}
+
+#[test]
 fn with_the_setting_off_all_is_copied_and_nothing_kept() {
     let mut setup = setup(CleanCopies::Off, 8, 16);
     for operation in Operation::OF_HASHING {
