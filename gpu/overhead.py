@@ -9,6 +9,7 @@ import argparse
 import math
 import os
 import random
+import time
 
 import harness
 from harness import GIB, MIB, Failed, Spoken
