@@ -4,17 +4,17 @@
 mod cellar;
 mod clean;
 mod deadlines;
+mod gently;
 mod happenings;
 mod history;
-mod gently;
 mod killed;
 mod mortal;
 mod must_end;
 mod order;
 mod plain;
 mod random_plans;
-mod room;
 mod reserving;
+mod room;
 mod shared_arena;
 mod world;
 
