@@ -25,7 +25,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use wire::{
-    BLOCK_BYTES, Command, Connection, FromDaemon, HANDLE_BYTES_MAX, HANDLES_MAX, SizedHandle, ToDaemon,
+    BLOCK_BYTES, Change, Command, Connection, FromDaemon, HANDLE_BYTES_MAX, HANDLES_MAX, SizedHandle, ToDaemon,
     VERSION, WireError,
 };
 
@@ -429,6 +429,13 @@ fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> R
             answer(replies, Reply::Failed { owner, handles: numbers(&handles), code, call })
         }
         ToDaemon::Wants => tell(ears, Input::Wants(tenant)),
+        ToDaemon::Hint { at_ns, source } => tell(ears, Input::Hint(tenant, at_ns, source)),
+        ToDaemon::Served => tell(ears, Input::Served(tenant)),
+        ToDaemon::Phase => tell(ears, Input::Phase(tenant)),
+        ToDaemon::Set { request, class, weight } => {
+            let change = Box::new(Change { class, weight, ..Change::default() });
+            tell(ears, Input::Set(tenant, RequestId(request.0), change))
+        }
         ToDaemon::Pin { handles, .. } | ToDaemon::Unpin { handles } if handles.len() > HANDLES_MAX => {
             Err(Ended::OutOfOrder("too many handles in one message"))
         }

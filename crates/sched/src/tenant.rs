@@ -161,6 +161,8 @@ pub(crate) struct Tenant {
     /// Its place in the line of those who make room, while it has something there.
     pub(crate) in_way: Option<Place>,
     pub(crate) hints: Hints,
+    /// It gives way as soon as it has no work.
+    pub(crate) gives_way: bool,
 }
 
 impl Tenant {
@@ -218,6 +220,7 @@ impl Tenant {
             in_waits: None,
             in_way: None,
             hints: Hints::default(),
+            gives_way: false,
         }
     }
 

@@ -17,6 +17,7 @@ use cuda::{CUresult, Driver};
 use rustix::event::EventfdFlags;
 use wire::{Connection, GrantId, HANDLES_MAX, HandleId, SharedPage, SizedHandle, TenantId, ToDaemon, Token};
 
+use crate::agent::warm_up::Warmer;
 use crate::gate::Gate;
 use crate::grants::{Answer, Grants};
 use crate::guard::lock;
@@ -26,7 +27,7 @@ use crate::memory::kept::watched::Watched;
 use crate::memory::table::is_number;
 use crate::memory::{Kept, Table, physical};
 use crate::outbox::Outbox;
-use crate::{demand, forward, gpus, groups};
+use crate::{demand, forward, gpus, groups, sdk};
 
 /// How many daemons are asked one after the other, because each goes before it has answered.
 const DAEMONS_MAX: usize = 3;
@@ -100,6 +101,7 @@ pub(crate) fn publish(session: Session) -> Option<&'static Session> {
     let taken = |place: &AtomicPtr<Session>| place.compare_exchange(ptr::null_mut(), new, SeqCst, SeqCst);
     SESSIONS.iter().position(|place| taken(place).is_ok())?;
     demand::begin();
+    sdk::begin();
     Some(session)
 }
 
@@ -150,6 +152,8 @@ pub(crate) struct Session {
     pins: Mutex<HashMap<HandleId, u32>>,
     /// Where calls wait while memory is away.
     pub(crate) gate: Gate,
+    /// Loads the program's context before a request needs it.
+    pub(crate) warmer: Warmer,
     next_handle: AtomicU64,
     /// Wakes the agent.
     bell: OwnedFd,
@@ -195,6 +199,7 @@ impl Session {
             arriving: Mutex::default(),
             pins: Mutex::default(),
             gate: Gate::default(),
+            warmer: Warmer::default(),
             next_handle: AtomicU64::new(1),
             bell,
             groups_changed: AtomicBool::new(true),
@@ -246,6 +251,11 @@ impl Session {
     /// The same for bytes of the host's memory.
     pub(crate) fn ask_for_host(&self, bytes: u64) -> (GrantId, Answer) {
         self.ask_whoever_is_there(|grant| ToDaemon::GrowHost { grant, bytes })
+    }
+
+    /// Asks for other terms, and waits for the answer. The calling thread must hold no lock.
+    pub(crate) fn ask_for_terms(&self, question: impl Fn(GrantId) -> ToDaemon) -> Answer {
+        self.ask_whoever_is_there(question).1
     }
 
     /// Asks the daemon, and the next one if it goes before it has answered.
@@ -450,6 +460,7 @@ impl Session {
         // Before anything is sent: nothing can move that the daemon has not heard of.
         groups::begin_again(self);
         demand::begin_again();
+        sdk::begin();
         Ok(())
     }
 

@@ -40,7 +40,7 @@ impl Core {
             }
             if let (Some(owner), Some(next)) = (owner, first) {
                 if !self.gang_is_active(owner) {
-                    at(owner.idle_since + self.cost_of(next));
+                    at(self.gives_way_at(owner, next));
                 } else if policies::preempts(&self.settings, &self.standing(next), &self.standing(owner)) {
                     at(turn.since + self.settings.moving_share.whole(self.cost_of(next)));
                 }
