@@ -25,8 +25,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use wire::{
-    BLOCK_BYTES, Change, Command, Connection, FromDaemon, HANDLE_BYTES_MAX, HANDLES_MAX, SizedHandle, ToDaemon,
-    VERSION, WireError,
+    BLOCK_BYTES, Change, Command, Connection, FromDaemon, HANDLE_BYTES_MAX, HANDLES_MAX, SizedHandle,
+    ToDaemon, VERSION, WireError,
 };
 
 /// The most bytes of a name that a program may give.

@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use rota_wire::quantity::Memory;
 use rota_wire::{
     Answer, Change, ChannelGroup, Class, Command, Connection, Description, FILES_MAX, FileId, FromDaemon,
-    Gpu, GpuChoice, GpuView, GrantId, HANDLES_MAX, HandleId, HintSource, Hints, IDLE_SINCE_OFFSET, JobMemory, JobRequest,
-    JobView, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, Opened, Priority, ProcessOnGpu, SCHEMA_VERSION,
-    SelfTest, Setting, SharedGpu, SharedPage, SizedHandle, Status, Tenant, TenantId, TenantState, TenantView,
-    Terms, ToDaemon, Token, Unmanaged, VERSION, WireError,
+    Gpu, GpuChoice, GpuView, GrantId, HANDLES_MAX, HandleId, HintSource, Hints, IDLE_SINCE_OFFSET, JobMemory,
+    JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, Opened, Priority, ProcessOnGpu,
+    SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage, SizedHandle, Status, Tenant, TenantId,
+    TenantState, TenantView, Terms, ToDaemon, Token, Unmanaged, VERSION, WireError,
 };
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Serialize, de::DeserializeOwned};

@@ -266,8 +266,18 @@ impl Daemon {
         self.executor(gpu).order(Work::Join(tenant, link.clone(), process));
         let (idleness, hinting, demands, pins) = Default::default();
         let contexts = Recent::default();
-        let known =
-            Known { link, gpu, program, came_back: None, context: false, idleness, hinting, demands, pins, contexts };
+        let known = Known {
+            link,
+            gpu,
+            program,
+            came_back: None,
+            context: false,
+            idleness,
+            hinting,
+            demands,
+            pins,
+            contexts,
+        };
         self.known.insert(tenant, known);
         if let Some(home) = home {
             self.tell_of_memory(home);

@@ -7,7 +7,7 @@
 
 use super::Daemon;
 use super::limits::Refusal;
-use sched::{Described, Event, JobId, Missed, RequestId, Rhythm, Span, TenantId};
+use sched::{Described, Event, JobId, Missed, RequestId, Rhythm, Span, TenantId, Time};
 use serde_json::json;
 use wire::{Change, Class, FromDaemon, GrantId, HintSource, Hints, monotonic_ns};
 
@@ -25,6 +25,33 @@ pub(super) struct Hinting {
     unhinted: u32,
 }
 
+impl Hinting {
+    /// A request came. Says in which time to expect the next one, if that can be foretold and somebody is to be told.
+    fn came(&mut self, now: Time, may_be_forecast: bool) -> Option<Span> {
+        self.unhinted = self.unhinted.saturating_add(1);
+        let due = self.rhythm.came(now);
+        let within = due.filter(|_| may_be_forecast && self.unhinted >= UNHINTED_MIN)?.since(now);
+        self.forecast += 1;
+        Some(within)
+    }
+
+    /// The program, or its shim, gave a hint. False if it is of no use.
+    fn heard(&mut self, source: HintSource, may_be_forecast: bool) -> bool {
+        match source {
+            HintSource::Sdk => {
+                self.sdk += 1;
+                self.unhinted = 0;
+                true
+            }
+            HintSource::Shim => {
+                self.shim += 1;
+                // Whoever came in its rhythm has been waited for already.
+                self.rhythm.gap().is_none() || !may_be_forecast
+            }
+        }
+    }
+}
+
 impl Daemon {
     /// Writes into the pages of a job's tenants whether it is latency-critical, and how soon its requests are to be served.
     pub(super) fn tell_of_class(&self, job: JobId) {
@@ -38,24 +65,14 @@ impl Daemon {
     /// A tenant, or its shim, says that kernels follow at an instant of the monotonic clock.
     pub(super) fn hint(&mut self, tenant: TenantId, at_ns: u64, source: HintSource) {
         let Some(known) = self.known.get_mut(&tenant) else { return };
-        let hinting = &mut known.hinting;
-        match source {
-            HintSource::Sdk => {
-                hinting.sdk += 1;
-                hinting.unhinted = 0;
-            }
-            HintSource::Shim => {
-                hinting.shim += 1;
-                let page = known.link.grip.page();
-                // Whoever came in its rhythm has been waited for already.
-                if hinting.rhythm.gap().is_some() && page.may_be_forecast() {
-                    return;
-                }
-                // The shim saw the request's own first work: it is there, and only its kernels are to come.
-                if page.idle_since_ns().is_none() {
-                    self.wants(tenant);
-                }
-            }
+        let page = known.link.grip.page();
+        let (may_be_forecast, has_work) = (page.may_be_forecast(), page.idle_since_ns().is_none());
+        if !known.hinting.heard(source, may_be_forecast) {
+            return;
+        }
+        // The shim saw the request's own first work: it is there, and only its kernels are to come.
+        if source == HintSource::Shim && has_work {
+            self.wants(tenant);
         }
         let within = Span(at_ns.saturating_sub(monotonic_ns()));
         self.step(Event::Hint { tenant, within });
@@ -68,13 +85,9 @@ impl Daemon {
         }
         let now = self.now();
         let Some(known) = self.known.get_mut(&tenant) else { return };
-        let hinting = &mut known.hinting;
-        hinting.unhinted = hinting.unhinted.saturating_add(1);
-        let due = hinting.rhythm.came(now);
-        let listened_to = hinting.unhinted >= UNHINTED_MIN && known.link.grip.page().may_be_forecast();
-        if let Some(due) = due.filter(|_| listened_to) {
-            hinting.forecast += 1;
-            self.step(Event::Hint { tenant, within: due.since(now) });
+        let may_be_forecast = known.link.grip.page().may_be_forecast();
+        if let Some(within) = known.hinting.came(now, may_be_forecast) {
+            self.step(Event::Hint { tenant, within });
         }
     }
 
@@ -152,5 +165,42 @@ impl Daemon {
             rhythm_ns: rhythm.map(|gap| gap.0),
         };
         (self.is_critical(tenant) || hints != Hints::default()).then_some(hints)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GAP: Span = Span::from_millis(10);
+
+    /// So many requests in a rhythm, each hinted by whom it may be. How many were foretold.
+    fn foretold(hinting: &mut Hinting, source: Option<HintSource>, may_be_forecast: bool) -> usize {
+        let mut now = Time(1_000_000_000);
+        let request = |_: &u64| {
+            now = now + GAP;
+            source.is_some_and(|source| hinting.heard(source, may_be_forecast));
+            hinting.came(now, may_be_forecast).is_some_and(|within| within == GAP)
+        };
+        (0..100).filter(request).count()
+    }
+
+    #[test]
+    fn requests_in_a_rhythm_are_foretold_unless_the_program_hints_itself_or_wants_none() {
+        assert!(foretold(&mut Hinting::default(), None, true) > 70);
+        assert_eq!(foretold(&mut Hinting::default(), None, false), 0);
+        let mut program = Hinting::default();
+        assert_eq!(foretold(&mut program, Some(HintSource::Sdk), true), 0);
+        assert_eq!((program.sdk, program.forecast), (100, 0));
+        assert!(foretold(&mut program, None, true) > 70, "it gives none any more");
+    }
+
+    #[test]
+    fn what_the_shim_sees_counts_only_where_nothing_was_foretold() {
+        let mut hinting = Hinting::default();
+        assert!(hinting.heard(HintSource::Shim, true));
+        assert!(foretold(&mut hinting, Some(HintSource::Shim), true) > 70);
+        assert!(!hinting.heard(HintSource::Shim, true));
+        assert!(hinting.heard(HintSource::Shim, false), "nobody foretells");
     }
 }

@@ -327,8 +327,18 @@ impl Daemon {
         let grip = link.grip.clone();
         let (idleness, hinting, demands, pins) = Default::default();
         let contexts = Recent::default();
-        let known =
-            Known { link, gpu, program, came_back, context: false, idleness, hinting, demands, pins, contexts };
+        let known = Known {
+            link,
+            gpu,
+            program,
+            came_back,
+            context: false,
+            idleness,
+            hinting,
+            demands,
+            pins,
+            contexts,
+        };
         self.known.insert(tenant, known);
         let residue = Bytes(self.gpu(gpu).residue_bytes);
         self.step(Event::Rejoined { tenant, job: home, gpu, residue, handles });

@@ -15,8 +15,7 @@ use crate::guard::guarded;
 /// `reason` is null, or there is room for `bytes` at it.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rota_shim_set(class: c_int, weight: u32, reason: *mut c_char, bytes: usize) -> c_int {
-    let (said, why) =
-        guarded("rota_shim_set", || (Said::NoDaemon, String::new()), || change(class, weight));
+    let (said, why) = guarded("rota_shim_set", || (Said::NoDaemon, String::new()), || change(class, weight));
     if !reason.is_null() && bytes > 0 {
         let length = why.len().min(bytes - 1);
         // SAFETY: by the caller's promise there is room for so many bytes and a zero.
