@@ -94,6 +94,8 @@ pub(crate) struct Tenant {
     pub(crate) slicing: Option<OpId>,
     /// No freeze, thaw or slice before then: the last one failed.
     pub(crate) grip_retry: Time,
+    /// Its slice is not set before then: it was refused. Whether it can be frozen has nothing to do with that.
+    pub(crate) slice_retry: Time,
 
     pub(crate) handles: BTreeMap<HandleId, Held>,
     pub(crate) granted: BTreeMap<RequestId, Bytes>,
@@ -179,6 +181,7 @@ impl Tenant {
             slice: Slice::Own,
             slicing: None,
             grip_retry: Time::ZERO,
+            slice_retry: Time::ZERO,
             handles: BTreeMap::new(),
             granted: BTreeMap::new(),
             asked: BTreeMap::new(),

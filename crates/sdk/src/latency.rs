@@ -85,7 +85,7 @@ fn bucket(ns: u64) -> usize {
 fn upper(index: usize) -> u64 {
     let doublings = (index / STEPS).saturating_sub(1);
     let step = (index - doublings * STEPS) as u64;
-    (step + 1 << doublings) - 1
+    ((step + 1) << doublings) - 1
 }
 
 #[cfg(test)]

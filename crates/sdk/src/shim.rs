@@ -48,28 +48,34 @@ pub(crate) fn find() -> Option<Shim> {
 }
 
 fn look() -> Option<Shim> {
-    // SAFETY: each function of this name and version has this type, in every shim.
+    // SAFETY: each function of this name has the type that it gets here, in every shim of this version.
     unsafe {
-        let version: extern "C" fn() -> u32 = std::mem::transmute(symbol(c"rota_shim_version")?);
+        let version: extern "C" fn() -> u32 = function(c"rota_shim_version")?;
         if version() != VERSION {
             notice::other_shim();
             return None;
         }
         Some(Shim {
-            hint: std::mem::transmute::<*mut c_void, _>(symbol(c"rota_shim_hint")?),
-            request_begin: std::mem::transmute::<*mut c_void, _>(symbol(c"rota_shim_request_begin")?),
-            request_end: std::mem::transmute::<*mut c_void, _>(symbol(c"rota_shim_request_end")?),
-            phase: std::mem::transmute::<*mut c_void, _>(symbol(c"rota_shim_phase")?),
-            set: std::mem::transmute::<*mut c_void, _>(symbol(c"rota_shim_set")?),
-            state: std::mem::transmute::<*mut c_void, _>(symbol(c"rota_shim_state")?),
+            hint: function(c"rota_shim_hint")?,
+            request_begin: function(c"rota_shim_request_begin")?,
+            request_end: function(c"rota_shim_request_end")?,
+            phase: function(c"rota_shim_phase")?,
+            set: function(c"rota_shim_set")?,
+            state: function(c"rota_shim_state")?,
         })
     }
 }
 
-fn symbol(name: &CStr) -> Option<*mut c_void> {
+/// The function of this name, if it is in the process.
+///
+/// # Safety
+/// It has this type, which is one of functions.
+unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
     // SAFETY: the name ends with a zero.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    (!address.is_null()).then_some(address)
+    // SAFETY: by the caller's promise; both are an address.
+    (!address.is_null()).then(|| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&address) })
 }
 
 /// Says something to the shim. Where nobody hears it, that is said once.

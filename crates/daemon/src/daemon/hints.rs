@@ -179,7 +179,9 @@ mod tests {
         let mut now = Time(1_000_000_000);
         let request = |_: &u64| {
             now = now + GAP;
-            source.is_some_and(|source| hinting.heard(source, may_be_forecast));
+            if let Some(source) = source {
+                hinting.heard(source, may_be_forecast);
+            }
             hinting.came(now, may_be_forecast).is_some_and(|within| within == GAP)
         };
         (0..100).filter(request).count()
