@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 use wire::quantity::Share;
-use wire::{Class, Command, Description, GpuView, JobView, TenantView, Terms};
+use wire::{Class, Command, Description, GpuView, Hints, JobView, TenantView, Terms};
 
 /// Prints it.
 pub(crate) fn describe(args: &DescribeArgs, socket: &Path) -> anyhow::Result<()> {
@@ -168,6 +168,31 @@ fn job(job: &JobView) -> String {
     lines.0 + &job.tenants.iter().map(|one| tenant(one, several)).collect::<String>()
 }
 
+/// Who gave hints.
+fn given(hints: &Hints) -> String {
+    let Hints { sdk, shim, forecast, dropped, rhythm_ns, .. } = hints;
+    let mut text = format!("{sdk} by the program, {shim} by the shim, {forecast} by forecast");
+    if let Some(gap) = rhythm_ns {
+        text += &format!(" (one every {})", span(Duration::from_nanos(*gap)));
+    }
+    text + &match dropped {
+        0 => String::new(),
+        dropped => format!(", {dropped} not sent"),
+    }
+}
+
+/// What became of them.
+fn became(hints: &Hints) -> String {
+    let Hints { good, early, late, false_, missed, warm_ups, warm_ups_failed, .. } = hints;
+    let text = format!(
+        "{good} good, {early} early, {late} late, {false_} false, {missed} missed; {warm_ups} warm-ups"
+    );
+    text + &match warm_ups_failed {
+        0 => String::new(),
+        failed => format!(", {failed} failed"),
+    }
+}
+
 fn tenant(tenant: &TenantView, one_of_several: bool) -> String {
     let mut lines = Lines::titled(format!(
         "\n  Process {}, {}: {}",
@@ -200,6 +225,10 @@ fn tenant(tenant: &TenantView, one_of_several: bool) -> String {
         lines.line(4, "pinned", format!("{} of it cannot move", size(tenant.pinned_bytes)));
     }
     lines.line(4, "turns", format!("{}, {} in all", tenant.turns, span(Duration::from_nanos(tenant.ran_ns))));
+    if let Some(hints) = &tenant.hints {
+        lines.line(4, "hints", given(hints));
+        lines.line(4, "", became(hints));
+    }
     if tenant.waiting_ns > 0 {
         let waited = span(Duration::from_nanos(tenant.waiting_ns));
         lines.line(4, "waiting", format!("for {waited}"));

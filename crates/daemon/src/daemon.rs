@@ -4,7 +4,7 @@
 //! have threads of their own, and so has the executor of each GPU.
 //!
 //! - `guests`: how many connections there are, and whose. `arrivals`: how tenants come, `departures`: how they go,
-//!   `demands`: what they want meanwhile, `idleness`: when they want nothing; `pins`: what of theirs must stay; `oversize`: what of theirs lies in the
+//!   `demands`: what they want meanwhile, `idleness`: when they want nothing; `hints`: what they say of requests to come; `pins`: what of theirs must stay; `oversize`: what of theirs lies in the
 //!   host's memory;
 //!   `publications`: what others may open; `awaited_names`: and will be able to, soon. `jobs`: which tenants belong together, and on which terms; `limits`: who may
 //!   have which; `placing`: on which GPUs.
@@ -22,6 +22,7 @@ mod demands;
 mod departures;
 mod gathering;
 mod guests;
+mod hints;
 mod idleness;
 mod inheritance;
 mod input;
@@ -49,6 +50,7 @@ use awaited_names::AwaitedNames;
 use demands::Demands;
 use departures::Dying;
 use gathering::Gathering;
+use hints::Hinting;
 use idleness::Idleness;
 use jobs::Jobs;
 use lengths::Lengths;
@@ -87,6 +89,7 @@ struct Known {
     /// It has channels.
     context: bool,
     idleness: Idleness,
+    hinting: Hinting,
     demands: Demands,
     pins: Pins,
     /// What its context takes, by the last looks.
@@ -343,6 +346,10 @@ impl Daemon {
             Input::Deserted(connection) => self.desert(&connection),
             Input::Channels(tenant, channels) => self.has_channels(tenant, channels > 0),
             Input::Wants(tenant) => self.wants(tenant),
+            Input::Hint(tenant, at_ns, source) => self.hint(tenant, at_ns, source),
+            Input::Served(tenant) => self.served(tenant),
+            Input::Phase(tenant) => self.phase(tenant),
+            Input::Set(tenant, request, change) => self.set_for(tenant, request, &change),
             Input::Grow(tenant, request, bytes) => self.ask(tenant, request, bytes),
             Input::Allocated(request, owned, bytes, file) => self.claim(request, owned, bytes, file),
             Input::Returned(tenant, request) => {

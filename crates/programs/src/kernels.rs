@@ -50,6 +50,8 @@ kernels! {
     TOUCH_RANDOM = "touch_random", 4;
     /// `wait_for_peer(word, value, nanoseconds, outcome)`: [`PEER_CAME`] or [`PEER_LATE`].
     WAIT_FOR_PEER = "wait_for_peer", 4;
+    /// `warm_up()`: nothing. The shim's, which loads a program's context by it.
+    WARM_UP = "warm_up", 0;
 }
 
 /// `hash_blocks(places, count, key, sums)`: `blocks::DeviceKey::sums` of each block. The memory server's, not a program's.

@@ -235,6 +235,9 @@ impl Core {
             Event::Idle(tenant) => self.set_wants(tenant, false),
             Event::Measured { tenant, busy } => self.measured(tenant, busy),
             Event::Hint { tenant, within } => self.hint(tenant, within),
+            Event::GivesWay { tenant, gives_way } => {
+                self.update(tenant, |tenant| tenant.gives_way = gives_way);
+            }
             Event::Answers(tenant) => self.answers(tenant),
             Event::Left(tenant) => self.leave(tenant),
             Event::Lingers(tenant) => self.linger(tenant),

@@ -191,6 +191,14 @@ pub enum Event {
         /// From now.
         within: Span,
     },
+    /// A tenant gives way to others as soon as it has no work, or as others do again: not only once being idle has cost as
+    /// much as a switch.
+    GivesWay {
+        /// Who.
+        tenant: TenantId,
+        /// Does it?
+        gives_way: bool,
+    },
     /// A tenant that did not answer does so again. What it has where is found out anew.
     Answers(TenantId),
     /// A tenant is gone. What it had on the device stays there until [`Event::Buried`].

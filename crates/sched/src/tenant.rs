@@ -94,6 +94,8 @@ pub(crate) struct Tenant {
     pub(crate) slicing: Option<OpId>,
     /// No freeze, thaw or slice before then: the last one failed.
     pub(crate) grip_retry: Time,
+    /// Its slice is not set before then: it was refused. Whether it can be frozen has nothing to do with that.
+    pub(crate) slice_retry: Time,
 
     pub(crate) handles: BTreeMap<HandleId, Held>,
     pub(crate) granted: BTreeMap<RequestId, Bytes>,
@@ -161,6 +163,8 @@ pub(crate) struct Tenant {
     /// Its place in the line of those who make room, while it has something there.
     pub(crate) in_way: Option<Place>,
     pub(crate) hints: Hints,
+    /// It gives way as soon as it has no work.
+    pub(crate) gives_way: bool,
 }
 
 impl Tenant {
@@ -177,6 +181,7 @@ impl Tenant {
             slice: Slice::Own,
             slicing: None,
             grip_retry: Time::ZERO,
+            slice_retry: Time::ZERO,
             handles: BTreeMap::new(),
             granted: BTreeMap::new(),
             asked: BTreeMap::new(),
@@ -218,6 +223,7 @@ impl Tenant {
             in_waits: None,
             in_way: None,
             hints: Hints::default(),
+            gives_way: false,
         }
     }
 

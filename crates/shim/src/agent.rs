@@ -5,12 +5,14 @@
 //! the message at once, so a daemon that is busy sending to it cannot make both wait for ever.
 //!
 //! - [`orders`]: what the daemon orders: unmap, create. [`drain`]: and to wait for what is on the GPU.
+//! - [`warm_up`]: kernels that load the program's context before a request needs it.
 //! - [`farewell`]: what is done when the daemon is gone. [`rejoin`]: and when there is another one.
 
 mod drain;
 mod farewell;
 mod orders;
 mod rejoin;
+pub(crate) mod warm_up;
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -94,7 +96,7 @@ enum Ended {
     Lost(String),
 }
 
-fn serve(session: &Session) -> Result<Ended, WireError> {
+fn serve(session: &'static Session) -> Result<Ended, WireError> {
     let mut reported = Reported::default();
     let mut drain = None;
     let mut held_up = false;
@@ -122,6 +124,8 @@ fn serve(session: &Session) -> Result<Ended, WireError> {
             let (message, files) = session.connection.receive::<FromDaemon>()?;
             if let FromDaemon::Drain { generation } = message {
                 drain = Some(Drain::of(generation));
+            } else if message == FromDaemon::WarmUp {
+                warm_up::order(session);
             } else if let Err(ended) = obey(session, message, files) {
                 return Ok(ended);
             }
@@ -264,7 +268,9 @@ fn obey(session: &Session, message: FromDaemon, files: Vec<OwnedFd>) -> Result<(
                 session.settle(grant, Answer::Denied(reason));
             }
         }
-        FromDaemon::Pinned { request } | FromDaemon::Published { request } => {
+        FromDaemon::Pinned { request }
+        | FromDaemon::Published { request }
+        | FromDaemon::Changed { request } => {
             session.settle(request, Answer::Granted);
         }
         FromDaemon::Opened { request, sizes, complete } => {
@@ -278,6 +284,7 @@ fn obey(session: &Session, message: FromDaemon, files: Vec<OwnedFd>) -> Result<(
         | FromDaemon::Refused { .. }
         | FromDaemon::Listing(_)
         | FromDaemon::Drain { .. }
+        | FromDaemon::WarmUp
         | FromDaemon::Answer(_)
         | FromDaemon::GaveUp { .. }
         | FromDaemon::Shared { .. } => {}

@@ -53,6 +53,7 @@ use wire::{Page, ToDaemon, monotonic_ns};
 use crate::forward;
 use crate::gate::Widest;
 use crate::guard::guarded;
+use crate::sdk::sight;
 use crate::session;
 use slots::{Slot, Slots};
 
@@ -67,6 +68,9 @@ static HOLDING: Page = Page::of_nobody_idle();
 static OWN: AtomicPtr<Page> = AtomicPtr::new((&raw const NOBODY).cast_mut());
 /// All that a launch looks at: [`OWN`], or a page that sends every launch the long way.
 pub(crate) static PAGE: AtomicPtr<Page> = AtomicPtr::new((&raw const NOBODY).cast_mut());
+
+/// Launches go the long way until one was seen, for the shim's own hints.
+static SIGHT: AtomicBool = AtomicBool::new(false);
 
 /// It counts as one that has work, for ever.
 static NEVER_IDLE: AtomicBool = AtomicBool::new(false);
@@ -102,6 +106,7 @@ pub(crate) fn forget() {
     events::forget();
     patience::forget();
     contexts::forget();
+    SIGHT.store(false, SeqCst);
 }
 
 /// The program was given a function of the driver's that is not known here: from now on it may have work at any time.
@@ -146,6 +151,27 @@ pub(crate) fn mind_the_end() {
 pub(crate) fn context_ended(context: CUcontext, heir: Option<CUcontext>) {
     contexts::ended(context);
     hold::context_ended(context, heir);
+}
+
+/// The contexts of this process, but for programs that divide them.
+pub(crate) fn contexts() -> Vec<CUcontext> {
+    contexts::all()
+}
+
+/// The next launch goes the long way, so that it is seen.
+fn watch_for_launch() {
+    if !hold::holds() && !SIGHT.swap(true, SeqCst) {
+        PAGE.store((&raw const HOLDING).cast_mut(), SeqCst);
+    }
+}
+
+/// A launch that went the long way, perhaps for that.
+fn launch_seen() {
+    if SIGHT.load(SeqCst) && SIGHT.swap(false, SeqCst) {
+        let launches = if hold::holds() { (&raw const HOLDING).cast_mut() } else { OWN.load(SeqCst) };
+        PAGE.store(launches, SeqCst);
+        sight::launches();
+    }
 }
 
 /// There is work, or may be: the page says so, and the daemon is told if it waits for that.
@@ -254,6 +280,9 @@ pub(crate) fn using(use_: Use, arguments: &[usize], call: impl FnOnce() -> CUres
         Use::Stream { argument, per_thread } => (arguments[argument], per_thread),
         Use::Default { per_thread } | Use::DefaultAndWaits { per_thread } => (0, per_thread),
     };
+    if sight::takes_input(page()) {
+        watch_for_launch();
+    }
     let handover = Handover::begin(StreamKey::of(stream, per_thread));
     let within = hold::Within::enter();
     // Copies of nothing need not wait.

@@ -27,6 +27,7 @@
 //! | `memory` | allocations that can be taken off the device and put back |
 //! | `pool` | memory that is allocated and freed in the order of streams |
 //! | `ipc` | memory that other processes open |
+//! | `sdk` | what programs say to rota themselves: requests, phases, terms |
 //! | `ioctl`, `groups` | seeing, reporting and freezing channel groups |
 //! | `fork`, `guard`, `notice`, `settings` | children, panics, lines for people, environment variables |
 
@@ -48,6 +49,7 @@ mod notice;
 mod outbox;
 mod pool;
 mod proc_address;
+mod sdk;
 mod session;
 mod settings;
 mod transient;

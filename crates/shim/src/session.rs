@@ -19,6 +19,7 @@ use cuda::{CUresult, Driver};
 use rustix::event::EventfdFlags;
 use wire::{Connection, GrantId, HANDLES_MAX, HandleId, SharedPage, SizedHandle, TenantId, ToDaemon, Token};
 
+use crate::agent::warm_up::Warmer;
 use crate::gate::Gate;
 use crate::grants::{Answer, Grants};
 use crate::guard::lock;
@@ -28,7 +29,7 @@ use crate::memory::kept::watched::Watched;
 use crate::memory::table::{Survivors, Told, is_number};
 use crate::memory::{Kept, Table, physical};
 use crate::outbox::Outbox;
-use crate::{demand, forward, gpus, groups};
+use crate::{demand, forward, gpus, groups, sdk};
 pub(crate) use pins::NotPinned;
 
 /// The most sessions of a process: no machine has more GPUs.
@@ -100,6 +101,7 @@ pub(crate) fn publish(session: Session) -> Option<&'static Session> {
     let taken = |place: &AtomicPtr<Session>| place.compare_exchange(ptr::null_mut(), new, SeqCst, SeqCst);
     SESSIONS.iter().position(|place| taken(place).is_ok())?;
     demand::begin();
+    sdk::begin();
     Some(session)
 }
 
@@ -152,6 +154,8 @@ pub(crate) struct Session {
     unpinned: Mutex<Vec<HandleId>>,
     /// Where calls wait while memory is away.
     pub(crate) gate: Gate,
+    /// Loads the program's context before a request needs it.
+    pub(crate) warmer: Warmer,
     next_handle: AtomicU64,
     /// Wakes the agent.
     bell: OwnedFd,
@@ -191,6 +195,7 @@ impl Session {
             pins: Mutex::default(),
             unpinned: Mutex::default(),
             gate: Gate::default(),
+            warmer: Warmer::default(),
             next_handle: AtomicU64::new(1),
             bell,
             groups_changed: AtomicBool::new(true),
@@ -243,6 +248,11 @@ impl Session {
     /// The same for bytes of the host's memory.
     pub(crate) fn ask_for_host(&self, bytes: u64) -> (GrantId, Answer) {
         self.ask_whoever_is_there(|grant| ToDaemon::GrowHost { grant, bytes })
+    }
+
+    /// Asks for other terms, and waits for the answer. The calling thread must hold no lock.
+    pub(crate) fn ask_for_terms(&self, question: impl Fn(GrantId) -> ToDaemon) -> Answer {
+        self.ask_whoever_is_there(question).1
     }
 
     /// Asks the daemon, and the next one if it goes before it has answered.
@@ -397,6 +407,7 @@ impl Session {
         // Before anything is sent: nothing can move that the daemon has not heard of.
         groups::begin_again(self);
         demand::begin_again();
+        sdk::begin();
         Ok(())
     }
 

@@ -11,9 +11,10 @@
 //! | `ROTA_WHOLE_HANDLES` | not `0`: memory above 256 MiB that the program creates to share is one handle, and does not move |
 //! | `ROTA_WAIT_FOR_DAEMON` | for how many seconds a program whose memory is away waits for the next daemon; 600 unless set |
 //! | `ROTA_WAITS` | `driver`: waits for the GPU are the driver's, also while the program is frozen; `patient`: they are not, also on a virtual GPU, whose waits keep no processor busy |
+//! | `ROTA_HINTS` | which hints are given: `auto` (all, unless set), `sdk` (only the program's), `shim` (also the shim's own), `forecast` (also those from the rhythm of requests), `off` (none) |
 //! | `ROTA_IOCTL_TRACE` | a file to which all RM calls are appended, with or without a daemon |
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -85,7 +86,71 @@ pub(crate) fn waits_in_driver() -> bool {
     })
 }
 
+/// Which hints are given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hinting {
+    /// All there are.
+    Auto,
+    /// Those of the program.
+    Sdk,
+    /// Those, and the shim's own.
+    Shim,
+    /// Those of the program, and the daemon's forecasts.
+    Forecast,
+    /// None.
+    Off,
+}
+
+impl Hinting {
+    fn named(name: Option<&str>) -> Self {
+        match name {
+            Some("off") => Self::Off,
+            Some("sdk") => Self::Sdk,
+            Some("shim") => Self::Shim,
+            Some("forecast") => Self::Forecast,
+            // Something that nobody knows here is no reason to take away what is usual.
+            _ => Self::Auto,
+        }
+    }
+
+    /// Does the shim give hints of its own?
+    pub(crate) fn sight(self) -> bool {
+        matches!(self, Self::Auto | Self::Shim)
+    }
+
+    /// May the daemon forecast requests?
+    pub(crate) fn forecast(self) -> bool {
+        matches!(self, Self::Auto | Self::Forecast)
+    }
+}
+
+/// See [`Hinting`]. Asked for every hint, so the environment is read only once.
+pub(crate) fn hints() -> Hinting {
+    static ANSWER: Once<Hinting> = Once::new();
+    *ANSWER.get_or_make(|| Hinting::named(variable("ROTA_HINTS").as_deref().and_then(OsStr::to_str)))
+}
+
 /// A variable that is set to nothing counts as not set.
 fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_hint_can_be_had_alone() {
+        let has = |name| {
+            let hinting = Hinting::named(name);
+            (hinting != Hinting::Off, hinting.sight(), hinting.forecast())
+        };
+        assert_eq!(has(None), (true, true, true));
+        assert_eq!(has(Some("auto")), (true, true, true));
+        assert_eq!(has(Some("sdk")), (true, false, false));
+        assert_eq!(has(Some("shim")), (true, true, false));
+        assert_eq!(has(Some("forecast")), (true, false, true));
+        assert_eq!(has(Some("off")), (false, false, false));
+        assert_eq!(has(Some("nonsense")), (true, true, true));
+    }
 }

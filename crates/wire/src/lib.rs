@@ -8,6 +8,7 @@
 //! by name instead of guessing.
 
 mod command;
+mod hints;
 mod ids;
 mod listing;
 mod message;
@@ -22,6 +23,7 @@ mod terms;
 mod view;
 
 pub use command::{Answer, Command, GpuChoice, JobRequest, Opened};
+pub use hints::{HintSource, Hints};
 pub use ids::{FileId, GrantId, HandleId, TenantId, Token};
 pub use listing::{Gpu, Listing, SCHEMA_VERSION, Tenant, TenantState, Unmanaged};
 pub use message::{ChannelGroup, FromDaemon, SharedGpu, SizedHandle, ToDaemon};

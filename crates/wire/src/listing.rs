@@ -1,6 +1,6 @@
 //! Who is there: the answer behind `rota ps`, with stable keys.
 
-use crate::TenantId;
+use crate::{Hints, TenantId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -70,6 +70,8 @@ pub struct Tenant {
     pub forecast_ns: Option<u64>,
     /// Its memory that lies in the host's for good, because the GPU cannot have it.
     pub host_bytes: u64,
+    /// What became of its hints; none for one that is not latency-critical and has given none.
+    pub hints: Option<Hints>,
 }
 
 /// A process that uses a GPU past rota.

@@ -1,6 +1,6 @@
 //! The messages, in the order a conversation has them.
 
-use crate::{Answer, Command, FileId, GrantId, HandleId, Listing, TenantId, Token};
+use crate::{Answer, Class, Command, FileId, GrantId, HandleId, HintSource, Listing, TenantId, Token};
 use serde::{Deserialize, Serialize};
 
 /// A handle with its size.
@@ -250,6 +250,26 @@ pub enum ToDaemon {
         /// Which one.
         handle: HandleId,
     },
+    /// A request comes, whose kernels follow at about this instant.
+    Hint {
+        /// On the system's monotonic clock, so that it means the same whenever this is read.
+        at_ns: u64,
+        /// Who says so.
+        source: HintSource,
+    },
+    /// A request was served: the page says how many are left, and whether there is work.
+    Served,
+    /// The tenant entered or left a phase in which it gives way, as the page says.
+    Phase,
+    /// Asks for other terms for the tenant's job. Answered by `Changed` or `Denied`.
+    Set {
+        /// The tenant's name for this request, of those for bytes.
+        request: GrantId,
+        /// Another class.
+        class: Option<Class>,
+        /// Another weight.
+        weight: Option<u32>,
+    },
 }
 
 /// What the daemon says.
@@ -346,5 +366,12 @@ pub enum FromDaemon {
         grant: GrantId,
         /// How much of it has to be in the host's memory.
         host_bytes: u64,
+    },
+    /// A request of the tenant is about to come, and the GPU is free for it: its context is to be loaded by a launch.
+    WarmUp,
+    /// Done with `Set`.
+    Changed {
+        /// Which request.
+        request: GrantId,
     },
 }

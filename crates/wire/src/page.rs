@@ -1,7 +1,7 @@
 //! The page of memory that one tenant and the daemon share.
 //!
 //! It answers, without a message: is this tenant frozen, is all of its memory there, which channels has it made, has
-//! it work for the GPU, and how much memory its job may have and has.
+//! it work for the GPU, how much memory its job may have and has, and which requests it serves (`requests`).
 //! The one module with shared memory in this crate.
 //!
 //! **Freezing meets channels being born.** The daemon stores an odd `freeze_generation`, then loads
@@ -17,6 +17,8 @@
 //!
 //! **Holding meets new work.** Where the driver cannot freeze, a frozen tenant holds its own launches back: each counts
 //! itself, then looks whether it is frozen, and waits for the thaw if so; what was counted before is drained.
+
+mod requests;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -56,8 +58,12 @@ pub struct Page {
     others_bytes: AtomicU64,
     /// Daemon: what this tenant's context takes.
     residue_bytes: AtomicU64,
+    /// Daemon: 1 if the tenant's job is latency-critical.
+    critical: AtomicU64,
+    /// Daemon: how soon the job's requests are to be served; 0 if nothing is said.
+    slo_ns: AtomicU64,
     /// To the next two cache lines: what follows is written often.
-    _apart: [u64; 5],
+    _apart: [u64; 3],
     /// Tenant: since when it has no work, on the system's monotonic clock; 0 while it has.
     idle_since_ns: AtomicU64,
     /// Tenant: how long it had no work, up to the last time that it had some again.
@@ -68,9 +74,21 @@ pub struct Page {
     used_bytes: AtomicU64,
     /// Tenant: of it, what the driver counts for no process.
     unseen_bytes: AtomicU64,
+    /// Tenant: requests that it serves now.
+    requests_open: AtomicU64,
+    /// Tenant: phases that it is in, in which it gives way as soon as it has no work.
+    phases_open: AtomicU64,
+    /// Tenant: 1 if nobody is to forecast its requests.
+    unforecast: AtomicU64,
+    /// Tenant: hints that could not be sent.
+    hints_dropped: AtomicU64,
+    /// Tenant: warm-up kernels that it launched.
+    warm_ups: AtomicU64,
+    /// Tenant: warm-up kernels that it could not launch.
+    warm_ups_failed: AtomicU64,
 }
 
-const _: () = assert!(size_of::<Page>() == 168);
+const _: () = assert!(size_of::<Page>() == 216);
 
 /// Where in a [`Page`] the word lies that is 0 while the tenant has work, for code that reads it without Rust.
 pub const IDLE_SINCE_OFFSET: usize = std::mem::offset_of!(Page, idle_since_ns);
@@ -157,12 +175,20 @@ impl Page {
             limit_bytes: AtomicU64::new(0),
             others_bytes: AtomicU64::new(0),
             residue_bytes: AtomicU64::new(0),
-            _apart: [0; 5],
+            critical: AtomicU64::new(0),
+            slo_ns: AtomicU64::new(0),
+            _apart: [0; 3],
             idle_since_ns: AtomicU64::new(0),
             idle_total_ns: AtomicU64::new(0),
             used_bytes: AtomicU64::new(0),
             unseen_bytes: AtomicU64::new(0),
             holds_launches: AtomicU64::new(0),
+            requests_open: AtomicU64::new(0),
+            phases_open: AtomicU64::new(0),
+            unforecast: AtomicU64::new(0),
+            hints_dropped: AtomicU64::new(0),
+            warm_ups: AtomicU64::new(0),
+            warm_ups_failed: AtomicU64::new(0),
         }
     }
 

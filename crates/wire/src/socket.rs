@@ -18,6 +18,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
 
+/// The most bytes of a message that is sent at once.
+const SHORT_BYTES_MAX: usize = 32;
+
 /// Why a conversation ended or never began.
 #[derive(Debug, Error)]
 pub enum WireError {
@@ -112,6 +115,15 @@ impl Connection {
             Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => Err(WireError::Closed),
             Err(other) => Err(other.into()),
         }
+    }
+
+    /// Sends one short message at once, or not at all: false if the other side's queue is full, or nobody is there. Takes no
+    /// memory and no lock, so that it may be called anywhere in a program.
+    pub fn send_at_once<T: Serialize>(&self, message: &T) -> bool {
+        let mut bytes = [0; SHORT_BYTES_MAX];
+        let Ok(bytes) = postcard::to_slice(message, &mut bytes) else { return false };
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        rustix::io::retry_on_intr(|| rustix::net::send(&self.socket, bytes, flags)).is_ok()
     }
 
     /// Waits for one message and its files.
@@ -280,6 +292,20 @@ mod tests {
             let (message, _) = b.receive::<ToDaemon>().unwrap();
             assert_eq!(message, ToDaemon::Freed { handles: vec![HandleId(number)] });
         }
+    }
+
+    #[test]
+    fn what_is_sent_at_once_never_waits_for_a_reader() {
+        let (a, b) = Connection::pair().unwrap();
+        let message = ToDaemon::Hint { at_ns: u64::MAX, source: crate::HintSource::Shim };
+        let taken = (0..1_000_000).take_while(|_| a.send_at_once(&message)).count();
+        assert!((1..1_000_000).contains(&taken), "{taken} fitted");
+        assert_eq!(b.receive::<ToDaemon>().unwrap().0, message);
+        assert!(a.send_at_once(&message), "there is room again");
+        let long = ToDaemon::Freed { handles: vec![HandleId(u64::MAX); 8] };
+        assert!(!a.send_at_once(&long), "too long to be sent so");
+        drop(b);
+        assert!(!a.send_at_once(&message), "nobody is there");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! How things are, in full: what `rota describe`, `rota status` and `rota config show` print. Keys in JSON are stable; bytes
 //! and nanoseconds are integers.
 
-use crate::{Gpu, TenantId, TenantState, Terms};
+use crate::{Gpu, Hints, TenantId, TenantState, Terms};
 use serde::{Deserialize, Serialize};
 
 /// All about a job, a tenant or a GPU.
@@ -104,6 +104,8 @@ pub struct TenantView {
     pub places: Option<u32>,
     /// Its memory that lies in the host's for good, because the GPU cannot have it.
     pub host_bytes: u64,
+    /// What became of its hints; none for one that is not latency-critical and has given none.
+    pub hints: Option<Hints>,
 }
 
 /// What a job sees of the machine's memory: its own, as if nobody else were there.

@@ -159,6 +159,7 @@ pub(crate) fn two_tenants() -> Vec<Tenant> {
             places: None,
             forecast_ns: None,
             host_bytes: 0,
+            hints: None,
         },
         Tenant {
             tenant: TenantId(2),
@@ -175,6 +176,7 @@ pub(crate) fn two_tenants() -> Vec<Tenant> {
             places: Some(2),
             forecast_ns: Some(43_210_000_000),
             host_bytes: 0,
+            hints: None,
         },
     ]
 }

@@ -96,7 +96,8 @@ fn json_has_stable_keys_and_whole_numbers() {
       "place": null,
       "places": null,
       "forecast_ns": null,
-      "host_bytes": 0
+      "host_bytes": 0,
+      "hints": null
     },
     {
       "tenant": 2,
@@ -112,7 +113,8 @@ fn json_has_stable_keys_and_whole_numbers() {
       "place": 1,
       "places": 2,
       "forecast_ns": 43210000000,
-      "host_bytes": 0
+      "host_bytes": 0,
+      "hints": null
     }
   ],
   "unmanaged": []

@@ -2,7 +2,7 @@
 
 use crate::fake_daemon::{FakeDaemon, TERMS, UUID, complaint, rota, stdout};
 use wire::{
-    Answer, Class, Description, Gpu, GpuView, JobView, Priority, SelfTest, Setting, Status, TenantId,
+    Answer, Class, Description, Gpu, GpuView, Hints, JobView, Priority, SelfTest, Setting, Status, TenantId,
     TenantState, TenantView, Terms,
 };
 
@@ -38,8 +38,43 @@ pub(crate) fn job() -> JobView {
             place: Some(2),
             places: Some(3),
             host_bytes: 0,
+            hints: None,
         }],
     }
+}
+
+#[test]
+fn what_became_of_the_hints_of_a_latency_critical_program_is_shown() {
+    let mut service = job();
+    service.terms = Terms { class: Class::LatencyCritical, ..TERMS };
+    service.tenants[0].hints = Some(Hints {
+        sdk: 1,
+        shim: 2,
+        forecast: 3,
+        good: 4,
+        early: 5,
+        late: 6,
+        false_: 7,
+        missed: 8,
+        dropped: 9,
+        warm_ups: 10,
+        warm_ups_failed: 11,
+        rhythm_ns: Some(12_000_000),
+    });
+    let description = Description { schema_version: 1, gpu: None, jobs: vec![service] };
+    let daemon = described(description.clone());
+    let text = stdout(daemon.rota().args(["describe", "nightly"]));
+    let expected = "
+    hints       1 by the program, 2 by the shim, 3 by forecast (one every 12 ms), 9 not sent
+                4 good, 5 early, 6 late, 7 false, 8 missed; 10 warm-ups, 11 failed
+";
+    assert!(text.contains(expected), "{text}");
+    let daemon = described(description);
+    let json = stdout(daemon.rota().args(["describe", "nightly", "-o", "json"]));
+    let found: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let hints = &found["jobs"][0]["tenants"][0]["hints"];
+    let keys = ["good", "early", "late", "false", "missed", "dropped"].map(|key| hints[key].as_u64());
+    assert_eq!(keys, [4, 5, 6, 7, 8, 9].map(Some));
 }
 
 fn described(description: Description) -> FakeDaemon {
@@ -171,7 +206,8 @@ fn a_description_in_json_has_stable_keys() {
         "          \"pinned_bytes\": 268435456,",
         "          \"place\": 2,",
         "          \"places\": 3,",
-        "          \"host_bytes\": 0",
+        "          \"host_bytes\": 0,",
+        "          \"hints\": null",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }

@@ -8,7 +8,7 @@ use mover::Reply;
 use sched::{Bytes, HandleId, Owned, RequestId};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
-use wire::{BLOCK_BYTES, HANDLE_BYTES_MAX, HANDLES_MAX, SizedHandle, ToDaemon};
+use wire::{Change, BLOCK_BYTES, HANDLE_BYTES_MAX, HANDLES_MAX, SizedHandle, ToDaemon};
 
 /// Passes on what a message says.
 pub(super) fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> Result<(), Ended> {
@@ -64,6 +64,13 @@ pub(super) fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &
             answer(replies, Reply::Failed { owner, handles: numbers(&handles), code, call })
         }
         ToDaemon::Wants => tell(ears, Input::Wants(tenant)),
+        ToDaemon::Hint { at_ns, source } => tell(ears, Input::Hint(tenant, at_ns, source)),
+        ToDaemon::Served => tell(ears, Input::Served(tenant)),
+        ToDaemon::Phase => tell(ears, Input::Phase(tenant)),
+        ToDaemon::Set { request, class, weight } => {
+            let change = Box::new(Change { class, weight, ..Change::default() });
+            tell(ears, Input::Set(tenant, RequestId(request.0), change))
+        }
         ToDaemon::Pin { handles, .. } | ToDaemon::Unpin { handles } if handles.len() > HANDLES_MAX => {
             Err(Ended::OutOfOrder("too many handles in one message"))
         }

@@ -5,6 +5,7 @@ use crate::executor::{Switch, SwitchTo, Work};
 use crate::reasons;
 use sched::{Action, Event, OpId, Outcome, TenantId};
 use serde_json::json;
+use wire::FromDaemon;
 
 impl Daemon {
     pub(super) fn act(&mut self, action: Action) {
@@ -39,9 +40,14 @@ impl Daemon {
             Action::Place { gpus, why, .. } => {
                 self.placed = Some((gpus, why));
             }
-            // Nobody hints or has to be warmed up. The core is told of no copies of what is on the device: to it their space
-            // is free, as it is to the mover, which drops them itself. Grants are used at once, so none can come back.
-            Action::WarmUp { .. } | Action::HintMissed { .. } | Action::Drop(_) | Action::Reclaim { .. } => {
+            Action::WarmUp { tenant } => {
+                self.note("warm_up", tenant, json!({}));
+                self.say(tenant, FromDaemon::WarmUp);
+            }
+            Action::HintMissed { tenant, why } => self.hint_missed(tenant, why),
+            // The core is told of no copies of what is on the device: to it their space is free, as it is to the mover, which
+            // drops them itself. Grants are used at once, so none can come back.
+            Action::Drop(_) | Action::Reclaim { .. } => {
                 tracing::debug!("not done here: {action:?}");
             }
         }

@@ -264,13 +264,24 @@ impl Daemon {
         };
         let link = Link { who: Who { tenant, pid, job }, grip: grip.clone(), outgoing };
         self.executor(gpu).order(Work::Join(tenant, link.clone(), process));
-        let (idleness, demands, pins) = Default::default();
+        let (idleness, hinting, demands, pins) = Default::default();
         let contexts = Recent::default();
-        let known =
-            Known { link, gpu, program, came_back: None, context: false, idleness, demands, pins, contexts };
+        let known = Known {
+            link,
+            gpu,
+            program,
+            came_back: None,
+            context: false,
+            idleness,
+            hinting,
+            demands,
+            pins,
+            contexts,
+        };
         self.known.insert(tenant, known);
         if let Some(home) = home {
             self.tell_of_memory(home);
+            self.tell_of_class(home);
         }
         self.note("joined", tenant, json!({ "gpu": gpu.0 }));
         let _ = answer.send(Taken { tenant, grip, replies: self.executor(gpu).replies.clone() });

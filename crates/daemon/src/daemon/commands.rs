@@ -114,10 +114,17 @@ impl Daemon {
 
     fn set(&mut self, peer: Peer, name: &str, change: &Change) -> Result<Answer, Refusal> {
         let id = self.own_job(peer, name)?;
-        let job = self.jobs.get(id).expect("it was found by its name");
-        let uid = job.uid;
+        let uid = self.jobs.get(id).expect("it was found by its name").uid;
         // What may be had goes by the groups of whoever has the job, and root's are others.
         let whose = if peer.uid == uid { peer.pid } else { self.process_of(id).unwrap_or(peer.pid) };
+        self.change_terms(id, whose, change)?;
+        Ok(self.described_job(id))
+    }
+
+    /// Changes the terms of a job as far as its user may, whose process this is.
+    pub(super) fn change_terms(&mut self, id: JobId, whose: u32, change: &Change) -> Result<(), Refusal> {
+        let Some(job) = self.jobs.get(id) else { return Ok(()) };
+        let (uid, name) = (job.uid, job.name.clone());
         let terms = self.terms_with(uid, whose, Some(&job.terms), change)?;
         let core_terms = in_core(uid, &terms, job.several);
         if let Some(job) = self.jobs.get_mut(id) {
@@ -125,8 +132,9 @@ impl Daemon {
         }
         self.step(Event::Job { job: id, terms: core_terms });
         self.tell_of_memory(id);
+        self.tell_of_class(id);
         self.events.note("set", json!({ "job": name, "change": change }));
-        Ok(self.described_job(id))
+        Ok(())
     }
 
     fn pause(&mut self, peer: Peer, name: &str, paused: bool) -> Result<Answer, Refusal> {

@@ -23,6 +23,9 @@ const IDLE_AFTER: Span = Span(2_000_000);
 /// program whose pauses are short oversleeps now and then.
 const IDLE_AFTER_BESIDE: Span = Span(20_000_000);
 
+/// How often to look at a tenant that gives way as soon as it has no work.
+const GIVES_WAY_LOOK: Span = Span(1_000_000);
+
 /// How often to look while nobody waits.
 const LOOK_EVERY: Span = Span(100_000_000);
 
@@ -115,6 +118,11 @@ impl Window {
 }
 
 impl Idleness {
+    /// Has it work, as the core was told last?
+    pub(super) fn wants(&self) -> bool {
+        self.wants
+    }
+
     /// What the core is to be told, if it believes something else.
     fn news(&mut self) -> Option<Ratio> {
         let busy = self.window.busy()?;
@@ -182,6 +190,7 @@ impl Daemon {
         known.idleness.mark = None;
         self.note("wants", tenant, json!({}));
         self.step(Event::Wants(tenant));
+        self.foretell(tenant);
         // Whoever has the turn may have been without work for long.
         self.look_at = Some(self.now());
     }
@@ -197,30 +206,41 @@ impl Daemon {
             let after = if side_by_side.contains(&known.gpu) { IDLE_AFTER_BESIDE } else { IDLE_AFTER };
             let page = known.link.grip.page();
             let spent = page.idle_since_ns().map(|since| Span(now_ns.saturating_sub(since)));
+            // In a request, what has no work just now is about to have some.
+            let spent = spent.filter(|_| page.requests_open() == 0 || !page.critical());
+            let (after, look) = match page.gives_way() {
+                true => (Span::ZERO, GIVES_WAY_LOOK),
+                false => (after, after),
+            };
             let due = match spent {
                 Some(spent) if someone_waits && spent >= after => {
                     if page.is_idle_when_watched() {
                         idle.push((tenant, spent));
                         continue;
                     }
-                    now + after
+                    now + look
                 }
                 _ if !someone_waits => now + LOOK_EVERY,
                 Some(spent) => now + Span(after.0 - spent.0),
-                None => now + after,
+                None => now + look,
             };
             next = Some(next.map_or(due, |next| next.min(due)));
         }
         self.look_at = next;
         self.measure();
         for (tenant, spent) in idle {
-            if let Some(known) = self.known.get_mut(&tenant) {
-                known.idleness.wants = false;
-                known.idleness.mark = None;
-            }
-            self.note("idle", tenant, json!({ "for_ns": spent.0 }));
-            self.step(Event::Idle(tenant));
+            self.goes_idle(tenant, spent);
         }
+    }
+
+    /// A tenant has had no work for so long, and is watched from before that was seen.
+    pub(super) fn goes_idle(&mut self, tenant: TenantId, spent: Span) {
+        if let Some(known) = self.known.get_mut(&tenant) {
+            known.idleness.wants = false;
+            known.idleness.mark = None;
+        }
+        self.note("idle", tenant, json!({ "for_ns": spent.0 }));
+        self.step(Event::Idle(tenant));
     }
 
     /// The GPUs that somebody waits for: a second one that wants turns, one at the door, or one that asks for memory only.

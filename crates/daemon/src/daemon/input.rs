@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Instant;
-use wire::{Connection, FromDaemon, Listing, Token};
+use wire::{Change, Connection, FromDaemon, HintSource, Listing, Token};
 
 /// Someone who said hello.
 #[derive(Debug)]
@@ -47,6 +47,14 @@ pub enum Input {
     Channels(TenantId, usize),
     /// A tenant that was idle has work.
     Wants(TenantId),
+    /// A tenant has kernels at this instant of the monotonic clock, says whoever gives the hint.
+    Hint(TenantId, u64, HintSource),
+    /// A tenant has served a request.
+    Served(TenantId),
+    /// A tenant entered or left a phase in which it gives way.
+    Phase(TenantId),
+    /// A tenant asks for other terms for its job.
+    Set(TenantId, RequestId, Box<Change>),
     /// A tenant asks for bytes.
     Grow(TenantId, RequestId, Bytes),
     /// A grant became a handle of so many bytes.

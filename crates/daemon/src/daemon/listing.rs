@@ -43,6 +43,7 @@ impl Daemon {
                 places: places(&tenant),
                 forecast_ns: forecast_ns(&tenant),
                 host_bytes: described.host.0,
+                hints: self.hints_of(tenant, &described),
             })
         });
         let at_door = self.arriving.iter().filter_map(|(&tenant, arriving)| {
@@ -62,6 +63,7 @@ impl Daemon {
                 places: places(&tenant),
                 forecast_ns: forecast_ns(&tenant),
                 host_bytes: 0,
+                hints: None,
             })
         });
         // As many as may come fit into one message; the rest of those at the door are not shown.

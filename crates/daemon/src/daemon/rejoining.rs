@@ -358,15 +358,26 @@ impl Daemon {
         };
         let (resident_bytes, away_bytes) = (sum(false), sum(true));
         let grip = link.grip.clone();
-        let (idleness, demands, pins) = Default::default();
+        let (idleness, hinting, demands, pins) = Default::default();
         let contexts = Recent::default();
-        let known =
-            Known { link, gpu, program, came_back, context: false, idleness, demands, pins, contexts };
+        let known = Known {
+            link,
+            gpu,
+            program,
+            came_back,
+            context: false,
+            idleness,
+            hinting,
+            demands,
+            pins,
+            contexts,
+        };
         self.known.insert(tenant, known);
         let residue = Bytes(self.gpu(gpu).residue_bytes);
         self.step(Event::Rejoined { tenant, job: home, gpu, residue, handles });
         self.muster(tenant, process, sessions, channels);
         self.tell_of_memory(home);
+        self.tell_of_class(home);
         let fields = json!({ "gpu": gpu.0, "resident_bytes": resident_bytes, "away_bytes": away_bytes });
         self.note("rejoined", tenant, fields);
         if !channels {

@@ -196,6 +196,7 @@ impl Daemon {
             place: None,
             places: None,
             host_bytes: described.host.0,
+            hints: self.hints_of(tenant, &described),
         })
     }
 

@@ -25,6 +25,7 @@ mod pins;
 mod publications;
 mod refusals;
 mod rejoining;
+mod requests;
 mod sharing;
 mod stopping;
 mod strangers;

@@ -8,7 +8,7 @@ mod kernel;
 mod memory;
 
 use crate::engine::{self, Engine};
-use crate::world::{Meter, RESIDUE_BYTES, World, await_some, await_welcome, hello};
+use crate::world::{Meter, RESIDUE_BYTES, World, await_some, await_welcome, hello_in};
 use memory::{device_memory, write};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -94,6 +94,7 @@ struct Shared {
     orders: Mutex<Vec<Order>>,
     unmapped: Mutex<BTreeSet<HandleId>>,
     opened: Mutex<Vec<(u64, OwnedFd)>>,
+    warm_ups: AtomicU64,
     wrong: Mutex<Vec<String>>,
     refused: Mutex<Option<String>>,
     progress: Mutex<Progress>,
@@ -131,10 +132,20 @@ impl Tenant {
         Self::reach(&world.socket(), engine::new_client(), manners, world.meter.clone())
     }
 
+    /// Joins with one channel, in this job.
+    pub(crate) fn join_in(world: &World, job: &str) -> Self {
+        let connection = Connection::connect(&world.socket()).expect("the daemon listens");
+        Self::begin(connection, job, engine::new_client(), Manners::Good, world.meter.clone())
+    }
+
     /// Joins whoever listens there.
     pub(crate) fn reach(socket: &Path, client: u32, manners: Manners, meter: Meter) -> Self {
         let connection = Connection::connect(socket).expect("the daemon listens");
-        connection.send(&hello("fake"), &[]).expect("the daemon hears");
+        Self::begin(connection, "test", client, manners, meter)
+    }
+
+    fn begin(connection: Connection, job: &str, client: u32, manners: Manners, meter: Meter) -> Self {
+        connection.send(&hello_in(job, "fake"), &[]).expect("the daemon hears");
         let (tenant, file) = await_welcome(&connection);
         let page = SharedPage::open(file).expect("a page");
         meter.take(RESIDUE_BYTES);
@@ -150,6 +161,7 @@ impl Tenant {
             orders: Mutex::default(),
             unmapped: Mutex::default(),
             opened: Mutex::default(),
+            warm_ups: AtomicU64::new(0),
             wrong: Mutex::default(),
             refused: Mutex::default(),
             progress: Mutex::default(),
@@ -337,6 +349,16 @@ impl Tenant {
     /// Has the daemon asked for this?
     pub(crate) fn was_asked_to(&self, order: Order) -> bool {
         lock(&self.shared.orders).contains(&order)
+    }
+
+    /// How often the daemon wanted a warm-up.
+    pub(crate) fn warm_ups(&self) -> u64 {
+        self.shared.warm_ups.load(SeqCst)
+    }
+
+    /// Says something.
+    pub(crate) fn say(&self, message: &ToDaemon) {
+        self.shared.say(message, &[]);
     }
 
     /// Why the daemon has put it out, if it has.

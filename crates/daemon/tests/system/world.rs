@@ -58,8 +58,13 @@ pub(crate) fn turns_of(length: Duration) -> Rules {
 
 /// The first word of a program that sees the daemon's GPU.
 pub(crate) fn hello(program: &str) -> ToDaemon {
+    hello_in("test", program)
+}
+
+/// The same of one in another job.
+pub(crate) fn hello_in(job: &str, program: &str) -> ToDaemon {
     let gpus = vec![FakeDevice::new(0).uuid().to_owned()];
-    ToDaemon::Hello { version: VERSION, job: "test".into(), program: program.into(), gpus }
+    ToDaemon::Hello { version: VERSION, job: job.into(), program: program.into(), gpus }
 }
 
 /// Looks until there is something to see.

@@ -20,6 +20,7 @@
 //! - [`shapes`]: the cases that rota is for, at a hundredth of their size. [`storm`]: everything goes wrong at once.
 //! - [`soak`]: all of it at once, for a while. [`crowd`]: fifty programs on four GPUs that come and go.
 //! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
+//! - [`sdk`]: programs that say themselves when requests come.
 //! - [`patience`]: whoever waits for the GPU while it is frozen sleeps.
 //! - [`drivers`]: the same programs without rota, and what the virtual GPU answers them.
 //! - [`conformance`]: what the driver is known to answer, asked through rota.
@@ -54,6 +55,7 @@ mod oversize;
 mod patience;
 mod puppet;
 mod said;
+mod sdk;
 mod several;
 mod shapes;
 mod sharing;

@@ -6,7 +6,7 @@ use crate::job::Gang;
 use crate::policies;
 use crate::tenant::Tenant;
 use crate::units::scale;
-use crate::{Action, Bytes, GpuId, Ratio, Span, TenantId};
+use crate::{Action, Bytes, GpuId, Ratio, Span, TenantId, Time};
 
 impl Core {
     /// Ends the turn that is over and names who is next; finds someone to run beside the owner.
@@ -199,12 +199,17 @@ impl Core {
         }
         let Some(next) = self.who_waits(gpu) else { return false };
         if !self.gang_is_active(owner) {
-            return self.now >= owner.idle_since + self.cost_of(next);
+            return self.now >= self.gives_way_at(owner, next);
         }
         let cuts = policies::preempts(&self.settings, &self.standing(next), &self.standing(owner));
         // What it cost to bring it in must not have been for nothing, unless somebody latency-critical waits.
         let paid = turn.since + self.settings.moving_share.whole(self.cost_of(next));
         cuts && (next.critical || self.now >= paid)
+    }
+
+    /// When an idle owner gives way to whoever is next: once being idle has cost as much as the switch.
+    pub(super) fn gives_way_at(&self, owner: &Tenant, next: &Tenant) -> Time {
+        if owner.gives_way { owner.idle_since } else { owner.idle_since + self.cost_of(next) }
     }
 
     /// A tenant that was called is on: its turn begins.

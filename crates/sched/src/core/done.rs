@@ -21,7 +21,7 @@ impl Core {
                         if good {
                             tenant.slice = slice;
                         } else {
-                            tenant.grip_retry = later;
+                            tenant.slice_retry = later;
                         }
                     }
                 });
@@ -61,7 +61,7 @@ impl Core {
                 self.update(id, |tenant| {
                     if tenant.slicing == Some(op) {
                         tenant.slicing = None;
-                        tenant.grip_retry = later;
+                        tenant.slice_retry = later;
                     }
                 });
             }

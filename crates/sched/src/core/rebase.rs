@@ -224,6 +224,7 @@ impl Shift {
             since.0 = since.0.max(self.to - self.stay_max);
         }
         self.over(&mut tenant.grip_retry);
+        self.over(&mut tenant.slice_retry);
         self.over(&mut tenant.not_before);
         self.over(&mut tenant.near_from);
         tenant.pauses.moved(Time(self.from), |time| self.over(time));

@@ -172,7 +172,7 @@ impl Core {
                     let tenant = self.tenants.get(id).expect("it was there above");
                     let matters =
                         tenant.slice != slice && !(slice == Slice::Own && tenant.slice == Slice::Long);
-                    if matters && tenant.slicing.is_none() {
+                    if matters && tenant.slicing.is_none() && tenant.slice_retry <= self.now {
                         let op = self.begin(OpKind::Slice(id, slice), deadline);
                         self.update(id, |tenant| tenant.slicing = Some(op));
                         self.actions.push(Action::Slice { op, tenant: id, slice });

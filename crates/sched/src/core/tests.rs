@@ -181,10 +181,11 @@ impl Rig {
                 self.after(self.thaw, Event::Done { op, outcome });
             }
             Action::Slice { op, tenant, slice } => {
-                if let Some(thawed) = self.thawed.get_mut(&tenant) {
+                if let Some(thawed) = self.thawed.get_mut(&tenant).filter(|_| !failed) {
                     thawed.1 = slice;
                 }
-                self.after(Span(1000), Event::Done { op, outcome: Outcome::Done { took: Span(1000) } });
+                let outcome = if failed { Outcome::Failed } else { Outcome::Done { took: Span(1000) } };
+                self.after(Span(1000), Event::Done { op, outcome });
             }
             Action::Move { op, out, into, .. } => {
                 for owned in out.iter().chain(&into) {

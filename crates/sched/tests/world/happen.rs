@@ -123,6 +123,7 @@ impl World {
             Event::User { .. } => self.upset(),
             Event::Place { .. }
             | Event::Measured { .. }
+            | Event::GivesWay { .. }
             | Event::Answers(_)
             | Event::Done { .. }
             | Event::Tick => {}

@@ -51,6 +51,10 @@ impl Life {
                 self.tell(Event::User { user, weight });
             }
             154 => self.swell(),
+            155 => {
+                let gives_way = self.chance.below(2) == 0;
+                self.tell_one(Stage::Context, |tenant| Event::GivesWay { tenant, gives_way });
+            }
             _ => self.nonsense(),
         }
     }

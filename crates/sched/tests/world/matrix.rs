@@ -39,7 +39,7 @@ impl Seen {
 }
 
 /// Kinds of events, in the order of their declaration.
-pub(crate) const KINDS: [&str; 38] = [
+pub(crate) const KINDS: [&str; 39] = [
     "Gpu",
     "Settings",
     "Unmanaged",
@@ -69,6 +69,7 @@ pub(crate) const KINDS: [&str; 38] = [
     "Idle",
     "Measured",
     "Hint",
+    "GivesWay",
     "Answers",
     "Left",
     "Lingers",
@@ -124,6 +125,7 @@ impl Matrix {
             Event::Idle(tenant) => ("Idle", vec![*tenant]),
             Event::Measured { tenant, .. } => ("Measured", vec![*tenant]),
             Event::Hint { tenant, .. } => ("Hint", vec![*tenant]),
+            Event::GivesWay { tenant, .. } => ("GivesWay", vec![*tenant]),
             Event::Answers(tenant) => ("Answers", vec![*tenant]),
             Event::Left(tenant) => ("Left", vec![*tenant]),
             Event::Lingers(tenant) => ("Lingers", vec![*tenant]),

@@ -87,6 +87,11 @@ pub(super) fn begin() -> bool {
     holds
 }
 
+/// Whether launches are held back while the program is frozen.
+pub(super) fn holds() -> bool {
+    HOLDS.load(SeqCst)
+}
+
 /// This thread is in a call that may use the GPU, until it is dropped.
 pub(super) struct Within(());
 

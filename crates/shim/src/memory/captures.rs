@@ -76,7 +76,7 @@ pub(crate) fn look_unless_any<T>(look: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// Whether the program uses green contexts, each of which is waited for by itself.
-pub(super) fn any_green() -> bool {
+pub(crate) fn any_green() -> bool {
     GREEN.load(SeqCst)
 }
 

@@ -42,7 +42,12 @@ impl Shared {
                         self.create(handles);
                     }
                 }
-                FromDaemon::Pinned { request } | FromDaemon::Published { request } => {
+                FromDaemon::WarmUp => {
+                    self.warm_ups.fetch_add(1, SeqCst);
+                }
+                FromDaemon::Pinned { request }
+                | FromDaemon::Published { request }
+                | FromDaemon::Changed { request } => {
                     lock(&self.verdicts).insert(request, Verdict::Granted);
                 }
                 FromDaemon::Opened { request, sizes, complete } => {

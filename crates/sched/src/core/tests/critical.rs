@@ -51,6 +51,23 @@ fn beside_a_service_exactly_one_best_effort_tenant_runs_on_the_shortest_slice() 
 }
 
 #[test]
+fn a_slice_that_cannot_be_set_keeps_nobody_from_being_frozen_for_a_hint() {
+    let mut rig = Rig::new(Settings { hint_lead: Span::from_millis(2), ..settings() });
+    rig.fail = |action| matches!(action, Action::Slice { .. });
+    let service = service(&mut rig);
+    best_effort(&mut rig, 1);
+    for _ in 0..10 {
+        request(&mut rig, service, 0.01);
+    }
+    let begin = rig.now.0 as f64 / 1e9;
+    let tried = rig.said(0.0, |action| matches!(action, Action::Slice { .. }).then_some(())).len();
+    assert!((1..=4).contains(&tried), "tried again and again: {tried} times");
+    rig.tell(Event::Hint { tenant: service, within: Span::from_millis(5) });
+    rig.until(begin + 0.0049);
+    assert_eq!(rig.runs(), [service.0], "best-effort work is off");
+}
+
+#[test]
 fn the_mode_ends_some_time_after_the_last_request() {
     let mut rig = Rig::new(settings());
     let service = service(&mut rig);

@@ -1,0 +1,90 @@
+//! Hints that a request comes, and requests that begin and end.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use wire::{HintSource, ToDaemon, monotonic_ns};
+
+use super::{Said, hints_are_off, present, sight, take_one, unheard};
+use crate::guard::guarded;
+
+/// Requests that this process serves now.
+static OPEN: AtomicU64 = AtomicU64::new(0);
+
+/// A request arrived: kernels follow in about so many nanoseconds.
+#[unsafe(no_mangle)]
+extern "C" fn rota_shim_hint(within_ns: u64) -> c_int {
+    guarded("rota_shim_hint", || Said::NoDaemon, || hint(within_ns)).into()
+}
+
+/// A request begins: its kernels follow in about so many nanoseconds, or at once if that is 0.
+#[unsafe(no_mangle)]
+extern "C" fn rota_shim_request_begin(within_ns: u64) -> c_int {
+    guarded("rota_shim_request_begin", || Said::NoDaemon, || begin(within_ns)).into()
+}
+
+/// A request ends.
+#[unsafe(no_mangle)]
+extern "C" fn rota_shim_request_end() -> c_int {
+    guarded("rota_shim_request_end", || Said::NoDaemon, end).into()
+}
+
+fn hint(within_ns: u64) -> Said {
+    if hints_are_off() {
+        return Said::Off;
+    }
+    sight::leave_it_to_the_program();
+    let at_ns = monotonic_ns().saturating_add(within_ns);
+    tell(&ToDaemon::Hint { at_ns, source: HintSource::Sdk })
+}
+
+fn begin(within_ns: u64) -> Said {
+    OPEN.fetch_add(1, SeqCst);
+    publish();
+    match within_ns {
+        0 => tell(&ToDaemon::Wants),
+        _ => hint(within_ns),
+    }
+}
+
+fn end() -> Said {
+    if !take_one(&OPEN) {
+        return Said::Invalid;
+    }
+    publish();
+    tell(&ToDaemon::Served)
+}
+
+/// Says something to whoever has latency-critical tenants of this process, at once or not at all.
+pub(super) fn tell(message: &ToDaemon) -> Said {
+    let mut said = None;
+    for session in present() {
+        let now = match () {
+            () if !session.page.critical() => Said::NotCritical,
+            () if session.connection.send_at_once(message) => Said::Heard,
+            () => {
+                session.page.count_dropped_hint();
+                Said::Dropped
+            }
+        };
+        // With several GPUs all have the same class; what did not reach one of them is what counts.
+        if said.is_none() || now == Said::Dropped {
+            said = Some(now);
+        }
+    }
+    said.unwrap_or_else(unheard)
+}
+
+/// Says in all pages how many requests are served.
+pub(super) fn publish() {
+    super::publish(&OPEN, |page, open| page.set_requests_open(open));
+}
+
+/// How many requests are served.
+pub(super) fn open() -> u64 {
+    OPEN.load(SeqCst)
+}
+
+pub(super) fn forget() {
+    OPEN.store(0, SeqCst);
+}
