@@ -8,7 +8,7 @@ use mover::Reply;
 use sched::{Bytes, HandleId, Owned, RequestId};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
-use wire::{Change, BLOCK_BYTES, HANDLE_BYTES_MAX, HANDLES_MAX, SizedHandle, ToDaemon};
+use wire::{BLOCK_BYTES, Change, HANDLE_BYTES_MAX, HANDLES_MAX, SizedHandle, ToDaemon};
 
 /// Passes on what a message says.
 pub(super) fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> Result<(), Ended> {
