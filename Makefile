@@ -88,6 +88,7 @@ gpu-bundle: build
 	install -m 755 $(TARGET)/release/rota $(TARGET)/release/rotad $(BUNDLE)/
 	install -m 755 $(TARGET)/release/conformance $(TARGET)/release/misuse $(TARGET)/release/worker $(TARGET)/release/hasher $(BUNDLE)/
 	install -m 644 $(TARGET)/release/librota_shim.so $(TARGET)/release/librota_nvml.so $(TARGET)/release/librota.so $(BUNDLE)/
+	install -m 644 crates/sdk/include/rota.h $(BUNDLE)/
 
 clean:
 	$(CARGO) clean

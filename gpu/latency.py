@@ -20,8 +20,8 @@ from harness.mps import Mps
 from harness.run import PROGRAMS
 
 SETUPS = ("stock", "mps", "mps50", "none", "own", "forecast", "sdk")
-UNDER_ROTA = {"none": "off", "own": "seen", "forecast": "forecast", "sdk": "told"}
-"""Which hints count, for each set-up under rota."""
+UNDER_ROTA = {"none": "off", "own": "shim", "forecast": "forecast", "sdk": "sdk"}
+"""Which hints there are, for each set-up under rota: the service's ROTA_HINTS."""
 SHAPES = {"kernel": "steady", "transformer": "poisson", "convolution": "poisson", "bursts": "bursts"}
 KINDS = ("50us", "50ms", "graphs")
 RATE = 100
@@ -59,13 +59,15 @@ class Cell:
 class Service(Spoken):
     """The service."""
 
-    def __init__(self, run, label, under=None, env=None):
+    def __init__(self, run, label, under=None, env=None, hints="off"):
         if given.service in ("kernel", "bursts"):
             argv = [run.service]
         else:
             argv = [run.python, "-u", PROGRAMS / "latency_net.py", given.service]
         argv += [str(run.cores[0])] if run.cores else []
-        super().__init__(run, label, argv, under, run.terms("--class", "lc", "--slo", "10ms") if under else (), env)
+        sdk = {"ROTA_HINTS": hints, "ROTA_SDK": str(run.bundled("librota.so")), "PYTHONPATH": str(PROGRAMS.parent.parent / "python"), "ROTA_QUIET": "1"}
+        terms = run.terms("--class", "lc", "--slo", "10ms") if under else ()
+        super().__init__(run, label, argv, under, terms, {**(env or {}), **sdk})
         self.run, self.orders = run, 0
 
     def serve(self, requests, hints=False, prepares_us=PREPARES_US, off_us=0.0):
@@ -175,22 +177,20 @@ def in_world(run, world, setups, besides, requests):
         mps = Mps(run)
         env = mps.env
     try:
-        service = Service(run, f"{world}-service", under, env)
-        try:
-            for what in besides:
-                beside_env = {**(env or {}), **({"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"} if world == "mps50" else {})}
-                beside = Beside(run, f"{world}-{what}", what, under, beside_env)
-                try:
-                    for setup in setups:
-                        if under:
-                            choose_hints(run, under, service, setup)
+        for what in besides:
+            beside_env = {**(env or {}), **({"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"} if world == "mps50" else {})}
+            beside = Beside(run, f"{world}-{what}", what, under, beside_env)
+            try:
+                for setup in setups:
+                    service = Service(run, f"{setup}-{what}", under, env, UNDER_ROTA.get(setup, "off"))
+                    try:
                         measure(run, service, setup, beside, requests)
-                finally:
-                    beside.end()
-        finally:
-            service.end()
+                        note_hints(run, under, service)
+                    finally:
+                        service.end()
+            finally:
+                beside.end()
         if under:
-            run.write("hints.txt", str(under.describe(service.label)))
             under.check_no_errors()
     finally:
         run.end_daemons()
@@ -198,11 +198,15 @@ def in_world(run, world, setups, besides, requests):
             mps.stop()
 
 
-def choose_hints(run, daemon, service, setup):
-    """Which hints count from now on."""
-    if daemon.rota("set", service.label, "--hints", UNDER_ROTA[setup]) is None:
-        raise Failed(f"rota set --hints {UNDER_ROTA[setup]} failed")
-    time.sleep(0.3)
+def note_hints(run, daemon, service):
+    """Says what became of the service's hints."""
+    if not daemon:
+        return
+    found = daemon.describe(service.label) or {}
+    for job in found.get("jobs", []):
+        for tenant in job["tenants"]:
+            if tenant.get("hints"):
+                run.say(f"      hints: {tenant['hints']}")
 
 
 def worlds(setups):
@@ -268,10 +272,9 @@ def windows(run, requests):
     solo_rates(run, [what.split("x")[1]])
     daemon = run.daemon("latency", capacity="64GiB", arena="4GiB")
     daemon.wait_arena()
-    service = Service(run, "rota-service", daemon)
+    service = Service(run, "rota-service", daemon, hints="sdk")
     beside = Beside(run, "beside", what, daemon)
     jobs = [program.label for program in beside.programs]
-    choose_hints(run, daemon, service, "sdk")
     means = {"native": [], "sdk": []}
     for _ in range(given.windows):
         for setup, verb in (("native", "pause"), ("sdk", "resume")):
@@ -297,9 +300,8 @@ def leads(run, requests):
     natively_alone(run, requests)
     daemon = run.daemon("latency", capacity="64GiB", arena="4GiB")
     daemon.wait_arena()
-    service = Service(run, "rota-service", daemon)
+    service = Service(run, "rota-service", daemon, hints="sdk")
     beside = Beside(run, "beside", what, daemon)
-    choose_hints(run, daemon, service, "sdk")
     rows = []
     curve = [(PREPARES_US, off) for off in (-1000, -500, -200, 0, 200, 500, 1000)] + [(us, 0) for us in (50, 100, 200, 300, 400, 500, 900)]
     for prepares_us, off_us in curve:

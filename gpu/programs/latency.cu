@@ -31,6 +31,7 @@ int main(int given, char **arguments)
     if (given > 1) latency::stay_on(arguments[1]);
     printf("{\"ready\": true}\n");
     fflush(stdout);
-    latency::serve(request, {[](int64_t in_ns) { rota_hint(in_ns); }, [] { rota_request_begin(); }, [] { rota_request_end(); }});
+    rota_request served;
+    latency::serve(request, {[](int64_t in_ns) { rota_hint(in_ns); }, [&] { rota_request_begin(&served, 0, 0); }, [&] { rota_request_end(&served); }});
     return 0;
 }
