@@ -82,6 +82,8 @@ struct Sums {
     clean: u64,
     orphaned: u64,
     cellar: u64,
+    /// What of those that are away has no place.
+    zeros: u64,
 }
 
 impl Sums {
@@ -96,10 +98,12 @@ impl Sums {
 
     fn count(&mut self, entry: &Entry) {
         add(self.of(entry.state), entry.counted_bytes());
+        add(&mut self.zeros, entry.zero_bytes());
     }
 
     fn discount(&mut self, entry: &Entry) {
         subtract(self.of(entry.state), entry.counted_bytes());
+        subtract(&mut self.zeros, entry.zero_bytes());
     }
 }
 
@@ -108,6 +112,13 @@ impl Entry {
         match self.state {
             State::Clean(_) => self.extents.bytes(),
             State::Reserved | State::Away | State::Cellar => self.bytes,
+        }
+    }
+
+    fn zero_bytes(&self) -> u64 {
+        match self.state {
+            State::Away => self.bytes.saturating_sub(self.extents.bytes()),
+            State::Reserved | State::Clean(_) | State::Cellar => 0,
         }
     }
 
@@ -354,6 +365,7 @@ impl Index {
             away_bytes: self.sums.away,
             clean_bytes: self.sums.clean,
             orphaned_bytes: self.sums.orphaned,
+            zero_bytes: self.sums.zeros,
             cellar_bytes: self.sums.cellar,
             ..Progress::default()
         }

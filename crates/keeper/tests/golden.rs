@@ -87,6 +87,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
         away_bytes: 5,
         clean_bytes: 6,
         orphaned_bytes: 7,
+        zero_bytes: 11,
         cellar_bytes: 10,
         segments: 8,
         growing: true,
@@ -137,7 +138,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
             ]),
         ),
         ("05 80808001", Answer::Freed { bytes: 2 << 20 }),
-        ("06 01 02 03 04 05 06 07 0a 08 01 01 04 66756c6c", Answer::Progress(progress)),
+        ("06 01 02 03 04 05 06 07 0b 0a 08 01 01 04 66756c6c", Answer::Progress(progress)),
         ("07 01 80808020 80808001 01 01", Answer::Segments(vec![view])),
         ("08 01 ac02 07 e807", Answer::Tenants(vec![(TENANT, PROCESS)])),
         (

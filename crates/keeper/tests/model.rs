@@ -424,6 +424,8 @@ impl Model {
         assert_eq!(progress.away_bytes, sum(&|state| *state == State::Away));
         let clean = self.handles.values().filter(|handle| matches!(handle.state, State::Clean(_)));
         assert_eq!(progress.clean_bytes, clean.map(Handle::arena_bytes).sum::<u64>());
+        let away = self.handles.values().filter(|handle| handle.state == State::Away);
+        assert_eq!(progress.zero_bytes, away.map(|handle| handle.bytes - handle.arena_bytes()).sum::<u64>());
         assert_eq!(progress.orphaned_bytes, self.orphaned_bytes);
         assert_eq!(progress.free_bytes + self.taken(), progress.ready_bytes);
         assert_eq!(progress.ready_bytes, BLOCKS * BLOCK_BYTES);

@@ -76,14 +76,15 @@ impl Index {
 
     /// All of a handle is in the cellar: its space is free.
     pub fn sink(&mut self, key: HandleKey) -> Outcome {
-        let Some(entry) = self.entries.get_mut(&key) else { return Outcome::NotAway };
+        let Some(entry) = self.entries.get(&key) else { return Outcome::NotAway };
         match entry.state {
             State::Cellar => Outcome::AlreadySo,
             State::Reserved | State::Clean(_) => Outcome::NotAway,
             State::Away if entry.tickets.len() != entry.blocks() => Outcome::NotInCellar,
             State::Away => {
-                let extents = std::mem::take(&mut entry.extents);
                 self.set_state(key, State::Cellar);
+                let sunk = self.entries.get_mut(&key);
+                let extents = sunk.map(|entry| std::mem::take(&mut entry.extents)).unwrap_or_default();
                 self.give_back(extents);
                 Outcome::Done
             }

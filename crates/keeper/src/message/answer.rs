@@ -125,7 +125,7 @@ pub struct SegmentView {
 pub struct Progress {
     /// What it will have.
     pub wanted_bytes: u64,
-    /// What has pages behind it. The sum of the following five.
+    /// What has pages behind it. The sum of the following five, less zeros.
     pub ready_bytes: u64,
     /// Nobody's.
     pub free_bytes: u64,
@@ -137,6 +137,8 @@ pub struct Progress {
     pub clean_bytes: u64,
     /// Reserved by a worker that is gone.
     pub orphaned_bytes: u64,
+    /// Of what is away, so much is zero and has no place.
+    pub zero_bytes: u64,
     /// In the cellar. Not a part of the arena.
     pub cellar_bytes: u64,
     /// How many segments are ready.

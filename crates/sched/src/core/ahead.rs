@@ -41,6 +41,9 @@ const LOOKED_AT_MAX: usize = 32;
 /// Steps may take so many times as long as they should and are over before the turn is.
 const SLACK: u64 = 2;
 
+/// After a step that failed, nothing is fetched for so many times what a move may take.
+const PAUSE_AFTER_FAILURE: u64 = 6;
+
 /// What there is to fetch.
 struct Errand {
     next: TenantId,
@@ -79,6 +82,12 @@ impl Core {
         if !step.into.is_empty() && is_over <= errand.ends {
             self.begin_move(gpu, step.out, step.into, For::Later(errand.next));
         }
+    }
+
+    /// A step has failed, or nobody knows what became of it. Each that does costs turns more than those that do not can save.
+    pub(super) fn fetch_no_more_for_a_while(&mut self, gpu: GpuId) {
+        let until = self.now + self.settings.deadlines.movement.times(PAUSE_AFTER_FAILURE);
+        self.gpu_mut(gpu).ahead_retry = until;
     }
 
     /// When to look again because something is to be fetched by then.

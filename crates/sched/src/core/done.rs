@@ -199,11 +199,13 @@ impl Core {
         }
         // A death explains it, and what is left to do is found at the next look.
         if went + bytes_in == Bytes::ZERO && !moving.bereft {
-            let later = self.later();
-            let books = self.gpu_mut(gpu);
             // What is only fetched ahead must not keep anybody from its turn.
-            let retry = if ahead { &mut books.ahead_retry } else { &mut books.move_retry };
-            *retry = later;
+            if ahead {
+                self.fetch_no_more_for_a_while(gpu);
+            } else {
+                let later = self.later();
+                self.gpu_mut(gpu).move_retry = later;
+            }
             if let Some(id) = moving.purpose.whom() {
                 self.give_up_on(gpu, id);
             }
@@ -214,6 +216,9 @@ impl Core {
     /// Nobody knows what became of a move: what it was about may be here or there until somebody has looked.
     fn move_lost(&mut self, gpu: GpuId, op: OpId) {
         let Some(moving) = self.end_move(gpu, op) else { return };
+        if matches!(moving.purpose, For::Later(_)) {
+            self.fetch_no_more_for_a_while(gpu);
+        }
         let mut tenants = BTreeSet::new();
         for &(owned, _) in moving.out.iter().chain(&moving.into) {
             self.put(owned, Spot::Unsettled);

@@ -152,3 +152,22 @@ fn a_handle_of_the_longest_tickets_is_told_in_pages() {
     }
     assert_eq!(all, longest);
 }
+
+#[test]
+fn zero_blocks_have_no_place_before_it_sinks_nor_once_it_has_risen() {
+    let mut index = index(1);
+    extents(&mut index, 1, 4);
+    let mut zeros = out(1, 4);
+    [1, 2].into_iter().for_each(|block: usize| zeros.facts[block].zero = true);
+    assert_eq!(index.record_out(zeros), Outcome::Done);
+    check(&index);
+    assert_eq!(index.progress().zero_bytes, 2 * BLOCK_BYTES);
+    assert_eq!(index.keep_tickets(key(1), 0, tickets(0..4)), Outcome::Done);
+    assert_eq!(index.sink(key(1)), Outcome::Done);
+    check(&index);
+    assert_eq!((index.progress().zero_bytes, index.progress().free_bytes), (0, SEGMENT));
+    assert_eq!(extents(&mut index, 1, 4).iter().map(|run| run.bytes).sum::<u64>(), 4 * BLOCK_BYTES);
+    assert_eq!(index.rise(key(1)), Outcome::Done);
+    check(&index);
+    assert_eq!(index.progress().zero_bytes, 2 * BLOCK_BYTES);
+}

@@ -66,7 +66,8 @@ impl History {
         let away = sum(&|owner| setup.mover.away_bytes(owner));
         assert_eq!(books.away_bytes + books.cellar_bytes, away, "what is away");
         assert_eq!(books.reserved_bytes, setup.mover.lost_arena_bytes(), "what is reserved");
-        let all = [books.free_bytes, books.reserved_bytes, books.away_bytes, books.clean_bytes];
+        let placed = books.away_bytes - books.zero_bytes;
+        let all = [books.free_bytes, books.reserved_bytes, placed, books.clean_bytes];
         assert_eq!(books.ready_bytes, all.iter().sum::<u64>() + books.orphaned_bytes, "the arena");
         assert!(books.orphaned_bytes == 0 || !is_alone, "{} bytes are nobody's", books.orphaned_bytes);
         let cellar = setup.mover.arena().cellar_statistics().unwrap_or_default();
