@@ -54,7 +54,7 @@ fn four_programs_of_three_quarters_of_the_gpu() {
 #[test]
 fn two_programs_and_an_arena_that_has_room_for_neither() {
     // As two of 100 GiB on a card of 141 GB, with 80 GiB of arena.
-    let setup = Setup { gpus: 1, gpu_mib: 139, arena_mib: 80, rotad: &["--turn", "200ms"] };
+    let setup = Setup { gpus: 1, gpu_mib: 147, arena_mib: 80, rotad: &["--turn", "200ms"] };
     let stage = Stage::new(&setup);
     let names = ["1", "2"];
     let programs = names.map(|seed| {
