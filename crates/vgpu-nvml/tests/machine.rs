@@ -45,7 +45,7 @@ fn at<T>(place: &mut T) -> usize {
 #[test]
 fn a_machine_as_nvml_tells_it() {
     let folder = tempfile::tempdir().unwrap();
-    let spec = "gpus = 2\nmemory = \"512MiB\"\nname = \"a virtual one\"\nlinger = \"100ms\"\n";
+    let spec = "gpus = 2\nmemory = \"512MiB\"\nname = \"a virtual one\"\nlinger = \"1s\"\n";
     std::fs::write(folder.path().join("vgpu.toml"), spec).unwrap();
     // SAFETY: no other thread of this process looks at the environment now.
     unsafe {

@@ -48,14 +48,19 @@ mod tests {
     fn time_is_scaled_and_only_long_delays_are_given_up() {
         let mut clock = Clock::new(10.0);
         clock.start -= Duration::from_secs(1);
+        let begin = Instant::now();
         let target = clock.target();
         assert!(target >= Nanos(10_000_000_000));
         clock.fell_behind(target, target.since(Nanos(199_000_000)));
         assert!(clock.target() >= target, "this can be made up for");
         clock.fell_behind(target, Nanos(5_000_000_000));
         let late = clock.target().since(Nanos(5_000_000_000));
-        assert!(late >= Nanos(200_000_000) && late < Nanos(1_000_000_000), "{late:?}");
+        // Ten times what has passed since the target was asked for.
+        let passed = clock.scaled(begin.elapsed());
+        assert!(late >= Nanos(200_000_000) && late < Nanos(200_001_000) + passed, "{late:?}");
+        let begin = Instant::now();
         let wait = clock.until(clock.target() + Nanos(1_000_000_000));
-        assert!(wait <= Duration::from_millis(100) && wait > Duration::from_millis(50));
+        let passed = begin.elapsed();
+        assert!(wait <= Duration::from_millis(100) && wait + passed > Duration::from_millis(99), "{wait:?}");
     }
 }

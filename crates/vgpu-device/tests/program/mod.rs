@@ -12,6 +12,9 @@ use vgpu_messages::work::{Work, WorkRequest};
 use vgpu_messages::*;
 use wire::Connection;
 
+/// For things that must happen; long, because test machines are slow.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
 pub struct Device {
     pub process: Child,
     pub directory: tempfile::TempDir,
@@ -34,7 +37,7 @@ impl Device {
         loop {
             match Connection::connect(&self.place().socket()) {
                 Ok(connection) => return connection,
-                Err(error) if begin.elapsed() > Duration::from_secs(10) => panic!("{error}"),
+                Err(error) if begin.elapsed() > PATIENCE => panic!("{error}"),
                 Err(_) => std::thread::sleep(Duration::from_millis(2)),
             }
         }
