@@ -47,6 +47,11 @@ pub(crate) fn switches(clients: &[u32]) -> Vec<Switch> {
     lock(&SWITCHES).iter().filter(|switch| clients.contains(&switch.client)).copied().collect()
 }
 
+/// Was this client frozen last, and not thawed since?
+pub(crate) fn is_off(client: u32) -> bool {
+    switches(&[client]).last().is_some_and(|switch| switch.frozen)
+}
+
 /// From now on, freezing this client is refused, or no longer.
 pub(crate) fn refuse_freezing(client: u32, refuse: bool) {
     match refuse {
@@ -102,6 +107,11 @@ impl Engine {
     /// The control file.
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
         self.0.file()
+    }
+
+    /// Switched off by the program itself: a channel that is born while the page says that it is frozen.
+    pub(crate) fn begin_frozen(&self) {
+        self.0.set_frozen(true);
     }
 
     /// Is it switched off?

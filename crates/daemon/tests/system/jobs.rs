@@ -1,10 +1,11 @@
 //! Jobs and their terms: opened, changed while they run, paused, limited by rules, and gone.
 
+use crate::engine;
 use crate::tenant::{Tenant, Verdict};
 use crate::world::{CAPACITY_BYTES, SMALL_BYTES, World, await_that, hello, rules};
 use rota_daemon::config::rules::{Rule, Rules as UserRules};
 use rota_daemon::daemon::About;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::quantity::Memory;
 use wire::{
     Answer, BLOCK_BYTES, Change, Class, Command, Connection, Description, FromDaemon, JobRequest, JobView,
@@ -95,9 +96,11 @@ fn a_paused_job_gets_no_turn_until_it_is_resumed() {
     let tenant = Tenant::with_memory(&world, SMALL_BYTES);
     await_that("it runs", || tenant.steps() > 3);
     assert!(job(world.command(Command::Pause { job: JOB.into() })).paused);
+    // The page says so first, and then the GPU.
     await_that("it is off the GPU", || {
         world.listed(tenant.id()).is_some_and(|listed| listed.state == TenantState::Paused)
             && tenant.page().frozen()
+            && engine::is_off(tenant.client())
     });
     let steps = tenant.steps();
     let described = job(world.command(Command::Describe { what: std::process::id().to_string() }));
@@ -188,13 +191,16 @@ fn the_status_counts() {
 
 #[test]
 fn a_daemon_that_nobody_needs_ends() {
-    let about = About { idle_exit: Some(Duration::from_millis(50)), ..About::default() };
-    let world = World::begin_with(rules(), about.clone());
+    let after = |time| About { idle_exit: Some(time), ..About::default() };
+    let world = World::begin_with(rules(), after(Duration::from_millis(50)));
     await_that("it ends", || world.ended());
-    let world = World::begin_with(rules(), about);
+    // Long enough for somebody to come, should anything hold this test up.
+    let alone = Duration::from_secs(1);
+    let world = World::begin_with(rules(), after(alone));
     let tenant = Tenant::with_memory(&world, SMALL_BYTES);
-    let steps = tenant.steps();
-    await_that("it stays while somebody is there", || tenant.steps() > steps + 20);
+    let (begin, steps) = (Instant::now(), tenant.steps());
+    await_that("somebody is there for longer", || begin.elapsed() > alone && tenant.steps() > steps + 20);
+    assert!(!world.ended(), "it ended although somebody is there");
     drop(tenant);
     // The fake tenant's process, which is this one, lives on: only its job is over.
     await_that("it ends after that", || world.ended());

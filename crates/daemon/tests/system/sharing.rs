@@ -145,10 +145,11 @@ fn the_policy_decides_whether_they_alternate_or_come_one_after_the_other() {
     let world = World::begin(Rules { settings, ..usual });
     let (a, b) = (Tenant::with_memory(&world, SMALL_BYTES), Tenant::with_memory(&world, SMALL_BYTES));
     let state = |tenant: &Tenant| world.listed(tenant.id()).expect("it is there").state;
-    await_that("the second waits", || state(&b) == TenantState::Frozen);
+    await_that("the second waits", || state(&b) == TenantState::Frozen && engine::is_off(b.client()));
     let (done, waited) = (a.steps(), b.steps());
     await_that("the first one runs on", || a.steps() > done + 50);
-    assert_eq!(b.steps(), waited, "it ran before the first one was done");
+    // Its last step may not have been counted yet.
+    assert!(b.steps() <= waited + 1, "it ran before the first one was done");
     drop(a);
-    await_that("the second one runs", || b.steps() > waited);
+    await_that("the second one runs", || b.steps() > waited + 1);
 }

@@ -88,6 +88,8 @@ struct Shared {
     connection: Connection,
     page: SharedPage,
     engine: Engine,
+    /// Is there a context? Without one no kernel runs.
+    context: Mutex<bool>,
     meter: Meter,
     pieces: Mutex<BTreeMap<HandleId, Piece>>,
     verdicts: Mutex<BTreeMap<GrantId, Verdict>>,
@@ -155,6 +157,7 @@ impl Tenant {
             connection,
             page,
             engine: Engine::new(),
+            context: Mutex::new(false),
             meter,
             pieces: Mutex::default(),
             verdicts: Mutex::default(),
@@ -337,6 +340,7 @@ impl Tenant {
 
     /// Gives up its context: there are no channels any more.
     pub(crate) fn drop_context(&self) {
+        *lock(&self.shared.context) = false;
         let generation = self.shared.page.channel_generation();
         self.shared.say(&ToDaemon::Channels { generation, new_files: vec![], groups: vec![] }, &[]);
     }
@@ -412,6 +416,10 @@ impl Shared {
 
     fn report_channel(&self) {
         let generation = self.page.raise_channel_generation();
+        if self.page.frozen() {
+            self.engine.begin_frozen();
+        }
+        *lock(&self.context) = true;
         let group = ChannelGroup {
             file: FileId(1),
             client: self.client,

@@ -11,20 +11,25 @@ impl Shared {
         let mut checked_this_turn = false;
         while !self.ending.load(SeqCst) {
             match self.engine.run(|| self.step()) {
-                Some(()) => {
+                Some(true) => {
                     let mut progress = lock(&self.progress);
                     progress.steps += 1;
                     progress.turns += u64::from(!checked_this_turn);
                     checked_this_turn = true;
                 }
-                None => checked_this_turn = false,
+                Some(false) | None => checked_this_turn = false,
             }
             // The rest of the machine wants to run, too.
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    fn step(&self) {
+    /// One step, if there is a context for it.
+    fn step(&self) -> bool {
+        let context = lock(&self.context);
+        if !*context {
+            return false;
+        }
         if !self.page.resident() {
             self.note_wrong("thawed before its memory was committed".into());
         }
@@ -47,5 +52,6 @@ impl Shared {
             piece.written += 1;
             write(file, *handle, piece.written, piece.bytes);
         }
+        true
     }
 }
