@@ -121,7 +121,8 @@ fn programs_that_are_there_join_the_next_daemon() {
 
 #[test]
 fn the_daemon_dies_and_one_whose_memory_is_away_ends_when_the_next_one_says_that_it_is_lost() {
-    let setup = Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "500ms"] };
+    // So long that a turn that was seen to begin is still on when the daemon is killed.
+    let setup = Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "2s"] };
     let mut stage = Stage::new(&setup);
     // Both have work all the time, so that no turn ends before its time.
     let mut programs = ["7", "8"].map(|name| {

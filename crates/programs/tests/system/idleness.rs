@@ -24,6 +24,15 @@ fn count(stage: &Stage, job: &str, event: &str) -> usize {
     stage.events().iter().filter(|line| line["event"] == event && line["job"] == job).count()
 }
 
+/// Waits until a job's turn is over, and what it does next needs another.
+fn is_frozen(stage: &Stage, job: &str) {
+    until(&format!("{job} is frozen"), || {
+        let events = stage.events();
+        let last = |event| events.iter().rposition(|line| line["event"] == event && line["job"] == job);
+        last("freeze") > last("thaw")
+    });
+}
+
 /// A job is taken for idle once more than so often.
 fn becomes_idle(stage: &Stage, job: &str, before: usize) {
     until(&format!("{job} is idle"), || count(stage, job, "idle") > before);
@@ -37,21 +46,21 @@ fn who_has_no_work_takes_no_turns_and_gets_one_when_it_has() {
     quiet.does("launch 1 1");
     quiet.does("synchronize");
     becomes_idle(&stage, "quiet", 0);
-    // Whatever had begun before is over.
-    std::thread::sleep(A_WHILE);
     let seen = |stage: &Stage| (count(stage, "quiet", "turn_begin"), count(stage, "busy", "freeze"));
-    let before = seen(&stage);
-    std::thread::sleep(A_WHILE * 5);
-    assert_eq!(seen(&stage), before, "a turn of someone who has no work, or a pause of the other");
+    let mut before = seen(&stage);
+    // What had begun before may still be on its way.
+    until("there is no turn of someone who has no work, and no pause of the other", || {
+        std::thread::sleep(A_WHILE * 5);
+        std::mem::replace(&mut before, seen(&stage)) == before
+    });
 
-    for round in 1..=3 {
-        let idle = count(&stage, "quiet", "idle");
+    for _ in 0..3 {
+        is_frozen(&stage, "quiet");
+        let (idle, turns) = (count(&stage, "quiet", "idle"), count(&stage, "quiet", "turn_begin"));
         quiet.does("launch 1 1");
         quiet.does("stream");
-        until("it has work and a turn", || count(&stage, "quiet", "turn_begin") >= before.0 + round);
+        until("it has work and a turn", || count(&stage, "quiet", "turn_begin") > turns);
         becomes_idle(&stage, "quiet", idle);
-        // Its turn ends, and it is frozen: what it does next needs another.
-        std::thread::sleep(A_WHILE);
     }
     quiet.end();
     drop(busy);
@@ -103,9 +112,9 @@ fn who_launches_and_never_waits_is_never_idle() {
     silent.does("launch 1 2000");
     let idle = count(&stage, "silent", "idle");
     let turns = count(&stage, "silent", "turn_begin");
+    until("it takes turns", || count(&stage, "silent", "turn_begin") > turns + 3);
     std::thread::sleep(A_WHILE * 5);
     assert_eq!(count(&stage, "silent", "idle"), idle);
-    assert!(count(&stage, "silent", "turn_begin") > turns + 3, "it takes turns");
     silent.does("synchronize");
     becomes_idle(&stage, "silent", idle);
     silent.end();

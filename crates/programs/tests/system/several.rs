@@ -93,7 +93,8 @@ fn moves_with_all_frozen(events: &[Rc<Value>], job: &str) -> usize {
 #[test]
 fn a_process_with_a_thread_for_each_gpu_has_every_byte_right() {
     let stage = stage(2, &["--turn", "100ms"]);
-    let others = competitors(&stage);
+    let mut others = competitors(&stage);
+    others.iter_mut().for_each(|other| other.goes_on(1));
     let work = [SPREAD, "--threads", "--mib", "16", "--piece-mib", "4", "--kernel-ms", "10", "--steps", "10"];
     let spread = stage.program("threads", &["--name", "threads", "--gpus", "all"], &work);
     assert_eq!(spread.ends_well().steps, 10);

@@ -9,11 +9,18 @@ const LARGE: [&str; 4] = ["--mib", "40", "--piece-mib", "4"];
 fn two_that_do_not_fit_together_end_with_every_byte_right() {
     let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "100ms"] });
     // Kernels of 30 ms, so that each needs many turns however fast the machine is.
-    let programs = ["1", "2"].map(|seed| {
-        let more = ["--seed", seed, "--steps", "25", "--kernel-ms", "30"];
+    let start = |seed| {
+        let more = ["--seed", seed, "--steps", "40", "--kernel-ms", "30"];
         stage.worker(0, seed, &[&LARGE[..], &more].concat())
-    });
-    for program in programs {
+    };
+    let mut first = start("1");
+    first.goes_on(1);
+    // However late the second comes, the first is there.
+    assert!(stage.rota().args(["pause", "1"]).output().unwrap().status.success());
+    let second = start("2");
+    until("both are there", || stage.listing().tenants.len() == 2);
+    assert!(stage.rota().args(["resume", "1"]).output().unwrap().status.success());
+    for program in [first, second] {
         program.ends_well();
     }
     let events = stage.events();
