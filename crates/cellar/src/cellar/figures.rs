@@ -39,11 +39,12 @@ impl Figures {
         Figures { threads: settings.workers as u32, processors: processors as u32, state: Mutex::default() }
     }
 
-    /// As if the disk were slow, and processors without number: whatever packing saves anything is chosen.
+    /// As if processors were without number, and the disk so slow that a thread may get hardly anything of one: whatever packing
+    /// saves anything is chosen.
     #[cfg(test)]
     pub(super) fn pack_whenever_it_saves(&mut self) {
         (self.threads, self.processors) = (u32::MAX, u32::MAX);
-        self.state().write.add(Duration::from_secs(1), 1 << 30);
+        self.state().write.add(Duration::from_secs(1 << 20), 1 << 30);
     }
 
     /// Whether nobody counts as using the disk.
