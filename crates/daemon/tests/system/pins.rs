@@ -168,16 +168,19 @@ fn what_others_grew_by_meanwhile_is_not_in_the_way_of_what_is_kept() {
         await_that("it is away", || world.listed(a.id()).expect("it is there").state == TenantState::Away);
         let request = a.request(|grant| ToDaemon::Keep { grant, bytes }, &[]);
         let grant = b.grow(BLOCK_BYTES);
-        let grew = b.verdict(grant) == Verdict::Granted;
-        if grew {
-            b.use_grant(grant, BLOCK_BYTES);
-            assert!(matches!(a.verdict(request), Verdict::Denied(_)));
-        } else {
-            // Something held this test up, and the turn came first: that is another story.
-            assert_eq!(a.verdict(request), Verdict::Granted);
+        await_that("one of them is answered", || a.is_answered(request) || b.is_answered(grant));
+        let kept = (!b.is_answered(grant)).then(|| a.verdict(request));
+        if kept == Some(Verdict::Granted) {
+            // Something held this test up, and the turn came first: the other has to wait for what is kept.
             a.request(|_| ToDaemon::Returned { grant: request }, &[]);
+            assert_eq!(b.verdict(grant), Verdict::Granted);
+            b.request(|_| ToDaemon::Returned { grant }, &[]);
+            return false;
         }
-        grew
+        assert_eq!(b.verdict(grant), Verdict::Granted);
+        b.use_grant(grant, BLOCK_BYTES);
+        assert!(matches!(kept.unwrap_or_else(|| a.verdict(request)), Verdict::Denied(_)));
+        true
     });
     await_turns(&[&a, &b]);
 }

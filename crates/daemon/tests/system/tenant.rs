@@ -194,6 +194,11 @@ impl Tenant {
         grant
     }
 
+    /// Is there an answer that nobody has waited for yet?
+    pub(crate) fn is_answered(&self, grant: GrantId) -> bool {
+        lock(&self.shared.verdicts).contains_key(&grant)
+    }
+
     /// Waits for the answer.
     pub(crate) fn verdict(&self, grant: GrantId) -> Verdict {
         await_some("a request for bytes is answered", || lock(&self.shared.verdicts).remove(&grant))
