@@ -10,6 +10,9 @@ use crate::stage::{Setup, Stage, until};
 
 const GPUS: usize = 4;
 const TENANTS: usize = 50;
+/// How many of them come at once. A program does not wait for long to be heard by the daemon, which is one of as many that want
+/// the processors.
+const BURST: usize = 10;
 /// Joins and deaths, those of the first fifty included.
 const CHANGES: usize = 200;
 
@@ -117,8 +120,10 @@ fn fifty_programs_on_four_gpus_come_and_go_and_leave_nothing() {
     until("nobody is there", || crowd.is_told(&stage));
     let before = holdings(stage.daemon_pid());
 
-    let pids: Vec<u32> = (0..TENANTS).map(|_| crowd.begin(&stage, seed)).collect();
-    pids.into_iter().for_each(|pid| crowd.settle(pid));
+    for _ in 0..TENANTS / BURST {
+        let pids: Vec<u32> = (0..BURST).map(|_| crowd.begin(&stage, seed)).collect();
+        pids.into_iter().for_each(|pid| crowd.settle(pid));
+    }
     until("all fifty are told of", || crowd.is_told(&stage));
     for gpu in stage.listing().gpus {
         let here = crowd.members.values().filter(|member| member.gpu.as_ref() == Some(&gpu.uuid)).count();

@@ -65,13 +65,13 @@ fn weights_are_shares_and_a_change_of_them_holds_at_once() {
         })
     };
     until("both run", || ran().iter().all(|ran| *ran > 0));
-    let (begin, mut end) = (ran(), [0; 2]);
-    until("the heavy one has had 2 s more", || {
-        end = ran();
-        end[1] > begin[1] + 2_000_000_000
+    let begin = ran();
+    // Who has the GPU for longer because the daemon was held up pays for it in its next turns.
+    until("the heavy one has had 2 s more, and the light one about a fourth of that", || {
+        let end = ran();
+        let [light, heavy] = [0, 1].map(|which| end[which] - begin[which]);
+        heavy > 2_000_000_000 && (2.0..7.0).contains(&(heavy as f64 / light.max(1) as f64))
     });
-    let ratio = (end[1] - begin[1]) as f64 / (end[0] - begin[0]).max(1) as f64;
-    assert!((2.0..7.0).contains(&ratio), "4 to 1 was asked for, and it was {ratio:.2}");
     assert_eq!(job(&stage, "heavy")["terms"]["weight"], 4);
     drop(programs);
     stage.finish();

@@ -341,7 +341,9 @@ impl Stage {
             rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
         });
         let log = std::fs::read_to_string(self.directory.log()).unwrap();
-        assert!(!log.contains("ERROR"), "the device met errors:\n{log}");
+        // Where the first one takes long to listen, another is started, and gives way to it.
+        let is_error = |line: &str| line.contains("ERROR") && !line.contains("another vgpud serves");
+        assert!(!log.lines().any(is_error), "the device met errors:\n{log}");
         assert_eq!(std::fs::read_to_string(self.directory.misuse()).unwrap_or_default(), "", "misuse");
     }
 }
