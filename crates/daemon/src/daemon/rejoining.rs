@@ -182,7 +182,10 @@ impl Daemon {
     }
 
     fn standing(&self, claim: &Claim, process: keeper::Process) -> Result<Standing, TurnedBack> {
-        if claim.epoch == self.epoch {
+        let tenant = TenantId(claim.tenant.0.into());
+        let is_known = self.arena.found().contains(&(owner(tenant), process));
+        // One that this daemon took in and let go again is expected once more, whatever its page says since.
+        if claim.epoch == self.epoch && !is_known {
             return Err(TurnedBack::lost("the daemon has put this program out; its log says why"));
         }
         let Some((gpu, shared)) = self.gpus().find(|(_, shared)| shared.uuid == claim.gpu) else {
@@ -192,7 +195,6 @@ impl Daemon {
         if claim.holds_launches != (shared.freezes == Freezes::Launches) {
             return Err(TurnedBack::again("this daemon stops programs in another way (--freeze)"));
         }
-        let tenant = TenantId(claim.tenant.0.into());
         let returning = self.returning.get(&tenant).filter(|returning| returning.is_known);
         let returning = returning.map(|returning| returning.process);
         let here = self.known.get(&tenant).and_then(|known| known.came_back);
@@ -200,7 +202,6 @@ impl Daemon {
             // It may have hung up, which is yet to be heard of.
             return Err(TurnedBack::again("it is here already"));
         }
-        let is_known = self.arena.found().contains(&(owner(tenant), process));
         if !is_known && !claim.resident {
             return Err(TurnedBack::lost("the keeper of its memory is gone, or never knew this program"));
         }

@@ -148,8 +148,7 @@ impl<'a, D: Device> Run<'a, D> {
         loop {
             let mut progress = false;
             for reply in replies.try_iter().take(REPLIES_PER_ROUND_MAX) {
-                self.take(reply);
-                progress = true;
+                progress |= self.hear(reply);
             }
             progress |= self.look_at_copies();
             progress |= self.look_at_cellar();
@@ -180,11 +179,38 @@ impl<'a, D: Device> Run<'a, D> {
             if let Some(idle) = idleness.look(now) {
                 return self.give_up(Some(idle));
             }
-            if let Some(reply) = self.mover.clock.wait(replies) {
-                self.take(reply);
+            if let Some(reply) = self.mover.clock.wait(replies)
+                && self.hear(reply)
+            {
                 idleness.moved(self.mover.clock.now());
             }
         }
+    }
+
+    /// Takes what a tenant says. Whether that changed anything here: what others say meanwhile is no reason to wait longer for
+    /// one that says nothing.
+    fn hear(&mut self, reply: Reply) -> bool {
+        let before = self.stage();
+        self.take(reply);
+        self.stage() != before
+    }
+
+    /// How far all of it is, so that two of these differ if a handle of the plan is a step further.
+    fn stage(&self) -> [u64; 10] {
+        let lists = [
+            self.waiting_out.len(),
+            self.waiting_in.len(),
+            self.hashing.len(),
+            self.copying_out.len(),
+            self.copying_in.len(),
+            self.to_unmap.len(),
+            self.to_release.len(),
+            self.asked.len(),
+            self.outcome.gone.len(),
+        ];
+        let mut stage = [self.room_bytes; 10];
+        stage.iter_mut().zip(lists).for_each(|(to, length)| *to = length as u64);
+        stage
     }
 
     /// Since the exchange began.

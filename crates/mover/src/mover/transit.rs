@@ -83,8 +83,8 @@ impl<D: Device> Mover<D> {
             unreachable!("check_out has found it on the device");
         };
         let Some(Taken { extents, reused }) = taken else {
-            // Its copy, if it had one, had gone already.
-            self.handles.insert(key, Held { bytes, place: Place::Device { memory, copy: None } });
+            // Its copy, if it has one, may have gone: whether it is there, the next answer says.
+            self.handles.insert(key, Held { bytes, place: Place::Device { memory, copy } });
             return Ok(Started::NoSpace);
         };
         let mark = self.start_hash(key, &memory, bytes);

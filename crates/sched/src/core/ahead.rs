@@ -6,7 +6,7 @@
 //! - into room that is free;
 //! - in place of tenants that stand in no line: the switch would take their memory first anyway;
 //! - in place of what is left over of those who come later and have to be fetched in any case, until a third of the next
-//!   one's memory is there ([`SWAPPED_MAX`]). That moves more bytes than have to be moved, but not while somebody waits for
+//!   one's memory is there ([`SWAPPED_PART`]). That moves more bytes than have to be moved, but not while somebody waits for
 //!   them: each left-over byte shortens every switch of a round, not one.
 //!
 //! Whoever is whole and stands in line keeps its memory: to take turns among those that are on the device costs nothing,
@@ -82,6 +82,15 @@ impl Core {
         if !step.into.is_empty() && is_over <= errand.ends {
             self.begin_move(gpu, step.out, step.into, For::Later(errand.next));
         }
+    }
+
+    /// Room was made for whoever has the turn, which has what was fetched ahead in its way. That is not worth a longer turn, as it
+    /// would be again and again; and nothing more is fetched while it is on.
+    pub(super) fn grew_into_what_was_fetched(&mut self, gpu: GpuId) -> bool {
+        let books = self.gpu_mut(gpu);
+        let Some(turn) = books.turn.filter(|_| books.ahead_cost > Span::ZERO) else { return false };
+        books.ahead_retry = books.ahead_retry.max(turn.until);
+        true
     }
 
     /// A step has failed, or nobody knows what became of it. Each that does costs turns more than those that do not can save.

@@ -193,7 +193,8 @@ impl Core {
                 self.learn_bandwidth(bytes_out, bytes_in, took);
             }
             let whom = moving.purpose.whom();
-            if whom.is_some() && whom == self.gpu_of(gpu).turn.map(|turn| turn.tenant) {
+            let is_owners = whom.is_some() && whom == self.gpu_of(gpu).turn.map(|turn| turn.tenant);
+            if is_owners && !self.grew_into_what_was_fetched(gpu) {
                 self.grew(gpu, took);
             }
         }

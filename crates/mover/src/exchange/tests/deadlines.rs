@@ -3,7 +3,10 @@
 
 use super::world::{Event, Twist};
 use super::{A, MoveError, SHORT, Step, Whereabouts, usual};
+use crate::Owner;
 use crate::device::Device;
+use crate::exchange::Reply;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -108,4 +111,26 @@ fn a_machine_that_stands_still_for_hours_gives_nothing_up() {
             break;
         }
     }
+}
+
+#[test]
+fn what_others_say_keeps_no_move_waiting() {
+    const WORDS: u32 = 1 << 18;
+    let (mut setup, mut plan) = usual();
+    setup.drive_clock();
+    plan.deadline = SHORT;
+    setup.tenants.world().twist = Some((6, Twist::Silent));
+    let (tenants, said) = (setup.tenants.clone(), AtomicU32::new(0));
+    let said_meanwhile = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while said.fetch_add(1, SeqCst) < WORDS {
+                tenants.world().send(Reply::Freed { owner: Owner(77), handles: vec![1] });
+            }
+        });
+        let outcome = setup.exchange(plan.clone());
+        let is_late = |(_, error): &(_, MoveError)| matches!(error, MoveError::Deadline { .. });
+        assert!(outcome.failed.iter().any(is_late), "{outcome:?}");
+        said.swap(WORDS, SeqCst)
+    });
+    assert!(said_meanwhile < WORDS, "it was given up only when nobody said anything any more");
 }
