@@ -3,6 +3,10 @@
 Two long-lived processes, one native and one under rota, work in alternate windows, never both at once. A pair of windows gives one
 ratio of rates; which of the two goes first changes from pair to pair. PASS where the lower end of the 95% interval of the mean
 ratio, by bootstrap over the pairs, meets the target. A step that takes longer than the target's size of step is said.
+
+A loop of 5 us kernels is up to 2% faster or slower in one process than in the next of the same program, native ones too, for as long
+as the process lives. More windows do not even that out, so it is measured with several pairs of processes, and the interval is over
+those.
 """
 
 import argparse
@@ -24,7 +28,8 @@ parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("--parts", default="kernels,steps,alloc-c,alloc-torch,alloc-cupy", help="some of them, with commas")
 parser.add_argument("--window", type=float, default=0.25, help="seconds, of kernels and allocations")
 parser.add_argument("--step-window", type=float, default=0.5, help="seconds, of steps")
-parser.add_argument("--kernel-pairs", type=int, default=200, help="pairs of windows")
+parser.add_argument("--kernel-processes", type=int, default=12, help="pairs of processes for the loop of kernels")
+parser.add_argument("--kernel-pairs", type=int, default=17, help="pairs of windows of each of them")
 parser.add_argument("--step-pairs", type=int, default=60)
 parser.add_argument("--alloc-pairs", type=int, default=8)
 parser.add_argument("--sizes", default=",".join(SIZES), help="some of them, with commas")
@@ -82,18 +87,26 @@ class Bench:
     def both(self, label, argv):
         return Worker(self.run, f"{label}-native", argv, None), Worker(self.run, f"{label}-rota", argv, self.daemon)
 
-    def one(self, what, part, two, pairs, seconds, unit=1e6):
+    def one(self, what, part, two, pairs, seconds):
         """Measures and judges one thing. A failure is of this thing alone, unless a worker died."""
         native, rota, logs = measure(*two, pairs, seconds)
+        self.judge(what, part, self.add(what, native, rota, logs))
+        return 1 / harness.percentile(native, 0.5)
+
+    def add(self, what, native, rota, logs):
+        """A row; answers the mean ratio and its interval."""
         middle, low, high = interval(logs)
         typical = harness.percentile(native, 0.5)
         spread = (harness.percentile(native, 0.9) - harness.percentile(native, 0.1)) / typical
         self.rows.append(
-            [what, len(logs), unit / typical, unit / harness.percentile(rota, 0.5), f"{middle:.4f}", f"{low:.4f}", f"{high:.4f}", f"{100 * spread:.1f}%"]
+            [what, len(logs), 1e6 / typical, 1e6 / harness.percentile(rota, 0.5), f"{middle:.4f}", f"{low:.4f}", f"{high:.4f}", f"{100 * spread:.1f}%"]
         )
+        return middle, low, high
+
+    def judge(self, what, part, found):
+        middle, low, high = found
         target = TARGETS[part]
         self.run.check(f"{what}: at least {target}", low >= target, f"{middle:.4f}, 95% of {low:.4f} to {high:.4f}")
-        return 1 / typical
 
     def must_be_tenants(self, worker):
         if self.daemon and not self.daemon.events.of("joined", worker.program.pid):
@@ -101,16 +114,25 @@ class Bench:
 
 
 def kernels(bench, binary):
-    two = bench.both("kernels", [binary, given.core])
-    bench.must_be_tenants(two[1])
-    rounds = int(two[0].tell(f"calibrate {KERNEL_US}"))
-    for worker in two:
-        worker.set("kernels", rounds)
-    each_s = bench.one(f"kernels of {KERNEL_US:g} us", "kernels", two, given.kernel_pairs, given.window)
+    what, rounds = f"kernels of {KERNEL_US:g} us", None
+    all_native, all_rota, means = [], [], []
+    for number in range(given.kernel_processes):
+        two = bench.both(f"kernels{number + 1}", [binary, given.core])
+        bench.must_be_tenants(two[1])
+        rounds = rounds or int(two[0].tell(f"calibrate {KERNEL_US}"))
+        for worker in two:
+            worker.set("kernels", rounds)
+        native, rota, logs = measure(*two, given.kernel_pairs, given.window)
+        bench.add(f"{what}, processes {number + 1}", native, rota, logs)
+        all_native += native
+        all_rota += rota
+        means.append(sum(logs) / len(logs))
+        for worker in two:
+            worker.end("quit\n")
+    bench.judge(what, "kernels", bench.add(f"{what}, over processes", all_native, all_rota, means))
+    each_s = 1 / harness.percentile(all_native, 0.5)
     bench.run.check("one kernel and its start take 4 to 8 us", 4e-6 < each_s < 8e-6, f"{each_s * 1e6:.2f} us")
-    bench.run.check("200 windows or more", given.kernel_pairs >= 200, f"{given.kernel_pairs} of each")
-    for worker in two:
-        worker.end("quit\n")
+    bench.run.check("200 windows or more", len(all_native) >= 200, f"{len(all_native)} of each")
 
 
 def steps(bench):
