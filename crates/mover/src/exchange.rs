@@ -14,6 +14,7 @@ mod requests;
 mod run;
 #[cfg(test)]
 mod tests;
+pub mod times;
 
 use crate::arena::ArenaError;
 use crate::device::DeviceError;
@@ -22,6 +23,7 @@ use crate::{HandleKey, Owner};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
+use times::Times;
 
 /// Handles in one request to a tenant: a message carries as many files.
 pub const HANDLES_PER_REQUEST_MAX: usize = 64;
@@ -288,6 +290,8 @@ pub struct Outcome {
     pub out: Span,
     /// From the first request to create to the last copy in done.
     pub into: Span,
+    /// What the lanes did meanwhile, and what they waited for.
+    pub times: Times,
     /// Why it could not go on, if so.
     pub stuck: Option<Stuck>,
     /// What an audit found: hashes that do not say the truth.
