@@ -289,6 +289,9 @@ impl Daemon {
             if self.arena.is_growing() {
                 self.arena.be_gentle(self.jobs.have_critical());
             }
+            for (gpu, executor) in (0..).map(GpuId).zip(&self.executors) {
+                executor.pace.be_gentle(self.core.is_critical(gpu));
+            }
             self.look_for_the_expected();
             self.look_at_musters();
             self.thaw_held();

@@ -10,7 +10,7 @@
 
 mod late;
 pub(crate) mod patience;
-mod requests;
+pub(crate) mod requests;
 mod run;
 #[cfg(test)]
 mod tests;

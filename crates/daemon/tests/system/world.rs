@@ -3,7 +3,7 @@
 use crate::engine;
 use keeper::InProcess;
 use mover::fake_device::{FakeDevice, Imports};
-use mover::{Arena, Device, Mover};
+use mover::{Arena, Device, Mover, Pace};
 use rota_daemon::daemon::{About, Freezes, Input, Lost, Rules, Setup, SharedGpu, serve};
 use rota_daemon::events::Events;
 use rota_daemon::resource_manager::ResourceManager;
@@ -122,6 +122,8 @@ pub(crate) struct World {
     folder: tempfile::TempDir,
     inputs: Sender<Input>,
     serving: Option<JoinHandle<Result<(), Lost>>>,
+    /// How fast its moves go.
+    pub(crate) pace: Pace,
     imports: Imports,
     pub(crate) meter: Meter,
     // Dropped after the daemon has ended.
@@ -186,14 +188,15 @@ impl World {
             about,
             manager: ResourceManager { ioctl: engine::ioctl, owns: |_| true },
         };
-        let movers = vec![Mover::new(device, arena)];
+        let mover = Mover::new(device, arena);
+        let (pace, movers) = (mover.pace(), vec![mover]);
         let listener = Listener::bind(&folder.path().join("socket")).expect("a socket");
         let events = Events::begin(Some(&folder.path().join("events"))).expect("a file");
         let (sender, inputs) = mpsc::channel();
         let ready = move |inputs| sender.send(inputs).expect("the test waits for it");
         let serving = std::thread::spawn(move || serve(setup, movers, listener, events, None, ready));
         let inputs = inputs.recv().expect("the daemon starts");
-        Self { folder, inputs, serving: Some(serving), imports, meter: Meter::default(), _keeper: keeper }
+        Self { folder, inputs, serving: Some(serving), imports, pace, meter: Meter::default(), _keeper: keeper }
     }
 
     /// Where the daemon listens.

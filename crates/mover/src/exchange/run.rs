@@ -327,9 +327,11 @@ impl<'a, D: Device> Run<'a, D> {
     /// Starts copies out, in order, as far as there is arena space.
     fn start_copies_out(&mut self) -> bool {
         let mut progress = false;
+        // Beside somebody latency-critical one at a time, so that its kernels wait for short ones only.
+        let hashes_max = if self.mover.pace().is_gentle() { 1 } else { HASHES_MAX };
         let mut pieces: usize = self.copying_out.iter().map(|(_, pieces)| pieces).sum();
         while pieces < PIECES_AHEAD_MAX
-            && self.hashing.len() < HASHES_MAX
+            && self.hashing.len() < hashes_max
             && let Some(&key) = self.waiting_out.front()
         {
             match self.start_out(key) {

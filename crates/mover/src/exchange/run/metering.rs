@@ -52,7 +52,7 @@ impl<D: Device> Run<'_, D> {
         releases.then_some(Doing::Releasing).or_else(|| unmaps().then_some(Doing::Unmapping))
     }
 
-    fn is_asked(&self, of_kind: impl Fn(&Asked) -> bool) -> bool {
+    pub(super) fn is_asked(&self, of_kind: impl Fn(&Asked) -> bool) -> bool {
         self.asked.values().any(of_kind)
     }
 }
