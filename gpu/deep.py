@@ -1,8 +1,11 @@
 """Deep: whether the driver's checkpoint takes what is left of a program whose memory rota has moved out.
 
-Two cases, each a program of 4 GiB beside one that has driven it out: one has no work and waits, the other was frozen in the middle
-of its work. Each step's answer is a fact. PASS if NVML shows nothing for the one without work while it is out, it then goes on
-through many more turns, and every word of all programs is right.
+By rota: a program of 4 GiB without work is paused with `rota pause --deep`, and one in the middle of its work. PASS if NVML shows
+nothing for the first while it is out, it then goes on through many more turns, the other is refused or comes back, and every word of
+all programs is right.
+
+By hand, to find out what the driver does: two programs, each beside one that has driven it out, one of them without work, are taken
+through the driver's steps as they are, frozen. Each step's answer is a fact.
 """
 
 import argparse
@@ -13,6 +16,7 @@ from harness import MIB, Nvml, crowd
 from harness.waiting import until
 
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+parser.add_argument("--parts", default="rota,hand", help="some of them, with commas")
 parser.add_argument("--gib", type=float, default=4.0)
 parser.add_argument("--turn", default="300ms")
 parser.add_argument("--arena", default="12GiB")
@@ -83,6 +87,48 @@ def at_work(run, daemon, turns, shape, checkpoint):
     end(run, stays, comes)
 
 
+def deeply(run, name, daemon, program):
+    """Pauses a program deeply: the event that says what became of it."""
+    mark = daemon.events.mark()
+    daemon.rota("pause", "--deep", name)
+    kinds = ("deep", "deep_refused")
+    found = until("it to be put away, or refused", 60, lambda: [e for kind in kinds for e in daemon.events.of(kind, program.pid, mark)], 0.02)
+    if found[0]["event"] == "deep":
+        run.fact(f"{name}: put away in {found[0]['took_ns'] / 1e9:.3f} s; its context had {found[0]['residue_bytes'] / MIB:.0f} MiB")
+    else:
+        run.fact(f"{name}: refused: {found[0]['why']}")
+    return found[0]["event"] == "deep"
+
+
+def resumed(run, name, daemon, program, freezes, beside):
+    """Lets it go on, through so many turns."""
+    mark = daemon.events.mark()
+    began = time.monotonic()
+    daemon.rota("resume", name)
+    until("it to be back", 60, lambda: program.program.must_live() and daemon.events.of("resident", program.pid, mark), 0.02)
+    run.fact(f"{name}: all of it is back {time.monotonic() - began:.3f} s after it was resumed")
+    until(
+        f"{freezes} freezes",
+        30 + freezes,
+        lambda: program.program.must_live() and beside.program.must_live() and len(daemon.events.of("freeze", program.pid, mark)) >= freezes,
+        0.1,
+    )
+
+
+def by_rota(run, daemon, turns, shape, freezes):
+    nvml = Nvml()
+    stays, comes, start = driven_out(run, "deep", daemon, turns, shape, busy=False)
+    before = resident(nvml, stays)
+    went = deeply(run, "deep-stays", daemon, stays)
+    left = resident(nvml, stays)
+    run.check("by rota: NVML shows nothing for it", went and not left, f"{before} MiB before, {'not listed' if left is None else left} then")
+    harness.touch(start)
+    resumed(run, "deep-stays", daemon, stays, freezes, comes)
+    run.fact(f"in the middle of its work: {'put away' if deeply(run, 'deep-stays', daemon, stays) else 'it stays'}")
+    resumed(run, "deep-stays", daemon, stays, 2, comes)
+    end(run, stays, comes)
+
+
 def end(run, *programs):
     for program in programs:
         program.stop()
@@ -95,8 +141,12 @@ def body(run, given):
     shape = crowd.calibrated(run, turns, given.gib, 1024, 0.02)
     daemon = run.daemon("deep", capacity=crowd.capacity_for(2, given.gib), arena=given.arena, turn=given.turn)
     daemon.wait_arena(120)
-    without_work(run, daemon, turns, shape, checkpoint, given.freezes)
-    at_work(run, daemon, turns, shape, checkpoint)
+    parts = given.parts.split(",")
+    if "rota" in parts:
+        by_rota(run, daemon, turns, shape, given.freezes)
+    if "hand" in parts:
+        without_work(run, daemon, turns, shape, checkpoint, given.freezes)
+        at_work(run, daemon, turns, shape, checkpoint)
     daemon.check_no_errors()
 
 

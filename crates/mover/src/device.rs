@@ -92,7 +92,7 @@ pub trait Device {
     type Memory;
 
     /// What copies of a memory are started with: they may be started later than whoever has the memory can be asked.
-    type Target: Clone + std::fmt::Debug;
+    type Target: Clone + std::fmt::Debug + Send;
 
     /// For copies of this memory.
     fn target(&self, memory: &Self::Memory) -> Self::Target;
