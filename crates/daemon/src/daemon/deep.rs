@@ -8,9 +8,10 @@
 //! was seen never to answer for a program that is frozen, so no step is waited for without a bound; how a program stands after one
 //! that was not answered is asked when it is to come back.
 //!
-//! A program's context counts for nothing while it is out. It counts again before it comes back, and it comes when there is room.
+//! A program's context counts for nothing while it is out. It counts again before it comes back, and it comes when there is room:
+//! should others have grown so much meanwhile that they would not fit beside it, when they have freed some.
 
-use super::{Daemon, Input};
+use super::{Daemon, Freezes, Input};
 use crate::checkpoints::{CheckpointError, Checkpoints, Standing, Step};
 use crate::events::nanos;
 use crate::executor::Link;
@@ -113,9 +114,13 @@ impl Daemon {
     /// Why a job cannot be paused so deeply, if it cannot.
     pub(super) fn cannot_go_deep(&self, job: JobId) -> Option<String> {
         let several = self.jobs.get(job).is_some_and(|job| job.several);
+        let its = self.members(job).into_iter().filter_map(|tenant| self.known.get(&tenant));
+        let mut gpus = its.map(|known| self.gpu(known.gpu));
+        let holds = gpus.any(|gpu| gpu.freezes == Freezes::Launches);
         match () {
             () if self.setup.checkpoints.is_none() => Some("there is no driver that could do that".into()),
             () if several => Some("its programs are on several GPUs".into()),
+            () if holds => Some("programs cannot be frozen there, and hold back their launches".into()),
             () => None,
         }
     }
@@ -173,13 +178,18 @@ impl Daemon {
             return;
         }
         let Some(gpu) = self.known.get(&tenant).map(|known| known.gpu) else { return };
-        let counts = self.core.describe(tenant, self.now()).map(|described| described.residue);
-        if counts.is_some_and(|counts| counts < residue) {
+        if self.counted(tenant) < residue {
             self.step(Event::Residue { tenant, bytes: residue });
         }
-        if self.core.has_room(gpu) {
+        // Less than that counts where somebody has grown so much meanwhile that both would not fit.
+        if self.counted(tenant) >= residue && self.core.has_room(gpu) {
             self.go(tenant, Way::In);
         }
+    }
+
+    /// What its context counts as.
+    fn counted(&self, tenant: TenantId) -> Bytes {
+        self.core.describe(tenant, self.now()).map(|described| described.residue).unwrap_or_default()
     }
 
     fn members(&self, job: JobId) -> Vec<TenantId> {
@@ -211,8 +221,7 @@ impl Daemon {
         };
         let Some(link) = self.known.get(&tenant).map(|known| known.link.clone()) else { return };
         if way == Way::Out {
-            let residue = self.core.describe(tenant, self.now()).map(|described| described.residue);
-            self.deep.residues.insert(tenant, residue.unwrap_or_default());
+            self.deep.residues.insert(tenant, self.counted(tenant));
         }
         self.deep.stays.insert(tenant, Stay::Going(way));
         std::thread::spawn(move || {
