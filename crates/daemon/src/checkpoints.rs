@@ -71,7 +71,9 @@ fn hint(code: CUresult) -> &'static str {
     match code {
         CUresult::NOT_READY => ": the program has work on the GPU that does not end while it is paused",
         CUresult::NOT_SUPPORTED => ": the program has something that the driver cannot put away",
-        CUresult::NOT_PERMITTED => ": rotad may not do that to this program; it has to be of the same user, or root's",
+        CUresult::NOT_PERMITTED => {
+            ": rotad may not do that to this program; it has to be of the same user, or root's"
+        }
         _ => "",
     }
 }
@@ -88,13 +90,6 @@ pub trait Checkpoints: Send + Sync + std::fmt::Debug {
 /// By the driver.
 #[derive(Debug)]
 pub struct ByDriver(pub Arc<Driver>);
-
-impl ByDriver {
-    /// With these functions.
-    pub fn new(driver: Driver) -> Self {
-        Self(Arc::new(driver))
-    }
-}
 
 impl Checkpoints for ByDriver {
     fn standing(&self, pid: u32) -> Result<Standing, CheckpointError> {

@@ -4,9 +4,9 @@
 use crate::supervisor::outfit::{self, Inherited};
 use crate::{background, freezing, gpus, log, notify, rights, second_tier, supervisor};
 use anyhow::Context as _;
+use cuda::{Driver, Library};
 use keeper::{Node, Patience};
 use mover::{Arena, CudaDevice, Device as _, Mover};
-use cuda::{Driver, Library};
 use rota_daemon::arbiter::Arbiter;
 use rota_daemon::checkpoints::ByDriver;
 use rota_daemon::config::{CleanCopies, Config};

@@ -271,7 +271,8 @@ impl FakeDevice {
         }
         let (memory, inode) = (Arc::clone(&memory.mapping), memory.inode);
         self.track(lane).work.push_back(Work::Copy { memory, inode, offset, host, bytes });
-        let under_way: u64 = self.track(lane).work.iter().filter_map(Work::host).map(|(_, bytes)| bytes).sum();
+        let under_way: u64 =
+            self.track(lane).work.iter().filter_map(Work::host).map(|(_, bytes)| bytes).sum();
         let most = &mut self.most_under_way[lane as usize];
         *most = under_way.max(*most);
         Ok(())

@@ -297,8 +297,11 @@ impl<D: Device> Mover<D> {
         if bytes == 0 || !bytes.is_multiple_of(BLOCK_BYTES) {
             return Err(MoverError::BadSize { key, bytes });
         }
-        let memory =
-            self.device.device_mut().import(file, bytes).map_err(|error| MoverError::Import { key, bytes, error })?;
+        let memory = self.device.device_mut().import(file, bytes).map_err(|error| MoverError::Import {
+            key,
+            bytes,
+            error,
+        })?;
         self.handles.insert(key, Held { bytes, place: Place::Device { memory, copy } });
         Ok(())
     }

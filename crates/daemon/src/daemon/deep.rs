@@ -1,7 +1,7 @@
 //! Deep away: of a paused job whose memory is all out, what is left on the GPU, its contexts, is put away by the driver's own
 //! checkpoint (`rota pause --deep`), and brought back before the job is resumed.
 //!
-//! A step may take seconds, so a thread for each program takes them, and asks the driver first how the program stands: so what an
+//! A step may take seconds, so a thread for each program takes them ([`steps`]), and asks the driver first how the program stands: so what an
 //! earlier worker, or a step that failed, has left is gone on with. Locked, the program's calls wait; only then it is thawed,
 //! because the driver copies by the program's own channels, and it is frozen again before it is unlocked. So it never
 //! runs while its memory is away. Whatever the driver refuses is said, and the program is as it was: paused. An H200's driver
@@ -11,25 +11,23 @@
 //! A program's context counts for nothing while it is out. It counts again before it comes back, and it comes when there is room:
 //! should others have grown so much meanwhile that they would not fit beside it, when they have freed some.
 
+mod steps;
+
 use super::{Daemon, Freezes, Input};
-use crate::checkpoints::{CheckpointError, Checkpoints, Standing, Step};
+use crate::checkpoints::{Checkpoints, Standing};
 use crate::events::nanos;
-use crate::executor::Link;
-use sched::{Bytes, Event, JobId, Scope, TenantId};
+use sched::{Bytes, Event, JobId, TenantId};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
+use steps::{Failure, fetch, send, standing_of};
 
 /// How long after a failure it is tried again to bring somebody back.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
 /// How often it is looked whether there is room for somebody.
 const LOOK: Duration = Duration::from_millis(100);
-/// Steps from one end to the other, and a few more.
-const STEPS_MAX: usize = 8;
-/// How long the driver may take for one of them: seconds are usual.
-const STEP_WITHIN: Duration = Duration::from_secs(20);
 
 /// Where it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,15 +46,6 @@ pub struct Told {
     /// How it stands now, or why not otherwise.
     became: Result<Standing, Failure>,
     took: Duration,
-}
-
-/// Why somebody is not where it was to be.
-#[derive(Debug)]
-enum Failure {
-    /// This was said, and it is as it was.
-    Refused(String),
-    /// Nobody knows how it stands.
-    Unsure(String),
 }
 
 #[derive(Debug)]
@@ -203,7 +192,8 @@ impl Daemon {
 
     /// A program of an earlier worker is here: perhaps that one has put it away.
     pub(super) fn find_deep(&mut self, tenant: TenantId) {
-        let (Some(checkpoints), Some(inputs)) = (self.setup.checkpoints.clone(), self.deep.inputs.clone()) else {
+        let (Some(checkpoints), Some(inputs)) = (self.setup.checkpoints.clone(), self.deep.inputs.clone())
+        else {
             return;
         };
         let Some(pid) = self.known.get(&tenant).map(|known| known.link.who.pid) else { return };
@@ -216,7 +206,8 @@ impl Daemon {
     }
 
     fn go(&mut self, tenant: TenantId, way: Way) {
-        let (Some(checkpoints), Some(inputs)) = (self.setup.checkpoints.clone(), self.deep.inputs.clone()) else {
+        let (Some(checkpoints), Some(inputs)) = (self.setup.checkpoints.clone(), self.deep.inputs.clone())
+        else {
             return;
         };
         let Some(link) = self.known.get(&tenant).map(|known| known.link.clone()) else { return };
@@ -274,7 +265,11 @@ impl Daemon {
         let residue = *self.deep.residues.entry(tenant).or_insert(usual.unwrap_or_default());
         self.deep.stays.insert(tenant, Stay::Out { residue, again: None });
         self.step(Event::Residue { tenant, bytes: Bytes::ZERO });
-        self.note("deep", tenant, json!({ "took_ns": nanos(took), "residue_bytes": residue.0, "found": was_found }));
+        self.note(
+            "deep",
+            tenant,
+            json!({ "took_ns": nanos(took), "residue_bytes": residue.0, "found": was_found }),
+        );
         let Some(job) = self.jobs.of(tenant).filter(|_| was_found) else { return };
         match self.jobs.get(job).is_some_and(|job| job.paused) {
             true => self.set_deep(job, true),
@@ -286,91 +281,6 @@ impl Daemon {
         }
     }
 }
-
-/// Has a program that is frozen, and whose memory is away, give up the rest. If that fails it is as it was.
-fn send(checkpoints: &Arc<dyn Checkpoints>, link: &Link) -> Result<Standing, Failure> {
-    let pid = link.who.pid;
-    for _ in 0..STEPS_MAX {
-        match standing_of(checkpoints, pid)? {
-            Standing::Running => take(checkpoints, pid, Step::Lock)?,
-            Standing::Locked => {
-                let thawed = link.grip.thaw().map_err(|cause| Failure::Refused(cause.to_string()));
-                if let Err(failure) = thawed.and_then(|_| take(checkpoints, pid, Step::Out)) {
-                    return Err(back(checkpoints, link, failure));
-                }
-            }
-            Standing::Out => return Ok(Standing::Out),
-            Standing::Failed => return Err(Failure::Unsure(FAILED.to_owned())),
-        }
-    }
-    Err(Failure::Unsure("the driver does not say that it is put away".to_owned()))
-}
-
-/// It stays: frozen, and only then unlocked.
-fn back(checkpoints: &Arc<dyn Checkpoints>, link: &Link, failure: Failure) -> Failure {
-    match (freeze(link).and_then(|()| take(checkpoints, link.who.pid, Step::Unlock)), failure) {
-        (Ok(()), Failure::Refused(why) | Failure::Unsure(why)) => Failure::Refused(why),
-        (
-            Err(Failure::Refused(more) | Failure::Unsure(more)),
-            Failure::Refused(why) | Failure::Unsure(why),
-        ) => Failure::Unsure(format!("{why}; then: {more}")),
-    }
-}
-
-/// Brings a program back, and leaves it frozen.
-fn fetch(checkpoints: &Arc<dyn Checkpoints>, link: &Link) -> Result<Standing, Failure> {
-    let pid = link.who.pid;
-    for _ in 0..STEPS_MAX {
-        match standing_of(checkpoints, pid)? {
-            Standing::Out => {
-                // Channels that are born meanwhile must run: the driver copies by them.
-                link.grip.thaw().map_err(|cause| Failure::Unsure(cause.to_string()))?;
-                take(checkpoints, pid, Step::In)?;
-            }
-            Standing::Locked => {
-                freeze(link)?;
-                take(checkpoints, pid, Step::Unlock)?;
-            }
-            Standing::Running => return Ok(Standing::Running),
-            Standing::Failed => return Err(Failure::Unsure(FAILED.to_owned())),
-        }
-    }
-    Err(Failure::Unsure("the driver does not say that it is back".to_owned()))
-}
-
-fn freeze(link: &Link) -> Result<(), Failure> {
-    match link.grip.freeze(Scope::All) {
-        // Unlocked, it would run without its memory.
-        Ok(0) => Err(Failure::Unsure("none of its channels is known any more".to_owned())),
-        Ok(_) => Ok(()),
-        Err(cause) => Err(Failure::Unsure(cause.to_string())),
-    }
-}
-
-fn standing_of(checkpoints: &Arc<dyn Checkpoints>, pid: u32) -> Result<Standing, Failure> {
-    within(checkpoints, "cuCheckpointProcessGetState", move |driver| driver.standing(pid))
-}
-
-fn take(checkpoints: &Arc<dyn Checkpoints>, pid: u32, step: Step) -> Result<(), Failure> {
-    within(checkpoints, step.call(), move |driver| driver.take(pid, step))
-}
-
-/// Asks the driver on a thread that is left behind if it does not answer.
-fn within<T: Send + 'static>(
-    checkpoints: &Arc<dyn Checkpoints>,
-    call: &str,
-    ask: impl FnOnce(&dyn Checkpoints) -> Result<T, CheckpointError> + Send + 'static,
-) -> Result<T, Failure> {
-    let (sender, answer) = mpsc::channel();
-    let checkpoints = checkpoints.clone();
-    std::thread::spawn(move || sender.send(ask(checkpoints.as_ref())));
-    match answer.recv_timeout(STEP_WITHIN) {
-        Ok(answer) => answer.map_err(|error| Failure::Refused(error.to_string())),
-        Err(_) => Err(Failure::Unsure(format!("{call} has not answered for {} s", STEP_WITHIN.as_secs()))),
-    }
-}
-
-const FAILED: &str = "the driver says that its checkpoint has failed: the program has to be ended";
 
 /// What brings programs of a worker that is gone back, and puts away others.
 pub type ByWhom = Option<Arc<dyn Checkpoints>>;

@@ -25,7 +25,11 @@ fn a_refusal_is_said_and_changes_nothing() {
     assert!(why.starts_with("cuCheckpointProcessLock answers"), "{why}");
     assert!(reason(&world).contains(&why), "{}", reason(&world));
     let asked = world.checkpoints.asked();
-    assert_eq!(asked.iter().map(|(_, step)| *step).collect::<Vec<_>>(), [Step::Lock], "once, and nothing else");
+    assert_eq!(
+        asked.iter().map(|(_, step)| *step).collect::<Vec<_>>(),
+        [Step::Lock],
+        "once, and nothing else"
+    );
     assert!(tenant.page().frozen() && !tenant.page().resident());
     let steps = tenant.steps();
     assert!(matches!(world.command(Command::Resume { job: JOB.into() }), Answer::Described(_)));

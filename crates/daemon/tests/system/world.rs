@@ -203,7 +203,16 @@ impl World {
         let ready = move |inputs| sender.send(inputs).expect("the test waits for it");
         let serving = std::thread::spawn(move || serve(setup, movers, listener, events, None, ready));
         let inputs = inputs.recv().expect("the daemon starts");
-        Self { folder, inputs, serving: Some(serving), imports, checkpoints, pace, meter: Meter::default(), _keeper: keeper }
+        Self {
+            folder,
+            inputs,
+            serving: Some(serving),
+            imports,
+            checkpoints,
+            pace,
+            meter: Meter::default(),
+            _keeper: keeper,
+        }
     }
 
     /// Where the daemon listens.

@@ -52,15 +52,20 @@ mod tests {
     #[test]
     fn a_request_has_one_owner() {
         let all = [keys(A, 0..2), keys(B, 0..1), keys(A, 2..3)].concat();
-        assert_eq!(requests(&all, REQUEST_BYTES_MAX, |_| 2 * MIB), [(A, vec![0, 1]), (B, vec![0]), (A, vec![2])]);
+        assert_eq!(
+            requests(&all, REQUEST_BYTES_MAX, |_| 2 * MIB),
+            [(A, vec![0, 1]), (B, vec![0]), (A, vec![2])]
+        );
         assert_eq!(requests(&[], REQUEST_BYTES_MAX, |_| MIB), []);
     }
 
     #[test]
     fn a_request_has_not_too_many_handles() {
         let many = HANDLES_PER_REQUEST_MAX as u64 + 1;
-        let split: Vec<usize> =
-            requests(&keys(A, 0..many), REQUEST_BYTES_MAX, |_| 0).iter().map(|(_, handles)| handles.len()).collect();
+        let split: Vec<usize> = requests(&keys(A, 0..many), REQUEST_BYTES_MAX, |_| 0)
+            .iter()
+            .map(|(_, handles)| handles.len())
+            .collect();
         assert_eq!(split, [HANDLES_PER_REQUEST_MAX, 1]);
     }
 

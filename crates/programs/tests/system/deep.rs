@@ -72,7 +72,10 @@ fn one_in_the_middle_of_its_work_is_refused_and_goes_on_later() {
     rota(&stage, &["pause", "--deep", "busy"]);
     until("the driver refuses", || stage.count("deep_refused") > 0);
     let described = rota(&stage, &["describe", "busy"]);
-    assert!(described.contains("its context stays on the GPU: cuCheckpointProcessLock answers"), "{described}");
+    assert!(
+        described.contains("its context stays on the GPU: cuCheckpointProcessLock answers"),
+        "{described}"
+    );
     assert!(on_device(&stage, &program).is_some());
     rota(&stage, &["resume", "busy"]);
     program.does("synchronize");

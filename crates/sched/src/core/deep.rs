@@ -53,5 +53,9 @@ impl Core {
 }
 
 fn is_here(tenant: &Tenant, gpu: GpuId) -> bool {
-    tenant.gpu == gpu && tenant.phase == Phase::Here && tenant.context && !tenant.is_unsettled() && !tenant.moving
+    tenant.gpu == gpu
+        && tenant.phase == Phase::Here
+        && tenant.context
+        && !tenant.is_unsettled()
+        && !tenant.moving
 }

@@ -32,13 +32,17 @@ impl<D: Device> Run<'_, D> {
             self.reserve(key, &mut keys);
         }
         // Nothing comes in, and the next has no room yet: the largest that has some is better than a lane that waits.
-        if keys.is_empty() && self.copying_in.is_empty() && !self.is_asked(|asked| matches!(asked, Asked::Create)) {
+        if keys.is_empty()
+            && self.copying_in.is_empty()
+            && !self.is_asked(|asked| matches!(asked, Asked::Create))
+        {
             let fits = |(_, key): &(usize, &HandleKey)| {
                 !self.is_below(**key) && self.mover.bytes_of(**key) <= self.room_bytes
             };
             let waiting = self.waiting_in.iter().enumerate().filter(fits);
             // The first of several.
-            let largest = waiting.rev().max_by_key(|(_, key)| self.mover.bytes_of(**key)).map(|(index, _)| index);
+            let largest =
+                waiting.rev().max_by_key(|(_, key)| self.mover.bytes_of(**key)).map(|(index, _)| index);
             if let Some(key) = largest.and_then(|index| self.waiting_in.remove(index)) {
                 self.reserve(key, &mut keys);
             }

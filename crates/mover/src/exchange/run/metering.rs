@@ -47,7 +47,8 @@ impl<D: Device> Run<'_, D> {
     fn freeing(&self) -> Option<Doing> {
         let releases = !self.to_release.is_empty() || self.mover.has_graves();
         let unmaps = || {
-            !self.to_unmap.is_empty() || self.is_asked(|asked| matches!(asked, Asked::Unmap | Asked::BackOut(_)))
+            !self.to_unmap.is_empty()
+                || self.is_asked(|asked| matches!(asked, Asked::Unmap | Asked::BackOut(_)))
         };
         releases.then_some(Doing::Releasing).or_else(|| unmaps().then_some(Doing::Unmapping))
     }

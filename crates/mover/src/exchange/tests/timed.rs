@@ -83,7 +83,10 @@ fn only_the_first_handle_holds_the_lane_in_up() {
     let (sizes, smaller) = ([256; 12], [64; 48]);
     let more = more_than_copying(EVEN, &sizes, &switch(EVEN, &sizes, 0));
     let less = more_than_copying(EVEN, &smaller, &switch(EVEN, &smaller, 0));
-    assert!(more < 6500 * US && less + 2500 * US < more, "{more:?} with large handles, {less:?} with small ones");
+    assert!(
+        more < 6500 * US && less + 2500 * US < more,
+        "{more:?} with large handles, {less:?} with small ones"
+    );
 }
 
 #[test]
