@@ -9,7 +9,7 @@
 //!   `publications`: what others may open; `awaited_names`: and will be able to, soon. `jobs`: which tenants belong together, and on which terms; `limits`: who may
 //!   have which; `placing`: on which GPUs.
 //! - `sights`: what NVML says of the GPUs, and what follows; `memory_told`: what programs are told of memory.
-//! - `deep`: paused jobs that give up their contexts too.
+//! - `deep`: paused jobs that give up their contexts too. `pace`: how gently memory moves.
 //! - `actions`: what is done with what the core wants. `lengths`: turns that vary.
 //! - `rejoining`, `gathering`: how tenants of an earlier worker come back; `mustering`: those on several GPUs; `inheritance`:
 //!   and jobs.
@@ -35,6 +35,7 @@ mod listing;
 mod memory_told;
 mod mustering;
 mod oversize;
+mod pace;
 mod pins;
 mod placing;
 pub mod publications;
@@ -294,12 +295,7 @@ impl Daemon {
             if let Some(why) = self.arena.lost() {
                 return Err(Lost::Keeper(why));
             }
-            if self.arena.is_growing() {
-                self.arena.be_gentle(self.jobs.have_critical());
-            }
-            for (gpu, executor) in (0..).map(GpuId).zip(&self.executors) {
-                executor.pace.be_gentle(self.core.is_critical(gpu));
-            }
+            self.set_pace();
             self.look_for_the_expected();
             self.look_at_musters();
             self.thaw_held();

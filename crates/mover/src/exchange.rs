@@ -33,7 +33,8 @@ pub const HANDLES_PER_REQUEST_MAX: usize = 64;
 pub struct Plan {
     /// These leave the device, in this order. Their tenants are frozen.
     pub out: Vec<HandleKey>,
-    /// These come to the device, in this order. Their tenants are frozen.
+    /// These come to the device, in this order, but that others go first where one has no room yet and nothing else comes in.
+    /// Their tenants are frozen.
     pub into: Vec<HandleKey>,
     /// Device bytes that `into` may use before anything has left.
     pub room_bytes: u64,

@@ -236,6 +236,8 @@ impl Daemon {
             Ok(Standing::Running) if was_found => {}
             Ok(Standing::Running) => {
                 self.deep.forget(tenant);
+                let channels = self.known.get(&tenant).map_or(0, |known| known.link.grip.channels());
+                self.has_channels(tenant, channels > 0);
                 self.note("deep_back", tenant, json!({ "took_ns": nanos(took) }));
             }
             Ok(_) => self.is_out(tenant, was_found, took),
