@@ -9,13 +9,15 @@
 import argparse
 
 import harness
-from harness import GIB, Failed, crowd
+from harness import GIB, Failed, crowd, timeline
 
 OF_PEAK_MIN = 0.95
 SMALL_MIB = (2, 20)
 SMALL_MOST_S = 0.6
 FREE_GIB = 4.0
 FREE_CUTS_MIN = 0.25
+# MiB of each copy out and in; the daemon's are the first.
+PIECES_MIB = ((64, 64), (16, 16), (4, 4), (16, 64), (64, 16), (4, 64))
 
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("--parts", default="ways,small,free", help="some of them, with commas")
@@ -32,6 +34,17 @@ def peak(run, binary, label):
     rates = {way: found["bytes"] / 1e9 / harness.percentile(found[f"{way}_s"], 0.5) for way in ("out", "in", "both")}
     run.say(f"   {label}: out {rates['out']:.2f}, in {rates['in']:.2f}, both at once {rates['both']:.2f} GB/s each way")
     return rates
+
+
+def pieces(run, binary):
+    """Both ways at once in copies of other sizes: whether the daemon's pieces are the right ones. Facts, no checks."""
+    rows = []
+    for out_mib, in_mib in PIECES_MIB:
+        found = run.command(f"peak {out_mib}/{in_mib}", [binary, "4", "5", str(out_mib), str(in_mib)]).result(60)
+        ended = (harness.percentile(found[f"both_{way}_s"], 0.5) for way in ("out", "in"))
+        rate = found["bytes"] / 1e9 / harness.percentile(found["both_s"], 0.5)
+        rows.append([out_mib, in_mib, rate, *(found["bytes"] / 1e9 / seconds for seconds in ended)])
+    print(harness.table(rows, ["MiB a copy out", "in", "both GB/s each way", "until out had ended", "until in had"]), flush=True)
 
 
 def ways(run, given, turns, shape, best):
@@ -53,6 +66,9 @@ def ways(run, given, turns, shape, best):
         rows.append([what, size / GIB, 1e3 * switch.seconds, switch.each_way, best["both"], f"{shares[what]:.3f}"])
     header = ["way", "GiB each way", "frozen to mapped ms", "GB/s", "peak", "of it"]
     print(harness.table(rows, header), flush=True)
+    parts = [("out alone", [there.out]), ("in alone", [there.back])]
+    parts += [(f"switch {n + 1}", switch.moves) for n, switch in enumerate(there.swaps)]
+    print("Where that time went.\n" + timeline.where_time_went(parts), flush=True)
     for what in one_way:
         run.check(f"{what}: at least {OF_PEAK_MIN} of the peak", shares[what] >= OF_PEAK_MIN, f"{shares[what]:.3f}")
     both = [shares[f"both at once, switch {n + 1}"] for n in range(len(there.swaps))]
@@ -72,6 +88,8 @@ def small(run, given, turns, shape):
         found = crowd.taking_turns(run, label, turns, of_small, 2, given.switches, **options)
         seconds = [switch.seconds for switch in found]
         moved = harness.percentile([max(switch.bytes_out, switch.bytes_in) for switch in found], 0.5) / GIB
+        longest = max(found, key=lambda switch: switch.seconds)
+        print(f"Where the time of the longest went, {mib} MiB.\n" + timeline.where_time_went([("", longest.moves)]), flush=True)
         rows.append([f"{mib} MiB", len(found), moved, *(1e3 * f(seconds) for f in (min, lambda s: harness.percentile(s, 0.5), max))])
         run.check(f"allocations of {mib} MiB: a switch takes at most {SMALL_MOST_S} s", max(seconds) <= SMALL_MOST_S, f"{max(seconds):.3f} s")
     print(harness.table(rows, ["allocations of", "switches", "GiB each way", "ms least", "p50", "most"]), flush=True)
@@ -101,6 +119,7 @@ def body(run, given):
     copies = run.build("peak.cu", "-arch=native") if "ways" in parts else None
     if copies:
         before = peak(run, copies, "peak before")
+        pieces(run, copies)
     for part, show in (("small", small), ("free", free)):
         if part in parts:
             try:

@@ -6,12 +6,14 @@
 
 #![allow(non_camel_case_types)] // The driver's names.
 
+mod checkpoint;
 mod copy;
 mod device;
 mod graph;
 mod launch;
 mod memory;
 
+pub use checkpoint::*;
 pub use copy::*;
 pub use device::*;
 pub use graph::*;

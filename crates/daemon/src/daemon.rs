@@ -9,6 +9,7 @@
 //!   `publications`: what others may open; `awaited_names`: and will be able to, soon. `jobs`: which tenants belong together, and on which terms; `limits`: who may
 //!   have which; `placing`: on which GPUs.
 //! - `sights`: what NVML says of the GPUs, and what follows; `memory_told`: what programs are told of memory.
+//! - `deep`: paused jobs that give up their contexts too. `pace`: how gently memory moves.
 //! - `actions`: what is done with what the core wants. `lengths`: turns that vary.
 //! - `rejoining`, `gathering`: how tenants of an earlier worker come back; `mustering`: those on several GPUs; `inheritance`:
 //!   and jobs.
@@ -18,6 +19,7 @@ mod actions;
 mod arrivals;
 mod awaited_names;
 pub mod commands;
+pub mod deep;
 mod demands;
 mod departures;
 mod gathering;
@@ -33,6 +35,7 @@ mod listing;
 mod memory_told;
 mod mustering;
 mod oversize;
+mod pace;
 mod pins;
 mod placing;
 pub mod publications;
@@ -47,6 +50,7 @@ use crate::executor::{self, Done, Executor, Link, Work};
 use crate::handover::{Handover, Tested};
 use arrivals::Arriving;
 use awaited_names::AwaitedNames;
+use deep::Deep;
 use demands::Demands;
 use departures::Dying;
 use gathering::Gathering;
@@ -121,6 +125,8 @@ pub struct Daemon {
     /// What is known of freezing, for the next worker.
     tests: BTreeMap<String, Tested>,
     dying: BTreeMap<TenantId, Dying>,
+    /// Whose contexts are put away.
+    deep: Deep,
     /// Who else is on the GPUs.
     strangers: sights::Strangers,
     /// When to look for tenants without work.
@@ -169,7 +175,8 @@ pub fn serve<D: Device<Memory: Send> + Send + 'static>(
         }
     });
     executor::spawn("acceptor", move || arrivals::accept(&listener, &ears));
-    let daemon = Daemon::new(setup, events, executors.clone(), arena, handover);
+    let mut daemon = Daemon::new(setup, events, executors.clone(), arena, handover);
+    daemon.deep = Deep::reporting_to(inputs.clone());
     daemon.watch_roots(&inputs);
     ready(inputs);
     let ended = daemon.run(heard);
@@ -217,6 +224,7 @@ impl Daemon {
             handover,
             tests: BTreeMap::new(),
             dying: BTreeMap::new(),
+            deep: Deep::default(),
             strangers: sights::Strangers::default(),
             look_at: None,
             pins_wait: false,
@@ -257,6 +265,7 @@ impl Daemon {
                 self.gathering.wake_within(),
                 self.mustering.wake_within(),
                 self.names_wake_within(),
+                self.deep_wakes_within(),
             ];
             let input = match wakes.into_iter().flatten().min() {
                 Some(within) => heard.recv_timeout(within),
@@ -286,15 +295,14 @@ impl Daemon {
             if let Some(why) = self.arena.lost() {
                 return Err(Lost::Keeper(why));
             }
-            if self.arena.is_growing() {
-                self.arena.be_gentle(self.jobs.have_critical());
-            }
+            self.set_pace();
             self.look_for_the_expected();
             self.look_at_musters();
             self.thaw_held();
             self.deny_late_names();
             self.leave_jobs();
             self.answer_pins();
+            self.look_deep();
             if self.look_at.is_some_and(|at| at <= self.now()) {
                 self.look();
             }
@@ -396,6 +404,7 @@ impl Daemon {
                 let _ = answer.send(self.books());
             }
             Input::Sight(sight) => self.sight(sight),
+            Input::Deep(told) => self.went_deep(told),
             Input::Stop => {
                 self.stopping = true;
                 if !self.known.is_empty() {

@@ -18,7 +18,7 @@ use crate::events::{Events, Who};
 use crate::grip::Grip;
 use crate::outgoing::Outgoing;
 use memory::Memory;
-use mover::{Device, Mover, Reply, Reported};
+use mover::{Device, Mover, Pace, Reply, Reported};
 use sched::{Bytes, Deadlines, HandleId, OpId, Outcome, Owned, Scope, Slice, Span, TenantId};
 use serde_json::json;
 use std::os::fd::OwnedFd;
@@ -160,6 +160,8 @@ pub struct Executor {
     switches: Sender<Switch>,
     /// Where tenants' answers to moves go.
     pub replies: Sender<Reply>,
+    /// How fast moves go.
+    pub pace: Pace,
 }
 
 /// The threads of one GPU.
@@ -179,13 +181,14 @@ impl Executor {
         let (replies, for_moves) = mpsc::channel();
         let (work, todo) = mpsc::channel();
         let (switches, to_switch) = mpsc::channel();
+        let pace = mover.pace();
         let memory = Memory::new(mover, for_moves, events.clone());
         let (switched, moved, notes) = (report.clone(), report.clone(), events.clone());
         let threads = Threads {
             switching: spawn("switching", move || switching::run(&to_switch, &switched, &notes)),
             memory: spawn("memory", move || memory.run(&todo, &moved)),
         };
-        (Self { work, switches, replies }, threads)
+        (Self { work, switches, replies, pace }, threads)
     }
 
     /// Has the thread that owns the mover do something.

@@ -200,6 +200,11 @@ impl Grip {
         Ok(reported.channels())
     }
 
+    /// How many channels it has, as far as it has told.
+    pub fn channels(&self) -> usize {
+        self.lock().channels()
+    }
+
     /// Takes the tenant off the GPU, wherever its kernels are. Returns how many channels that were.
     ///
     /// A failure leaves the tenant as it was, unless it is [`GripError::Loose`].

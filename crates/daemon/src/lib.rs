@@ -11,6 +11,7 @@
 //! Only the core decides, only [`executor`] touches the GPU, only [`conversation`] listens to programs.
 
 pub mod arbiter;
+pub mod checkpoints;
 pub mod config;
 pub mod conversation;
 pub mod daemon;

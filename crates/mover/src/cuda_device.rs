@@ -37,9 +37,15 @@ struct Track {
 /// A tenant's memory, imported and mapped.
 #[derive(Debug)]
 pub struct CudaMemory {
+    range: CudaRange,
+    handle: CUmemGenericAllocationHandle,
+}
+
+/// Where it is mapped.
+#[derive(Clone, Copy, Debug)]
+pub struct CudaRange {
     address: CUdeviceptr,
     bytes: u64,
-    handle: CUmemGenericAllocationHandle,
 }
 
 /// What a GPU is.
@@ -196,7 +202,7 @@ fn pieces(bytes: u64) -> impl Iterator<Item = (u64, u64)> {
     (0..bytes).step_by(COPY_BYTES_MAX as usize).map(move |at| (at, COPY_BYTES_MAX.min(bytes - at)))
 }
 
-impl CudaMemory {
+impl CudaRange {
     fn check_range(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
             return Err(DeviceError::OutOfRange { offset, bytes, memory_bytes: self.bytes });
@@ -207,6 +213,11 @@ impl CudaMemory {
 
 impl Device for CudaDevice {
     type Memory = CudaMemory;
+    type Target = CudaRange;
+
+    fn target(&self, memory: &CudaMemory) -> CudaRange {
+        memory.range
+    }
 
     fn attach(&mut self) -> Result<(), DeviceError> {
         self.context.make_current()
@@ -220,7 +231,7 @@ impl Device for CudaDevice {
         // SAFETY: `handle` is a place for the result, and `number` an open descriptor.
         unsafe { call!(self.driver(), cuMemImportFromShareableHandle(&mut handle, number, kind)) }?;
         match self.map(handle, bytes) {
-            Ok(address) => Ok(CudaMemory { address, bytes, handle }),
+            Ok(address) => Ok(CudaMemory { range: CudaRange { address, bytes }, handle }),
             Err(error) => {
                 // SAFETY: the handle was just imported, and nothing is mapped.
                 warn_if_failed(unsafe { call!(self.driver(), cuMemRelease(handle)) });
@@ -230,20 +241,20 @@ impl Device for CudaDevice {
     }
 
     fn release(&mut self, memory: CudaMemory) -> Result<(), DeviceError> {
-        let size = memory.bytes as usize;
-        let driver = self.driver();
+        let CudaRange { address, bytes } = memory.range;
+        let (size, driver) = (bytes as usize, self.driver());
         // SAFETY: the caller says that no copy is under way, and `memory` is gone after this.
         unsafe {
-            let unmapped = call!(driver, cuMemUnmap(memory.address, size));
+            let unmapped = call!(driver, cuMemUnmap(address, size));
             let released = call!(driver, cuMemRelease(memory.handle));
-            let freed = unmapped.clone().and_then(|()| call!(driver, cuMemAddressFree(memory.address, size)));
+            let freed = unmapped.clone().and_then(|()| call!(driver, cuMemAddressFree(address, size)));
             unmapped.and(released).and(freed)
         }
     }
 
     unsafe fn copy_out(
         &mut self,
-        memory: &CudaMemory,
+        memory: &CudaRange,
         offset: u64,
         to: *mut u8,
         bytes: u64,
@@ -262,7 +273,7 @@ impl Device for CudaDevice {
 
     unsafe fn copy_in(
         &mut self,
-        memory: &CudaMemory,
+        memory: &CudaRange,
         offset: u64,
         from: *const u8,
         bytes: u64,
@@ -279,7 +290,7 @@ impl Device for CudaDevice {
         Ok(())
     }
 
-    fn zero(&mut self, memory: &CudaMemory, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+    fn zero(&mut self, memory: &CudaRange, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         memory.check_range(offset, bytes)?;
         let to = CUdeviceptr(memory.address.0 + offset);
         // SAFETY: the range is inside `memory`, as checked.
@@ -301,14 +312,14 @@ impl Device for CudaDevice {
     }
 
     fn hash(&mut self, memory: &CudaMemory) -> Result<Mark, DeviceError> {
-        let blocks = memory.bytes / BLOCK_BYTES as u64;
+        let blocks = memory.range.bytes / BLOCK_BYTES as u64;
         if blocks > HASH_BLOCKS_MAX as u64 {
             return Err(DeviceError::TooLong { blocks });
         }
         let Some((track, hashing)) = &mut self.hash else { return Err(DeviceError::NoHashing) };
         let stream = track.stream;
         let slot = hashing.next_slot(track.marks_passed)?;
-        let started = hashing.start(slot, memory.address, blocks as usize, stream);
+        let started = hashing.start(slot, memory.range.address, blocks as usize, stream);
         match started.and_then(|()| self.mark(Lane::Hash)) {
             Ok(mark) => {
                 if let Some((_, hashing)) = &mut self.hash {

@@ -91,6 +91,12 @@ pub trait Device {
     /// Memory of a tenant that is imported and mapped here. Must go back through [`Device::release`].
     type Memory;
 
+    /// What copies of a memory are started with: they may be started later than whoever has the memory can be asked.
+    type Target: Clone + std::fmt::Debug + Send;
+
+    /// For copies of this memory.
+    fn target(&self, memory: &Self::Memory) -> Self::Target;
+
     /// Makes the device usable on the calling thread; called once there before anything else.
     fn attach(&mut self) -> Result<(), DeviceError>;
 
@@ -107,7 +113,7 @@ pub trait Device {
     /// untouched by others until a mark set after this call has passed. `memory` must not be released before that either.
     unsafe fn copy_out(
         &mut self,
-        memory: &Self::Memory,
+        memory: &Self::Target,
         offset: u64,
         to: *mut u8,
         bytes: u64,
@@ -120,7 +126,7 @@ pub trait Device {
     /// written by others until a mark set after this call has passed. `memory` must not be released before that either.
     unsafe fn copy_in(
         &mut self,
-        memory: &Self::Memory,
+        memory: &Self::Target,
         offset: u64,
         from: *const u8,
         bytes: u64,
@@ -128,7 +134,7 @@ pub trait Device {
 
     /// Starts setting bytes to zero, on [`Lane::In`]. `memory` must not be released before a mark set after this call has
     /// passed.
-    fn zero(&mut self, memory: &Self::Memory, offset: u64, bytes: u64) -> Result<(), DeviceError>;
+    fn zero(&mut self, memory: &Self::Target, offset: u64, bytes: u64) -> Result<(), DeviceError>;
 
     /// Makes ready for hashing with this key, once, on the thread that made the device or was attached to it. If that
     /// fails, everything but hashing works all the same.

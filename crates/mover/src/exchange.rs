@@ -10,10 +10,11 @@
 
 mod late;
 pub(crate) mod patience;
-mod requests;
+pub(crate) mod requests;
 mod run;
 #[cfg(test)]
 mod tests;
+pub mod times;
 
 use crate::arena::ArenaError;
 use crate::device::DeviceError;
@@ -22,6 +23,7 @@ use crate::{HandleKey, Owner};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
+use times::Times;
 
 /// Handles in one request to a tenant: a message carries as many files.
 pub const HANDLES_PER_REQUEST_MAX: usize = 64;
@@ -31,7 +33,8 @@ pub const HANDLES_PER_REQUEST_MAX: usize = 64;
 pub struct Plan {
     /// These leave the device, in this order. Their tenants are frozen.
     pub out: Vec<HandleKey>,
-    /// These come to the device, in this order. Their tenants are frozen.
+    /// These come to the device, in this order, but that others go first where one has no room yet and nothing else comes in.
+    /// Their tenants are frozen.
     pub into: Vec<HandleKey>,
     /// Device bytes that `into` may use before anything has left.
     pub room_bytes: u64,
@@ -288,6 +291,8 @@ pub struct Outcome {
     pub out: Span,
     /// From the first request to create to the last copy in done.
     pub into: Span,
+    /// What the lanes did meanwhile, and what they waited for.
+    pub times: Times,
     /// Why it could not go on, if so.
     pub stuck: Option<Stuck>,
     /// What an audit found: hashes that do not say the truth.

@@ -94,7 +94,7 @@ impl Shared {
 }
 
 /// Imported memory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct FakeMemory {
     mapping: Arc<Mapping>,
     inode: u64,
@@ -125,6 +125,8 @@ pub struct FakeDevice {
     polls: u64,
     at_poll: Option<(u64, Box<dyn FnOnce() + Send>)>,
     each_call: Option<Call>,
+    /// The most bytes of copies that a lane out and a lane in had at a time.
+    pub most_under_way: [u64; 2],
     /// How many looks at a lane's marks each copy of that lane takes; 1 at first.
     pub polls_per_copy: u32,
 }
@@ -157,6 +159,7 @@ impl FakeDevice {
             polls: 0,
             at_poll: None,
             each_call: None,
+            most_under_way: [0; 2],
             polls_per_copy: 1,
         }
     }
@@ -268,6 +271,10 @@ impl FakeDevice {
         }
         let (memory, inode) = (Arc::clone(&memory.mapping), memory.inode);
         self.track(lane).work.push_back(Work::Copy { memory, inode, offset, host, bytes });
+        let under_way: u64 =
+            self.track(lane).work.iter().filter_map(Work::host).map(|(_, bytes)| bytes).sum();
+        let most = &mut self.most_under_way[lane as usize];
+        *most = under_way.max(*most);
         Ok(())
     }
 
@@ -297,6 +304,11 @@ fn is_registered(shared: &Mutex<Shared>, start: usize, bytes: u64) -> bool {
 
 impl Device for FakeDevice {
     type Memory = FakeMemory;
+    type Target = FakeMemory;
+
+    fn target(&self, memory: &FakeMemory) -> FakeMemory {
+        memory.clone()
+    }
 
     fn attach(&mut self) -> Result<(), DeviceError> {
         Ok(())

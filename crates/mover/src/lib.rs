@@ -3,6 +3,7 @@
 //! - [`device`]: what is needed of a GPU; [`CudaDevice`] is the real one, `fake_device` one in plain memory.
 //! - [`arena`]: pinned host memory for what is away. It is the keeper's, and so is the index of what is in it.
 //! - [`mover`]: where the bytes of each handle are, and that they are always somewhere; copies of what came back.
+//! - [`Pace`]: how fast copies go.
 //! - [`exchange`]: moving handles out and others in, both at once.
 //!
 //! One thread owns a [`Mover`] and calls it; only the arena is registered by a thread of its own. Nothing here decides
@@ -16,6 +17,7 @@ pub mod exchange;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake_device;
 pub mod mover;
+mod pace;
 #[cfg(test)]
 mod test_keeper;
 
@@ -26,6 +28,7 @@ pub use exchange::{Gone, MoveError, Outcome, Plan, Reply, Span, Step, Stuck, Ten
 pub use mover::adoption::{AdoptError, Adoption, Reported, ReportedMemory};
 pub use mover::clean::{AuditError, CleanCopies, CleanError};
 pub use mover::{Mover, MoverError};
+pub use pace::Pace;
 
 use std::fmt;
 

@@ -36,6 +36,8 @@ use crate::arena::cellar::jobs::{Getting, Putting};
 use crate::arena::{Arena, ArenaError};
 use crate::device::{Device, DeviceError, Mark};
 use crate::exchange::patience::Clock;
+use crate::exchange::requests::REQUEST_BYTES_MAX;
+use crate::pace::{Pace, Paced};
 use crate::{BLOCK_BYTES, HandleKey, Owner};
 use clean::{AuditError, Before, Habit, Hasher, Hashes, Stored};
 use keeper::Process;
@@ -233,13 +235,15 @@ pub struct Mover<D: Device> {
     /// A copy out had to wait for its place in the arena.
     has_waited: bool,
     pub(crate) clock: Clock,
+    /// The most of one request to a tenant, unless a single handle has more.
+    pub(crate) request_bytes: u64,
     #[cfg(test)]
     pub(crate) planted: planted::Planted,
     /// Arena space for copies out that start next. Empty between exchanges.
     reserved: reserving::Reserved,
     // The arena is dropped before the device that it is registered with.
     arena: Arena,
-    device: D,
+    device: Paced<D>,
 }
 
 impl<D: Device> Mover<D> {
@@ -261,11 +265,12 @@ impl<D: Device> Mover<D> {
             dying: BTreeSet::new(),
             has_waited: false,
             clock: Clock::new(),
+            request_bytes: REQUEST_BYTES_MAX,
             #[cfg(test)]
             planted: planted::Planted::default(),
             reserved: BTreeMap::new(),
             arena,
-            device,
+            device: Paced::new(device),
         }
     }
 
@@ -292,8 +297,11 @@ impl<D: Device> Mover<D> {
         if bytes == 0 || !bytes.is_multiple_of(BLOCK_BYTES) {
             return Err(MoverError::BadSize { key, bytes });
         }
-        let memory =
-            self.device.import(file, bytes).map_err(|error| MoverError::Import { key, bytes, error })?;
+        let memory = self.device.device_mut().import(file, bytes).map_err(|error| MoverError::Import {
+            key,
+            bytes,
+            error,
+        })?;
         self.handles.insert(key, Held { bytes, place: Place::Device { memory, copy } });
         Ok(())
     }
@@ -329,12 +337,17 @@ impl<D: Device> Mover<D> {
 
     /// The device.
     pub fn device(&self) -> &D {
-        &self.device
+        self.device.device()
     }
 
     /// The device, to ask it about its memory.
     pub fn device_mut(&mut self) -> &mut D {
-        &mut self.device
+        self.device.device_mut()
+    }
+
+    /// How fast it copies: to be said from any thread.
+    pub fn pace(&self) -> Pace {
+        self.device.pace().clone()
     }
 
     /// The arena, to ask how much is ready and free.

@@ -11,6 +11,7 @@ mod charge;
 mod check;
 mod choose;
 mod critical;
+mod deep;
 mod describe;
 mod done;
 mod door;
@@ -103,6 +104,8 @@ pub struct Core {
     hosted_sum: Bytes,
     hosted_departed: BTreeMap<TenantId, Bytes>,
     pressure: Pressure,
+    /// Jobs whose memory goes out when they are paused.
+    deep: BTreeSet<JobId>,
     /// Sent to a GPU, and not there yet.
     expected: Vec<expected::Expected>,
     /// Nobody else ends before then.
@@ -133,6 +136,7 @@ impl Core {
             hosted_sum: Bytes::ZERO,
             hosted_departed: BTreeMap::new(),
             pressure: Pressure::Calm,
+            deep: BTreeSet::new(),
             expected: Vec::new(),
             end_not_before: Time::ZERO,
             actions: Vec::new(),
@@ -209,6 +213,7 @@ impl Core {
             }
             Event::Pause(job) => self.set_paused(job, true),
             Event::Resume(job) => self.set_paused(job, false),
+            Event::Deep { job, deep } => self.set_deep(job, deep),
             Event::Place { ticket, job, count, among, bytes, residue } => {
                 self.place(ticket, job, (count, &among), bytes, residue);
             }

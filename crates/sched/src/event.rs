@@ -45,6 +45,13 @@ pub enum Event {
     Pause(JobId),
     /// A paused job may run again.
     Resume(JobId),
+    /// Whenever a job is paused, all of its memory is to go out, also if nobody needs the room; or not any more.
+    Deep {
+        /// Which.
+        job: JobId,
+        /// Whether.
+        deep: bool,
+    },
     /// Where should a job go? Answered by [`Action::Place`](crate::Action::Place).
     Place {
         /// The question's name.

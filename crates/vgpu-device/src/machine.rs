@@ -155,6 +155,9 @@ impl Machine {
         }
         let session = self.connections.get(&connection).and_then(|it| it.session);
         let session = session.ok_or(CUresult::NOT_INITIALIZED)?;
+        let Some((request, file)) = self.park(connection, session, request, file) else {
+            return Ok(Outcome::Silent);
+        };
         match request {
             Request::Hello { .. } => unreachable!("handled above"),
             Request::OpenControl => self.open_control(session),
@@ -177,6 +180,7 @@ impl Machine {
             Request::ServeCallbacks => self.serve_callbacks(connection, session),
             Request::CallbackDone(callback) => self.callback_done(session, callback),
             Request::Figures(device) => self.figures(device),
+            Request::Checkpoint { pid, step } => self.checkpoint(pid, step),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The device as programs meet it, without processes and with a clock of our own.
 
+mod checkpoint;
 mod death;
 mod faults;
 mod freeze;

@@ -137,6 +137,8 @@ fn pause_and_resume_say_what_holds_now() {
         "nightly is paused; `rota resume nightly` lets it go on\n"
     );
     assert_eq!(daemon.asked(), [wire::Command::Pause { job: "nightly".into() }]);
+    stdout(daemon.rota().args(["pause", "--deep", "nightly"]));
+    assert_eq!(daemon.asked().last(), Some(&wire::Command::PauseDeep { job: "nightly".into() }));
     let daemon = described(job());
     assert_eq!(stdout(daemon.rota().args(["resume", "nightly"])), "nightly may run\n");
     assert_eq!(daemon.asked(), [wire::Command::Resume { job: "nightly".into() }]);

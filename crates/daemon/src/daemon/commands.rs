@@ -42,8 +42,9 @@ impl Daemon {
                 answer
             }),
             Command::Set { job, change } => self.set(peer, &job, &change),
-            Command::Pause { job } => self.pause(peer, &job, true),
-            Command::Resume { job } => self.pause(peer, &job, false),
+            Command::Pause { job } => self.pause(peer, &job, false),
+            Command::PauseDeep { job } => self.pause(peer, &job, true),
+            Command::Resume { job } => self.resume(peer, &job),
             Command::Describe { what } => self.describe(peer, &what),
             Command::Status => Ok(Answer::Status(self.status())),
             Command::Settings => Ok(Answer::Settings(self.setup.about.settings.clone())),
@@ -137,13 +138,32 @@ impl Daemon {
         Ok(())
     }
 
-    fn pause(&mut self, peer: Peer, name: &str, paused: bool) -> Result<Answer, Refusal> {
+    /// Pauses a job; deeply, if it is to give up its contexts too.
+    fn pause(&mut self, peer: Peer, name: &str, deep: bool) -> Result<Answer, Refusal> {
         let id = self.own_job(peer, name)?;
+        if let Some(reason) = self.cannot_go_deep(id).filter(|_| deep) {
+            let reason = format!("{name} cannot give up its contexts: {reason}");
+            return Err(Refusal::new(reason, "leave --deep out: only its memory makes room then"));
+        }
         let job = self.jobs.get_mut(id).expect("it was found by its name");
-        if std::mem::replace(&mut job.paused, paused) != paused {
-            let event = if paused { Event::Pause(id) } else { Event::Resume(id) };
-            self.step(event);
-            self.events.note(if paused { "paused" } else { "resumed" }, json!({ "job": name }));
+        if !std::mem::replace(&mut job.paused, true) {
+            self.resume_no_more(id);
+            self.step(Event::Pause(id));
+            self.events.note("paused", json!({ "job": name, "deep": deep }));
+        }
+        if deep {
+            self.set_deep(id, true);
+        }
+        Ok(self.described_job(id))
+    }
+
+    fn resume(&mut self, peer: Peer, name: &str) -> Result<Answer, Refusal> {
+        let id = self.own_job(peer, name)?;
+        self.set_deep(id, false);
+        let job = self.jobs.get_mut(id).expect("it was found by its name");
+        if std::mem::replace(&mut job.paused, false) {
+            self.events.note("resumed", json!({ "job": name }));
+            self.resume_when_back(id);
         }
         Ok(self.described_job(id))
     }

@@ -69,6 +69,10 @@ impl Demands {
 impl Daemon {
     /// Whoever has channels takes turns as soon as it has work for them.
     pub(super) fn has_channels(&mut self, tenant: TenantId, present: bool) {
+        // The driver may take the channels along when it puts a context away. To the core that is there all the same.
+        if self.deep.is_away(tenant) {
+            return;
+        }
         if self.note_channels(tenant, present) && present {
             self.find_demand(tenant);
         }

@@ -22,6 +22,7 @@ impl Daemon {
     pub(super) fn leave(&mut self, tenant: TenantId, seen: Instant) {
         self.note("left", tenant, json!({}));
         let Some(known) = self.known.remove(&tenant) else { return };
+        self.deep.forget(tenant);
         self.leave_muster(tenant);
         self.dying.entry(tenant).or_default().process = Some((known.gpu, known.link.who.pid));
         self.withdraw_all(tenant);
@@ -39,6 +40,7 @@ impl Daemon {
         tracing::warn!("tenant {tenant} came back and hung up without a word: it is expected again");
         self.note("hung_up", tenant, json!({}));
         if self.known.remove(&tenant).is_some() {
+            self.deep.forget(tenant);
             self.leave_muster(tenant);
             self.withdraw_all(tenant);
             self.step(Event::Left(tenant));

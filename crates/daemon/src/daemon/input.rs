@@ -1,6 +1,7 @@
 //! What reaches the main loop.
 
 use super::commands::Asked;
+use super::deep::Told;
 use super::publications::Publish;
 use super::rejoining::{Applicant, Returner};
 use crate::conversation::Taken;
@@ -121,4 +122,6 @@ pub enum Input {
     Look(Sender<Books>),
     /// What NVML says of a GPU.
     Sight(Sight),
+    /// What became of a program that was to be put away, or brought back.
+    Deep(Told),
 }

@@ -16,6 +16,8 @@ pub(super) struct Job {
     pub(super) name: String,
     pub(super) terms: Terms,
     pub(super) paused: bool,
+    /// And gives up its contexts too, then.
+    pub(super) deep: bool,
     /// Why its last program was sent to the GPUs that it is on.
     pub(super) placed: Option<String>,
     /// All GPUs that programs of it were sent to or came to.
@@ -101,6 +103,7 @@ impl Jobs {
             name: name.into(),
             terms,
             paused: false,
+            deep: false,
             placed: None,
             gpus: BTreeSet::new(),
             several: false,

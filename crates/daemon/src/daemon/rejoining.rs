@@ -384,6 +384,9 @@ impl Daemon {
         if !channels {
             self.gathered(tenant);
         }
+        if resident_bytes == 0 {
+            self.find_deep(tenant);
+        }
         let _ = answer.send(Taken { tenant, grip, replies: self.executor(gpu).replies.clone() });
     }
 }

@@ -1,5 +1,6 @@
 //! What the daemon is, as it is told at its start.
 
+use super::deep::ByWhom;
 use crate::config::rules;
 use crate::resource_manager::ResourceManager;
 use std::time::Duration;
@@ -81,4 +82,6 @@ pub struct Setup {
     pub about: About,
     /// How to freeze.
     pub manager: ResourceManager,
+    /// Who puts programs' contexts away, if anybody can.
+    pub checkpoints: ByWhom,
 }

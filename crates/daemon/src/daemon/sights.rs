@@ -107,7 +107,9 @@ impl Daemon {
         for (&tenant, booked) in
             books.iter().filter(|(tenant, booked)| booked.gpu == gpu && now.get(tenant) == Some(booked))
         {
-            if let Some(process) = processes.iter().find(|process| process.pid == booked.pid) {
+            if let Some(process) = processes.iter().find(|process| process.pid == booked.pid)
+                && !self.deep.is_away(tenant)
+            {
                 self.seen_with(tenant, booked, Bytes(process.bytes));
             }
         }

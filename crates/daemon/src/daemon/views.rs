@@ -212,7 +212,16 @@ impl Daemon {
                 "is latency-critical: runs whenever it has work".into()
             }
             State::Running => "runs beside the one whose turn it is".into(),
-            State::Paused => format!("its job is paused; `rota resume {}` lets it go on", job.name),
+            State::Paused => {
+                let how = match job.paused {
+                    true => format!("its job is paused; `rota resume {}` lets it go on", job.name),
+                    false => "its job goes on as soon as all of it is back".into(),
+                };
+                match self.deep.said_of(tenant) {
+                    Some(said) => format!("{how}; {said}"),
+                    None => how,
+                }
+            }
             State::Moving => "its memory is on its way".into(),
             State::Frozen | State::Away if described.waiting.0 == 0 => "has nothing to do".into(),
             State::Frozen | State::Away => match holder {

@@ -4,6 +4,7 @@ use super::memory::Memory;
 use super::{Link, span};
 use crate::events::nanos;
 use crate::names::{key, owned, owner, tenant};
+use mover::exchange::times::{Doing, Times};
 use mover::{Device, MoveError, Owner, Plan};
 use sched::{Bytes, Outcome, Owned, TenantId};
 use serde_json::json;
@@ -60,6 +61,7 @@ impl<D: Device> Memory<D> {
                 "fetched_bytes": outcome.fetched_bytes,
                 "out_ns": nanos(outcome.out.length()),
                 "in_ns": nanos(outcome.into.length()),
+                "times": times(&outcome.times),
                 "failed": outcome.failed.len(),
             }),
         );
@@ -179,6 +181,23 @@ impl mover::Tenants for Requests<'_> {
     fn create(&mut self, owner: Owner, handles: &[u64]) -> Result<(), mover::Gone> {
         self.send(owner, handles, |handles| FromDaemon::Create { handles })
     }
+}
+
+/// What the lanes of a move did and waited for, in nanoseconds.
+fn times(times: &Times) -> serde_json::Value {
+    let lane = |lane: &BTreeMap<Doing, Duration>| -> serde_json::Value {
+        lane.iter().map(|(doing, took)| (doing.name().to_owned(), json!(nanos(*took)))).collect()
+    };
+    let chores: serde_json::Value =
+        times.chores.iter().map(|(chore, took)| (chore.name().to_owned(), json!(nanos(*took)))).collect();
+    json!({
+        "out": lane(&times.out),
+        "in": lane(&times.into),
+        "both": nanos(times.both),
+        "unseen_out": nanos(times.unseen_out),
+        "unseen_in": nanos(times.unseen_in),
+        "chores": chores,
+    })
 }
 
 fn summary(sums: &Sums) -> serde_json::Value {

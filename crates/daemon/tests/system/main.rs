@@ -12,8 +12,10 @@ mod process;
 mod tenant;
 mod world;
 
+mod checkpoints;
 mod contexts;
 mod deaths;
+mod deep;
 mod door;
 mod frees;
 mod growth;

@@ -95,6 +95,16 @@ fn a_hinted_request_finds_the_gpu_free_and_its_end_frees_it_for_others() {
 }
 
 #[test]
+fn moves_go_gently_while_a_request_is_served_and_some_time_after() {
+    let (world, service, _work) = beside_work();
+    await_that("nobody needs the bus", || !world.pace.is_gentle());
+    begin(&service);
+    await_that("moves go gently", || world.pace.is_gentle());
+    end(&service);
+    await_that("the request is over", || !world.pace.is_gentle());
+}
+
+#[test]
 fn a_program_inside_a_request_is_not_taken_for_idle() {
     let (world, service, _work) = beside_work();
     begin(&service);

@@ -1,9 +1,11 @@
 //! A daemon for one test, and what can be seen of it from outside.
 
+use crate::checkpoints::Refusing;
 use crate::engine;
 use keeper::InProcess;
 use mover::fake_device::{FakeDevice, Imports};
-use mover::{Arena, Device, Mover};
+use mover::{Arena, Device, Mover, Pace};
+use rota_daemon::checkpoints::Checkpoints;
 use rota_daemon::daemon::{About, Freezes, Input, Lost, Rules, Setup, SharedGpu, serve};
 use rota_daemon::events::Events;
 use rota_daemon::resource_manager::ResourceManager;
@@ -122,6 +124,10 @@ pub(crate) struct World {
     folder: tempfile::TempDir,
     inputs: Sender<Input>,
     serving: Option<JoinHandle<Result<(), Lost>>>,
+    /// What the driver was asked to put away.
+    pub(crate) checkpoints: Arc<Refusing>,
+    /// How fast its moves go.
+    pub(crate) pace: Pace,
     imports: Imports,
     pub(crate) meter: Meter,
     // Dropped after the daemon has ended.
@@ -171,6 +177,8 @@ impl World {
         }
         let client = connect();
         let arena = Arena::open(client.expect("the keeper is there"), device.registrar()).expect("an arena");
+        let checkpoints = Arc::new(Refusing::default());
+        let asked: Arc<dyn Checkpoints> = checkpoints.clone();
         let setup = Setup {
             gpus: vec![SharedGpu {
                 uuid: device.uuid().into(),
@@ -185,15 +193,26 @@ impl World {
             rules,
             about,
             manager: ResourceManager { ioctl: engine::ioctl, owns: |_| true },
+            checkpoints: Some(asked),
         };
-        let movers = vec![Mover::new(device, arena)];
+        let mover = Mover::new(device, arena);
+        let (pace, movers) = (mover.pace(), vec![mover]);
         let listener = Listener::bind(&folder.path().join("socket")).expect("a socket");
         let events = Events::begin(Some(&folder.path().join("events"))).expect("a file");
         let (sender, inputs) = mpsc::channel();
         let ready = move |inputs| sender.send(inputs).expect("the test waits for it");
         let serving = std::thread::spawn(move || serve(setup, movers, listener, events, None, ready));
         let inputs = inputs.recv().expect("the daemon starts");
-        Self { folder, inputs, serving: Some(serving), imports, meter: Meter::default(), _keeper: keeper }
+        Self {
+            folder,
+            inputs,
+            serving: Some(serving),
+            imports,
+            checkpoints,
+            pace,
+            meter: Meter::default(),
+            _keeper: keeper,
+        }
     }
 
     /// Where the daemon listens.

@@ -81,7 +81,7 @@ impl<D: Device> Mover<D> {
     }
 
     pub(crate) fn ask_to_unmap(&mut self, keys: &[HandleKey], tenants: &mut dyn Tenants) {
-        for (owner, handles) in requests(keys, |key| self.bytes_of(key)) {
+        for (owner, handles) in requests(keys, self.request_bytes, |key| self.bytes_of(key)) {
             if tenants.unmap(owner, &handles).is_err() {
                 self.drop_owner(owner);
             }

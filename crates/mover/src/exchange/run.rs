@@ -7,8 +7,10 @@
 mod answers;
 mod asking;
 mod cellar;
+mod metering;
 
 use super::patience::Idleness;
+use super::times::{Chore, Meter};
 use super::{MoveError, Outcome, Plan, Reply, Step, Stuck, Tenants};
 use crate::device::{Device, HASHES_MAX};
 #[cfg(test)]
@@ -33,7 +35,8 @@ impl<D: Device> Mover<D> {
         self.end_given_up(tenants);
         let mut run = Run::new(self, plan, tenants);
         run.drive(replies);
-        let mut outcome = run.outcome;
+        let Run { mut outcome, meter, .. } = run;
+        outcome.times = meter.end(self.clock.now());
         self.give_back_reserved();
         outcome.audit_errors = self.take_audit_errors();
         outcome
@@ -83,6 +86,7 @@ struct Run<'a, D: Device> {
     room_bytes: u64,
     deadline: Duration,
     start: Duration,
+    meter: Meter,
     outcome: Outcome,
 }
 
@@ -139,6 +143,7 @@ impl<'a, D: Device> Run<'a, D> {
             room_bytes,
             deadline: plan.deadline,
             start,
+            meter: Meter::new(start),
             outcome,
         }
     }
@@ -153,11 +158,14 @@ impl<'a, D: Device> Run<'a, D> {
             progress |= self.look_at_copies();
             progress |= self.look_at_cellar();
             progress |= self.ask_unmaps();
-            progress |= self.release_next();
+            self.meter_lanes();
+            progress |= self.metered(Chore::Release, Run::release_next);
             progress |= self.fetch();
             progress |= self.ask_creates();
-            progress |= self.start_copies_out();
+            self.meter_lanes();
+            progress |= self.metered(Chore::Start, Run::start_copies_out);
             progress |= self.make_space();
+            self.meter_lanes();
             if self.is_done() {
                 return;
             }
@@ -237,6 +245,7 @@ impl<'a, D: Device> Run<'a, D> {
     fn look_at_copies(&mut self) -> bool {
         let mut progress = self.mover.passed_waypoint();
         let (mut copied_out, mut copied_in) = (Vec::new(), Vec::new());
+        let copied = [!self.copying_out.is_empty(), !self.copying_in.is_empty()];
         while let Some(&key) = self.hashing.front() {
             match self.mover.look_hash(key) {
                 HashState::UnderWay => break,
@@ -270,7 +279,10 @@ impl<'a, D: Device> Run<'a, D> {
             self.copying_in.pop_front();
             progress = true;
         }
-        self.record(&copied_out, &copied_in);
+        let dry = [copied[0] && self.copying_out.is_empty(), copied[1] && self.copying_in.is_empty()];
+        self.meter.looked(self.mover.clock.now(), dry);
+        self.meter_lanes();
+        self.metered(Chore::Record, |run| run.record(&copied_out, &copied_in));
         for (key, freed_bytes) in self.mover.reap() {
             if self.freed_on_device.remove(&key) {
                 self.room_bytes += freed_bytes;
@@ -315,9 +327,11 @@ impl<'a, D: Device> Run<'a, D> {
     /// Starts copies out, in order, as far as there is arena space.
     fn start_copies_out(&mut self) -> bool {
         let mut progress = false;
+        // Beside somebody latency-critical one at a time, so that its kernels wait for short ones only.
+        let hashes_max = if self.mover.pace().is_gentle() { 1 } else { HASHES_MAX };
         let mut pieces: usize = self.copying_out.iter().map(|(_, pieces)| pieces).sum();
         while pieces < PIECES_AHEAD_MAX
-            && self.hashing.len() < HASHES_MAX
+            && self.hashing.len() < hashes_max
             && let Some(&key) = self.waiting_out.front()
         {
             match self.start_out(key) {

@@ -4,6 +4,7 @@
 mod cellar;
 mod clean;
 mod deadlines;
+mod gentle_copies;
 mod gently;
 mod happenings;
 mod history;
@@ -16,6 +17,7 @@ mod random_plans;
 mod reserving;
 mod room;
 mod shared_arena;
+mod timed;
 mod world;
 
 use super::patience::driven::Driven;

@@ -139,7 +139,7 @@ impl<D: Device> Mover<D> {
             CleanCopies::Audit => Some(Key::new(&Seed::random()?)),
             CleanCopies::Off | CleanCopies::On => None,
         };
-        self.device.prepare_hashing(key.device())?;
+        self.device.device_mut().prepare_hashing(key.device())?;
         self.hasher = Some(Hasher { key, auditor });
         Ok(())
     }

@@ -196,7 +196,7 @@ impl<D: Device> Mover<D> {
 
     /// Drops an import. Says how many bytes the device got back: all or none.
     pub(super) fn release(&mut self, key: HandleKey, memory: D::Memory, bytes: u64) -> u64 {
-        match self.device.release(memory) {
+        match self.device.device_mut().release(memory) {
             Ok(()) => bytes,
             Err(error) => {
                 tracing::error!(%key, bytes, %error, "cannot let go of device memory; it counts as used from now on");
@@ -223,7 +223,7 @@ impl<D: Device> Mover<D> {
 impl<D: Device> Drop for Mover<D> {
     fn drop(&mut self) {
         // Host memory must not be unregistered under a copy. This may be another thread than the one that used it.
-        if let Err(error) = self.device.attach().and_then(|()| self.device.drain()) {
+        if let Err(error) = self.device.device_mut().attach().and_then(|()| self.device.drain()) {
             tracing::warn!(%error, "cannot wait for copies under way");
             self.arena.at_end_say_nothing();
         }
@@ -247,7 +247,7 @@ impl Mover<crate::fake_device::FakeDevice> {
     pub(crate) fn kill(mut self) -> (crate::fake_device::FakeDevice, crate::Arena) {
         self.arena.cut();
         let nothing = crate::fake_device::FakeDevice::new(0);
-        let device = std::mem::replace(&mut self.device, nothing);
+        let device = std::mem::replace(self.device.device_mut(), nothing);
         self.handles.clear();
         self.graves.clear();
         (device, self.arena.clone())

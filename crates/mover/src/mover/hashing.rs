@@ -34,7 +34,7 @@ impl<D: Device> Mover<D> {
         if blocks_in(bytes) > HASH_BLOCKS_MAX || !self.habits.entry(key).or_default().goes_out() {
             return None;
         }
-        match self.device.hash(memory) {
+        match self.device.device_mut().hash(memory) {
             Ok(mark) => Some(mark),
             Err(error) => {
                 self.hash_failed(key, &error);
@@ -53,7 +53,7 @@ impl<D: Device> Mover<D> {
         let Some(mark) = self.hashing(key) else { return HashState::None };
         let now = match self.device.passed(mark) {
             Ok(false) => return HashState::UnderWay,
-            Ok(true) => self.device.sums(mark),
+            Ok(true) => self.device.device_mut().sums(mark),
             Err(error) => {
                 // It may still read memory that is let go soon.
                 self.drain_after(key);

@@ -244,7 +244,7 @@ impl<D: Device> Mover<D> {
         stored: &Stored,
     ) -> (Returning<D::Memory>, Result<(), MoveError>) {
         let imported = match file {
-            Some(file) => self.device.import(file, bytes).map_err(MoveError::Import),
+            Some(file) => self.device.device_mut().import(file, bytes).map_err(MoveError::Import),
             None => Err(MoveError::NoFile),
         };
         let memory = match imported {
@@ -397,11 +397,7 @@ impl<D: Device> Mover<D> {
             // SAFETY: the run is mapped and registered; it and the memory stay taken until a mark behind the copy
             // has passed or the device is drained, and nobody else touches taken space.
             unsafe {
-                match lane {
-                    Lane::Out => self.device.copy_out(memory, offset, host, run.bytes)?,
-                    Lane::In => self.device.copy_in(memory, offset, host, run.bytes)?,
-                    Lane::Hash => unreachable!("nothing is copied there"),
-                }
+                self.device.copy(lane, memory, offset, host, run.bytes)?;
             }
             count += 1;
             copied += run.bytes;

@@ -41,6 +41,7 @@ mod containers;
 mod created;
 mod crowd;
 mod deaths;
+mod deep;
 mod demo;
 mod doctor;
 mod drivers;

@@ -92,6 +92,7 @@ impl Core {
             return;
         }
         let job = self.jobs.remove(id).expect("it was there above");
+        self.deep.remove(&id);
         for other in job.linked {
             if let Some(other_job) = self.jobs.get_mut(other) {
                 other_job.linked.remove(&id);

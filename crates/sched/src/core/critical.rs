@@ -20,6 +20,11 @@ const HOLD_MAX: Span = Span::from_millis(500);
 const HOLD_MIN: Span = Span::from_millis(50);
 
 impl Core {
+    /// Is somebody latency-critical at work on a GPU, or was just now?
+    pub fn is_critical(&self, gpu: GpuId) -> bool {
+        self.gpu_of(gpu).critical_mode
+    }
+
     /// A latency-critical tenant began or ended a request.
     pub(super) fn critical_stirred(&mut self, id: TenantId, wants: bool) {
         let Some(gpu) = self.tenants.get(id).map(|tenant| tenant.gpu) else { return };

@@ -216,7 +216,9 @@ impl Core {
             books.starved_since = None;
             // Others may have turns meanwhile that need no room: it is still the same wait.
             books.burials_since = books.burials_since.filter(|_| books.burials_pending());
-            self.fetch_ahead(gpu);
+            if !self.empty_the_deep(gpu) {
+                self.fetch_ahead(gpu);
+            }
             return;
         }
         if books.short_of(needs + grows, headroom) > Bytes::ZERO && books.burials_pending() {

@@ -89,6 +89,7 @@ impl Core {
             hosted_sum: self.hosted_sum,
             hosted_departed: self.hosted_departed.clone(),
             pressure: self.pressure,
+            deep: self.deep.clone(),
             expected: Vec::new(),
             end_not_before: self.end_not_before,
             actions: Vec::new(),

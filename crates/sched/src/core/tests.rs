@@ -3,6 +3,7 @@
 mod ahead;
 mod books;
 mod critical;
+mod deep;
 mod describe;
 mod door;
 mod failures;

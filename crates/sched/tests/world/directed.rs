@@ -103,6 +103,7 @@ impl Life {
             "JobOver" => Event::JobOver(job),
             "Pause" => Event::Pause(job),
             "Resume" => Event::Resume(job),
+            "Deep" => Event::Deep { job, deep: true },
             "Place" => {
                 self.ticket_last += 1;
                 let ticket = TicketId(self.ticket_last);

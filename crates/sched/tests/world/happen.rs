@@ -46,6 +46,7 @@ impl World {
                 }
                 self.upset();
             }
+            Event::Deep { .. } => self.upset(),
             Event::Arrived { tenant, job, gpu, residue } => {
                 if self.tenants.get(tenant).is_some_and(|t| t.stage != Stage::Refused) {
                     self.to_refuse = Some(*tenant);

@@ -259,6 +259,10 @@ impl Life {
         if let Some((job, paused)) = self.chance.of(&jobs)
             && (paused || self.chance.percent(40))
         {
+            if self.chance.percent(30) {
+                let deep = !paused;
+                self.tell(Event::Deep { job, deep });
+            }
             self.tell(if paused { Event::Resume(job) } else { Event::Pause(job) });
         }
     }

@@ -39,7 +39,7 @@ impl Seen {
 }
 
 /// Kinds of events, in the order of their declaration.
-pub(crate) const KINDS: [&str; 39] = [
+pub(crate) const KINDS: [&str; 40] = [
     "Gpu",
     "Settings",
     "Unmanaged",
@@ -49,6 +49,7 @@ pub(crate) const KINDS: [&str; 39] = [
     "JobOver",
     "Pause",
     "Resume",
+    "Deep",
     "Place",
     "Arrived",
     "Rejoined",
@@ -105,6 +106,7 @@ impl Matrix {
             Event::JobOver(id) => ("JobOver", job(id)),
             Event::Pause(id) => ("Pause", job(id)),
             Event::Resume(id) => ("Resume", job(id)),
+            Event::Deep { job: id, .. } => ("Deep", job(id)),
             Event::Place { .. } => ("Place", all()),
             Event::Arrived { tenant, .. } => ("Arrived", vec![*tenant]),
             Event::Rejoined { tenant, .. } => ("Rejoined", vec![*tenant]),

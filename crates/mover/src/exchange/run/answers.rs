@@ -2,6 +2,7 @@
 
 use super::{Asked, Run};
 use crate::device::Device;
+use crate::exchange::times::Chore;
 use crate::exchange::{MoveError, Reply};
 use crate::{HandleKey, Owner};
 
@@ -20,7 +21,7 @@ impl<D: Device> Run<'_, D> {
                     let file = files.next();
                     if let Some(Asked::Create) = self.asked.get(&key) {
                         self.asked.remove(&key);
-                        match self.mover.created(key, file) {
+                        match self.metered(Chore::Import, |run| run.mover.created(key, file)) {
                             Ok(()) => self.copying_in.push_back(key),
                             Err(error) => self.back_out(key, error),
                         }

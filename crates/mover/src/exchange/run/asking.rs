@@ -12,7 +12,7 @@ impl<D: Device> Run<'_, D> {
         for &key in &keys {
             self.asked.entry(key).or_insert(Asked::Unmap);
         }
-        for (owner, handles) in requests(&keys, |key| self.mover.bytes_of(key)) {
+        for (owner, handles) in requests(&keys, self.mover.request_bytes, |key| self.mover.bytes_of(key)) {
             if self.tenants.unmap(owner, &handles).is_err() {
                 self.lose(owner);
             }
@@ -30,6 +30,22 @@ impl<D: Device> Run<'_, D> {
         {
             self.waiting_in.remove(index);
             self.reserve(key, &mut keys);
+        }
+        // Nothing comes in, and the next has no room yet: the largest that has some is better than a lane that waits.
+        if keys.is_empty()
+            && self.copying_in.is_empty()
+            && !self.is_asked(|asked| matches!(asked, Asked::Create))
+        {
+            let fits = |(_, key): &(usize, &HandleKey)| {
+                !self.is_below(**key) && self.mover.bytes_of(**key) <= self.room_bytes
+            };
+            let waiting = self.waiting_in.iter().enumerate().filter(fits);
+            // The first of several.
+            let largest =
+                waiting.rev().max_by_key(|(_, key)| self.mover.bytes_of(**key)).map(|(index, _)| index);
+            if let Some(key) = largest.and_then(|index| self.waiting_in.remove(index)) {
+                self.reserve(key, &mut keys);
+            }
         }
         self.request_creates(&keys);
         !keys.is_empty()
@@ -64,7 +80,7 @@ impl<D: Device> Run<'_, D> {
             self.outcome.into.start = self.elapsed();
             self.outcome.into.end = self.outcome.into.start;
         }
-        for (owner, handles) in requests(keys, |key| self.mover.bytes_of(key)) {
+        for (owner, handles) in requests(keys, self.mover.request_bytes, |key| self.mover.bytes_of(key)) {
             if self.tenants.create(owner, &handles).is_err() {
                 self.lose(owner);
             }

@@ -1,0 +1,288 @@
+//! Deep away: of a paused job whose memory is all out, what is left on the GPU, its contexts, is put away by the driver's own
+//! checkpoint (`rota pause --deep`), and brought back before the job is resumed.
+//!
+//! A step may take seconds, so a thread for each program takes them ([`steps`]), and asks the driver first how the program stands: so what an
+//! earlier worker, or a step that failed, has left is gone on with. Locked, the program's calls wait; only then it is thawed,
+//! because the driver copies by the program's own channels, and it is frozen again before it is unlocked. So it never
+//! runs while its memory is away. Whatever the driver refuses is said, and the program is as it was: paused. An H200's driver
+//! was seen never to answer for a program that is frozen, so no step is waited for without a bound; how a program stands after one
+//! that was not answered is asked when it is to come back.
+//!
+//! A program's context counts for nothing while it is out. It counts again before it comes back, and it comes when there is room:
+//! should others have grown so much meanwhile that they would not fit beside it, when they have freed some.
+
+mod steps;
+
+use super::{Daemon, Freezes, Input};
+use crate::checkpoints::{Checkpoints, Standing};
+use crate::events::nanos;
+use sched::{Bytes, Event, JobId, TenantId};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+use steps::{Failure, fetch, send, standing_of};
+
+/// How long after a failure it is tried again to bring somebody back.
+const AGAIN_AFTER: Duration = Duration::from_secs(2);
+/// How often it is looked whether there is room for somebody.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Where it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Off the GPU.
+    Out,
+    /// Back.
+    In,
+}
+
+/// What became of a program that was to go or to come, or how one was found.
+#[derive(Debug)]
+pub struct Told {
+    tenant: TenantId,
+    way: Way,
+    /// How it stands now, or why not otherwise.
+    became: Result<Standing, Failure>,
+    took: Duration,
+}
+
+#[derive(Debug)]
+enum Stay {
+    /// On its way.
+    Going(Way),
+    /// It has nothing on the GPU; its context would take so much.
+    Out { residue: Bytes, again: Option<Instant> },
+    /// Nobody knows, for this reason.
+    Unsure(String),
+    /// It is on the GPU, as the driver said this.
+    Refused(String),
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Deep {
+    stays: BTreeMap<TenantId, Stay>,
+    /// What their contexts took before.
+    residues: BTreeMap<TenantId, Bytes>,
+    /// To be resumed when all of theirs are back.
+    resuming: Vec<JobId>,
+    inputs: Option<Sender<Input>>,
+}
+
+impl Deep {
+    /// Threads report there.
+    pub(super) fn reporting_to(inputs: Sender<Input>) -> Self {
+        Self { inputs: Some(inputs), ..Self::default() }
+    }
+
+    pub(super) fn forget(&mut self, tenant: TenantId) {
+        self.stays.remove(&tenant);
+        self.residues.remove(&tenant);
+    }
+
+    /// Whether what NVML shows of a tenant says nothing of its context.
+    pub(super) fn is_away(&self, tenant: TenantId) -> bool {
+        matches!(self.stays.get(&tenant), Some(Stay::Going(_) | Stay::Out { .. } | Stay::Unsure(_)))
+    }
+
+    /// What to tell of a tenant of a paused job.
+    pub(super) fn said_of(&self, tenant: TenantId) -> Option<String> {
+        match self.stays.get(&tenant)? {
+            Stay::Going(Way::Out) => Some("what is left of it on the GPU is being put away".into()),
+            Stay::Going(Way::In) => Some("it is being brought back".into()),
+            Stay::Out { .. } => Some("it has nothing on the GPU".into()),
+            Stay::Unsure(why) => Some(format!("what is on the GPU of it is not known: {why}")),
+            Stay::Refused(why) => Some(format!("its context stays on the GPU: {why}")),
+        }
+    }
+}
+
+impl Daemon {
+    /// Why a job cannot be paused so deeply, if it cannot.
+    pub(super) fn cannot_go_deep(&self, job: JobId) -> Option<String> {
+        let several = self.jobs.get(job).is_some_and(|job| job.several);
+        let its = self.members(job).into_iter().filter_map(|tenant| self.known.get(&tenant));
+        let mut gpus = its.map(|known| self.gpu(known.gpu));
+        let holds = gpus.any(|gpu| gpu.freezes == Freezes::Launches);
+        match () {
+            () if self.setup.checkpoints.is_none() => Some("there is no driver that could do that".into()),
+            () if several => Some("its programs are on several GPUs".into()),
+            () if holds => Some("programs cannot be frozen there, and hold back their launches".into()),
+            () => None,
+        }
+    }
+
+    /// From now on a job gives up its contexts too when it is paused, or not any more.
+    pub(super) fn set_deep(&mut self, job: JobId, deep: bool) {
+        let was = self.jobs.get_mut(job).map(|job| std::mem::replace(&mut job.deep, deep));
+        if was != Some(deep) {
+            self.step(Event::Deep { job, deep });
+            self.deep.stays.retain(|_, stay| !matches!(stay, Stay::Refused(_)));
+        }
+    }
+
+    /// A job may run again, as soon as all of its programs are back.
+    pub(super) fn resume_when_back(&mut self, job: JobId) {
+        if !self.deep.resuming.contains(&job) {
+            self.deep.resuming.push(job);
+        }
+        self.look_deep();
+    }
+
+    /// It shall not run after all.
+    pub(super) fn resume_no_more(&mut self, job: JobId) {
+        self.deep.resuming.retain(|other| *other != job);
+    }
+
+    /// Sends and fetches whom it is time for.
+    pub(super) fn look_deep(&mut self) {
+        let deep: Vec<JobId> =
+            self.jobs.iter().filter(|(_, job)| job.deep && job.paused).map(|(id, _)| id).collect();
+        for tenant in deep.iter().flat_map(|&job| self.members(job)).collect::<Vec<_>>() {
+            if !self.deep.stays.contains_key(&tenant) && self.core.is_emptied(tenant) {
+                self.go(tenant, Way::Out);
+            }
+        }
+        for job in std::mem::take(&mut self.deep.resuming) {
+            let waiting = self.members(job).into_iter().filter(|tenant| self.deep.is_away(*tenant));
+            let waiting: Vec<TenantId> = waiting.collect();
+            if waiting.is_empty() {
+                self.step(Event::Resume(job));
+                continue;
+            }
+            waiting.into_iter().for_each(|tenant| self.fetch_if_room(tenant));
+            self.deep.resuming.push(job);
+        }
+    }
+
+    fn fetch_if_room(&mut self, tenant: TenantId) {
+        let (residue, again) = match self.deep.stays.get(&tenant) {
+            Some(&Stay::Out { residue, again }) => (residue, again),
+            Some(Stay::Unsure(_)) => (Bytes::ZERO, None),
+            _ => return,
+        };
+        if again.is_some_and(|again| again > Instant::now()) {
+            return;
+        }
+        let Some(gpu) = self.known.get(&tenant).map(|known| known.gpu) else { return };
+        if self.counted(tenant) < residue {
+            self.step(Event::Residue { tenant, bytes: residue });
+        }
+        // Less than that counts where somebody has grown so much meanwhile that both would not fit.
+        if self.counted(tenant) >= residue && self.core.has_room(gpu) {
+            self.go(tenant, Way::In);
+        }
+    }
+
+    /// What its context counts as.
+    fn counted(&self, tenant: TenantId) -> Bytes {
+        self.core.describe(tenant, self.now()).map(|described| described.residue).unwrap_or_default()
+    }
+
+    fn members(&self, job: JobId) -> Vec<TenantId> {
+        self.jobs.get(job).map(|job| job.members.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// When to look again, though nothing happened.
+    pub(super) fn deep_wakes_within(&self) -> Option<Duration> {
+        (!self.deep.resuming.is_empty()).then_some(LOOK)
+    }
+
+    /// A program of an earlier worker is here: perhaps that one has put it away.
+    pub(super) fn find_deep(&mut self, tenant: TenantId) {
+        let (Some(checkpoints), Some(inputs)) = (self.setup.checkpoints.clone(), self.deep.inputs.clone())
+        else {
+            return;
+        };
+        let Some(pid) = self.known.get(&tenant).map(|known| known.link.who.pid) else { return };
+        // A driver without checkpoints has put nobody away.
+        let standing = move || standing_of(&checkpoints, pid).unwrap_or(Standing::Running);
+        std::thread::spawn(move || {
+            let told = Told { tenant, way: Way::Out, became: Ok(standing()), took: Duration::ZERO };
+            let _ = inputs.send(Input::Deep(told));
+        });
+    }
+
+    fn go(&mut self, tenant: TenantId, way: Way) {
+        let (Some(checkpoints), Some(inputs)) = (self.setup.checkpoints.clone(), self.deep.inputs.clone())
+        else {
+            return;
+        };
+        let Some(link) = self.known.get(&tenant).map(|known| known.link.clone()) else { return };
+        if way == Way::Out {
+            self.deep.residues.insert(tenant, self.counted(tenant));
+        }
+        self.deep.stays.insert(tenant, Stay::Going(way));
+        std::thread::spawn(move || {
+            let begin = Instant::now();
+            let became = match way {
+                Way::Out => send(&checkpoints, &link),
+                Way::In => fetch(&checkpoints, &link),
+            };
+            let _ = inputs.send(Input::Deep(Told { tenant, way, became, took: begin.elapsed() }));
+        });
+    }
+
+    /// A thread has done what it could.
+    pub(super) fn went_deep(&mut self, told: Told) {
+        let Told { tenant, way, became, took } = told;
+        let was_found = !self.deep.stays.contains_key(&tenant);
+        if !self.known.contains_key(&tenant) {
+            return self.deep.forget(tenant);
+        }
+        match became {
+            Ok(Standing::Running) if was_found => {}
+            Ok(Standing::Running) => {
+                self.deep.forget(tenant);
+                let channels = self.known.get(&tenant).map_or(0, |known| known.link.grip.channels());
+                self.has_channels(tenant, channels > 0);
+                self.note("deep_back", tenant, json!({ "took_ns": nanos(took) }));
+            }
+            Ok(_) => self.is_out(tenant, was_found, took),
+            Err(Failure::Unsure(why)) if way == Way::Out => {
+                tracing::error!("tenant {tenant}: it is not known whether its context is put away: {why}");
+                self.note("deep_refused", tenant, json!({ "why": why }));
+                self.deep.stays.insert(tenant, Stay::Unsure(why));
+            }
+            Err(Failure::Refused(why)) if way == Way::Out => {
+                self.deep.stays.insert(tenant, Stay::Refused(why.clone()));
+                tracing::warn!("tenant {tenant}: its context stays on the GPU: {why}");
+                self.note("deep_refused", tenant, json!({ "why": why }));
+            }
+            Err(Failure::Refused(why) | Failure::Unsure(why)) => {
+                let residue = self.deep.residues.get(&tenant).copied().unwrap_or_default();
+                let again = Some(Instant::now() + AGAIN_AFTER);
+                self.deep.stays.insert(tenant, Stay::Out { residue, again });
+                self.note("error", tenant, json!({ "what": format!("cannot be brought back: {why}") }));
+                tracing::error!("tenant {tenant}: cannot be brought back, which is tried again: {why}");
+            }
+        }
+        self.look_deep();
+    }
+
+    fn is_out(&mut self, tenant: TenantId, was_found: bool, took: Duration) {
+        let usual = self.known.get(&tenant).map(|known| Bytes(self.gpu(known.gpu).residue_bytes));
+        let residue = *self.deep.residues.entry(tenant).or_insert(usual.unwrap_or_default());
+        self.deep.stays.insert(tenant, Stay::Out { residue, again: None });
+        self.step(Event::Residue { tenant, bytes: Bytes::ZERO });
+        self.note(
+            "deep",
+            tenant,
+            json!({ "took_ns": nanos(took), "residue_bytes": residue.0, "found": was_found }),
+        );
+        let Some(job) = self.jobs.of(tenant).filter(|_| was_found) else { return };
+        match self.jobs.get(job).is_some_and(|job| job.paused) {
+            true => self.set_deep(job, true),
+            // Who paused it is not known any more.
+            false => {
+                self.step(Event::Pause(job));
+                self.resume_when_back(job);
+            }
+        }
+    }
+}
+
+/// What brings programs of a worker that is gone back, and puts away others.
+pub type ByWhom = Option<Arc<dyn Checkpoints>>;

@@ -1,0 +1,16 @@
+//! How gently memory is moved, and registered with the driver, beside somebody latency-critical.
+
+use super::Daemon;
+use sched::GpuId;
+
+impl Daemon {
+    /// Says what holds now. Registering waits for nobody's work: it keeps the driver's lock, which the first request would meet.
+    pub(super) fn set_pace(&self) {
+        if self.arena.is_growing() {
+            self.arena.be_gentle(self.jobs.have_critical());
+        }
+        for (gpu, executor) in (0..).map(GpuId).zip(&self.executors) {
+            executor.pace.be_gentle(self.core.is_critical(gpu));
+        }
+    }
+}

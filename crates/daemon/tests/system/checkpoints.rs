@@ -1,0 +1,28 @@
+//! A driver that refuses to put programs away, and remembers what it was asked for.
+
+use rota_daemon::checkpoints::{CheckpointError, Checkpoints, Standing, Step};
+use std::sync::Mutex;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Refusing {
+    asked: Mutex<Vec<(u32, Step)>>,
+}
+
+impl Refusing {
+    /// What it was asked for so far.
+    pub(crate) fn asked(&self) -> Vec<(u32, Step)> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+impl Checkpoints for Refusing {
+    fn standing(&self, _: u32) -> Result<Standing, CheckpointError> {
+        Ok(Standing::Running)
+    }
+
+    fn take(&self, pid: u32, step: Step) -> Result<(), CheckpointError> {
+        self.asked.lock().unwrap().push((pid, step));
+        Err(CheckpointError::Refused { call: "cuCheckpointProcessLock", code: cuda::CUresult::NOT_READY })
+    }
+}
