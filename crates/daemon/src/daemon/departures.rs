@@ -39,7 +39,7 @@ impl Daemon {
         tracing::warn!("tenant {tenant} came back and hung up without a word: it is expected again");
         self.note("hung_up", tenant, json!({}));
         if self.known.remove(&tenant).is_some() {
-            self.leave_muster(tenant);
+            self.muster_again(tenant);
             self.withdraw_all(tenant);
             self.step(Event::Left(tenant));
             self.settle_dead(tenant);

@@ -54,6 +54,11 @@ impl Gathering {
         self.held.extend(all.into_iter().map(|(tenant, channels)| Input::Channels(tenant, channels)));
     }
 
+    /// Those of somebody are not to be noted yet.
+    pub(super) fn drop_channels(&mut self, of: TenantId) {
+        self.held.retain(|input| !matches!(input, Input::Channels(tenant, _) if *tenant == of));
+    }
+
     /// When to look next.
     pub(super) fn wake_within(&self) -> Option<Duration> {
         Some(self.look_at?.saturating_duration_since(Instant::now()))

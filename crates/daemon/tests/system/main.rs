@@ -20,6 +20,7 @@ mod growth;
 mod jobs;
 mod lateness;
 mod lies;
+mod mustering;
 mod oversize;
 mod pins;
 mod publications;
