@@ -10,8 +10,8 @@
 //!   have which; `placing`: on which GPUs.
 //! - `sights`: what NVML says of the GPUs, and what follows; `memory_told`: what programs are told of memory.
 //! - `actions`: what is done with what the core wants. `lengths`: turns that vary.
-//! - `rejoining`, `gathering`: how tenants of an earlier worker come back; `mustering`: those on several GPUs; `inheritance`:
-//!   and jobs.
+//! - `rejoining`, `gathering`: how tenants of an earlier worker come back; `mustering`: those on several GPUs; `unshown`: what of
+//!   theirs nobody can look at; `inheritance`: and jobs.
 //! - `input`: what reaches it. `setup`: what is fixed at its start. `commands`: what people ask for. `listing` and `views`: how things are, for them.
 
 mod actions;
@@ -39,6 +39,7 @@ pub mod publications;
 pub mod rejoining;
 mod setup;
 mod sights;
+mod unshown;
 mod views;
 
 use crate::conversation::{Ears, Files};
@@ -63,6 +64,7 @@ use sched::{Bytes, Core, Event, GpuId, GpuSpec, TenantId, Time, UserId};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
+use unshown::Unshown;
 use wire::{FromDaemon, Listener};
 
 pub use input::{Input, Newcomer};
@@ -130,6 +132,7 @@ pub struct Daemon {
     /// May they be by now?
     pins_may_stay: bool,
     publications: Publications,
+    unshown: Unshown,
     /// One for each GPU.
     executors: Vec<Executor>,
     next_tenant: u64,
@@ -222,6 +225,7 @@ impl Daemon {
             pins_wait: false,
             pins_may_stay: false,
             publications: Publications::default(),
+            unshown: Unshown::default(),
             executors,
             epoch: nanos(since_epoch.unwrap_or_default()),
             stopping: false,
@@ -257,6 +261,7 @@ impl Daemon {
                 self.gathering.wake_within(),
                 self.mustering.wake_within(),
                 self.names_wake_within(),
+                self.unshown.wake_within(),
             ];
             let input = match wakes.into_iter().flatten().min() {
                 Some(within) => heard.recv_timeout(within),
@@ -293,6 +298,7 @@ impl Daemon {
             self.look_at_musters();
             self.thaw_held();
             self.deny_late_names();
+            self.pin_unshown();
             self.leave_jobs();
             self.answer_pins();
             if self.look_at.is_some_and(|at| at <= self.now()) {
@@ -413,7 +419,7 @@ impl Daemon {
             Done::Action(op, outcome, at) => {
                 self.step_at(Time(nanos(self.events.at(at))), Event::Done { op, outcome });
             }
-            Done::Adopted(owned, movable) => self.step(Event::Adopted { owned, movable }),
+            Done::Adopted(owned, movable) => self.adopted(owned, movable),
             Done::Arena(bytes) => self.step(Event::Arena(bytes)),
             Done::Forgotten(tenant, handles) => self.forgotten(tenant, handles),
             Done::Answers(tenant) => self.step(Event::Answers(tenant)),

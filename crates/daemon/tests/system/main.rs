@@ -30,3 +30,4 @@ mod requests;
 mod sharing;
 mod stopping;
 mod strangers;
+mod unshown;
