@@ -23,6 +23,7 @@ impl Daemon {
         self.note("left", tenant, json!({}));
         let Some(known) = self.known.remove(&tenant) else { return };
         self.leave_muster(tenant);
+        self.awaited_names.forget(tenant);
         self.dying.entry(tenant).or_default().process = Some((known.gpu, known.link.who.pid));
         self.withdraw_all(tenant);
         self.executor(known.gpu).order(Work::Reap(tenant, seen));
@@ -40,6 +41,7 @@ impl Daemon {
         self.note("hung_up", tenant, json!({}));
         if self.known.remove(&tenant).is_some() {
             self.muster_again(tenant);
+            self.awaited_names.forget(tenant);
             self.withdraw_all(tenant);
             self.step(Event::Left(tenant));
             self.settle_dead(tenant);
