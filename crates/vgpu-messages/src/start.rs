@@ -61,13 +61,12 @@ fn reach(directory: &Directory) -> Result<Connection, StartError> {
 }
 
 /// Connects to the device of a directory and greets it. A device that ends just then, because nobody was there, may have
-/// connections in its queue that it never looks at: the next one is greeted instead.
+/// connections in its queue that it never looks at: `is_gone` tells, and the next one is greeted instead.
 pub fn reach_and_greet<T, E: From<StartError>>(
     directory: &Directory,
     greet: impl Fn(&Connection) -> Result<T, E>,
-    failed: impl Fn(&E) -> Option<&WireError>,
+    is_gone: impl Fn(&E) -> bool,
 ) -> Result<(Connection, T), E> {
-    let is_gone = |error: &E| matches!(failed(error), Some(WireError::Closed));
     let mut tries = 0;
     loop {
         tries += 1;
@@ -209,11 +208,8 @@ mod tests {
                 connection.send(&1_u32, &[]).map_err(StartError::Unreachable)?;
                 Ok(connection.receive::<u32>().map_err(StartError::Unreachable)?.0)
             };
-            let failed = |error: &StartError| match error {
-                StartError::Unreachable(error) => Some(error),
-                _ => None,
-            };
-            reach_and_greet(&directory, greet, failed).map(|(_, answer)| answer)
+            let is_gone = |error: &_| matches!(error, StartError::Unreachable(WireError::Closed));
+            reach_and_greet(&directory, greet, is_gone).map(|(_, answer)| answer)
         };
         std::thread::scope(|scope| {
             let answers = scope.spawn(|| {

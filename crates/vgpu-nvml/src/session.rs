@@ -49,11 +49,8 @@ fn connect() -> Result<(Connection, Vec<DeviceDescription>), OpenError> {
             Err(refusal) => Err(OpenError::Refused(refusal)),
         }
     };
-    let failed = |error: &OpenError| match error {
-        OpenError::Wire(error) => Some(error),
-        _ => None,
-    };
-    reach_and_greet(&directory, greet, failed)
+    let is_gone = |error: &_| matches!(error, OpenError::Wire(WireError::Closed));
+    reach_and_greet(&directory, greet, is_gone)
 }
 
 /// One initialisation more.

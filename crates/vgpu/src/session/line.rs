@@ -68,12 +68,9 @@ thread_local! {
 pub(crate) fn first(directory: &Directory) -> Result<Vec<DeviceDescription>, LineError> {
     let mut known = lock(&KNOWN);
     let session = known.as_ref().map(|known| known.session);
-    let failed = |error: &LineError| match error {
-        LineError::Wire(error) => Some(error),
-        _ => None,
-    };
+    let is_gone = |error: &_| matches!(error, LineError::Wire(WireError::Closed));
     let greet = |connection: &Connection| greet(connection, session);
-    let (connection, (session, devices)) = reach_and_greet(directory, greet, failed)?;
+    let (connection, (session, devices)) = reach_and_greet(directory, greet, is_gone)?;
     *known = Some(Known { directory: directory.clone(), session });
     keep(Line::new(connection));
     Ok(devices)
