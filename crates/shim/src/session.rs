@@ -268,6 +268,12 @@ impl Session {
         }
     }
 
+    /// Whether what was granted to this request counts still: the daemon that granted it may have been replaced since. To be
+    /// asked with the table held, or the books of what is kept, so that it stays so.
+    pub(crate) fn knows_grant(&self, grant: GrantId) -> bool {
+        self.has_ended() || self.grants.is_of_now(grant)
+    }
+
     /// A new request that will be answered.
     pub(crate) fn request(&self) -> GrantId {
         self.grants.open()
@@ -378,6 +384,7 @@ impl Session {
         // on is told to the new daemon.
         let mut names = self.names();
         let opened = names.begin_again();
+        let kept = self.kept();
         // Its groups may have another slice still, which the new daemon would take for their own.
         let slice = self.page.slice_us();
         self.page.renew(welcome.page)?;
@@ -410,7 +417,7 @@ impl Session {
         // this order: whoever asks that one is heard.
         self.ended.store(false, SeqCst);
         self.grants.begin_again();
-        drop((pins, table, names));
+        drop((pins, table, kept, names));
         // Before anything is sent: nothing can move that the daemon has not heard of.
         groups::begin_again(self);
         demand::begin_again();

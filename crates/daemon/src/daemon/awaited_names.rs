@@ -1,8 +1,8 @@
 //! Names of published memory that are asked for before their owner is back.
 //!
 //! A new worker knows no names until the programs of the last one have published them again. Whoever opens one meanwhile waits
-//! for that, so that nobody is told that a name means nothing because a worker was replaced. So do those who had one open
-//! before and say so again.
+//! for that, so that nobody is told that a name means nothing because a worker was replaced, or the keeper with it. So do those
+//! who had one open before and say so again.
 
 use super::Daemon;
 use sched::{RequestId, TenantId};
@@ -31,6 +31,11 @@ impl AwaitedNames {
     /// Names may come, if somebody is expected.
     pub(super) fn of(somebody_is_expected: bool) -> Self {
         Self { until: somebody_is_expected.then(|| Instant::now() + NAMES_WITHIN), ..Self::default() }
+    }
+
+    /// Somebody came back of whom nobody knew, so others may.
+    pub(super) fn expect_more(&mut self) {
+        self.until = Some(Instant::now() + NAMES_WITHIN);
     }
 
     /// Has somebody wait for a name. False if none comes any more, or it waits for too many.

@@ -24,6 +24,8 @@ impl Daemon {
         let Some(known) = self.known.remove(&tenant) else { return };
         self.leave_muster(tenant);
         self.awaited_names.forget(tenant);
+        // Should it live, nobody waits for it any more.
+        self.gathered(tenant);
         self.dying.entry(tenant).or_default().process = Some((known.gpu, known.link.who.pid));
         self.withdraw_all(tenant);
         self.executor(known.gpu).order(Work::Reap(tenant, seen));

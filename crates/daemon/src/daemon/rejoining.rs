@@ -346,6 +346,7 @@ impl Daemon {
                 tracing::error!("process {} ({program}) cannot go on: {reason}", link.who.pid);
                 first_word.say(FromDaemon::Lost { reason }, Vec::new());
                 self.give_up_muster(process);
+                self.gathered(tenant);
                 self.executor(gpu).order(Work::Forsake(tenant));
                 return self.end_job_of(tenant);
             }
@@ -385,6 +386,10 @@ impl Daemon {
         let residue = Bytes(self.gpu(gpu).residue_bytes);
         self.step(Event::Rejoined { tenant, job: home, gpu, residue, handles });
         self.await_files(tenant);
+        if !is_known {
+            // Others may have outlived the keeper as well.
+            self.awaited_names.expect_more();
+        }
         self.muster(tenant, process, sessions, channels);
         self.tell_of_memory(home);
         self.tell_of_class(home);

@@ -24,7 +24,7 @@ pub(crate) fn rejoin(world: &World, tenant: TenantId, epoch: u64, resident: bool
 }
 
 /// What is said to somebody with this much, and the connection.
-fn answer(
+pub(crate) fn answer(
     world: &World,
     word: &ToDaemon,
     here: Vec<SizedHandle>,
@@ -194,6 +194,24 @@ fn one_that_hangs_up_at_its_welcome_comes_once_more() {
     crate::world::await_that("what it had goes", || world.imported_bytes() == 0);
     let (lost, _) = answer(&world, &word, vec![handle(1)], Vec::new());
     assert!(matches!(&lost, FromDaemon::Lost { reason } if reason.contains("keeper")), "{lost:?}");
+}
+
+#[test]
+fn one_that_was_back_and_goes_on_without_keeps_nobody_waiting() {
+    let number = TenantId(5);
+    let world = World::after(rules(), &[(number, this_process())]);
+    let mut word = rejoin(&world, number, OTHER_EPOCH, true);
+    if let ToDaemon::Rejoin { channels, .. } = &mut word {
+        *channels = true;
+    }
+    let (welcome, connection) = answer(&world, &word, vec![handle(1)], Vec::new());
+    assert!(matches!(welcome, FromDaemon::Welcome { .. }), "{welcome:?}");
+    // It says something, and not what channels it has.
+    connection.send(&ToDaemon::Freed { handles: Vec::new() }, &[]).expect("the daemon hears");
+    drop(connection);
+    crate::world::await_that("it is not there any more", || world.listed(number).is_none());
+    world.stop();
+    crate::world::await_that("nobody is left", || world.ended());
 }
 
 #[test]
