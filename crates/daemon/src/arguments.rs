@@ -71,7 +71,11 @@ pub(crate) enum Verb {
     },
     /// What the self-test runs as its tenant
     #[command(name = self_test::TENANT, hide = true)]
-    SelfTestTenant,
+    SelfTestTenant {
+        /// The process to end with
+        #[arg(long, value_name = "PID")]
+        parent: u32,
+    },
 }
 
 /// The settings that were not typed.

@@ -11,8 +11,8 @@
 //! - `sights`: what NVML says of the GPUs, and what follows; `memory_told`: what programs are told of memory.
 //! - `deep`: paused jobs that give up their contexts too. `pace`: how gently memory moves.
 //! - `actions`: what is done with what the core wants. `lengths`: turns that vary.
-//! - `rejoining`, `gathering`: how tenants of an earlier worker come back; `mustering`: those on several GPUs; `inheritance`:
-//!   and jobs.
+//! - `rejoining`, `gathering`: how tenants of an earlier worker come back; `mustering`: those on several GPUs; `unshown`: what of
+//!   theirs nobody can look at; `inheritance`: and jobs.
 //! - `input`: what reaches it. `setup`: what is fixed at its start. `commands`: what people ask for. `listing` and `views`: how things are, for them.
 
 mod actions;
@@ -42,6 +42,7 @@ pub mod publications;
 pub mod rejoining;
 mod setup;
 mod sights;
+mod unshown;
 mod views;
 
 use crate::conversation::{Ears, Files};
@@ -67,6 +68,7 @@ use sched::{Bytes, Core, Event, GpuId, GpuSpec, TenantId, Time, UserId};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
+use unshown::Unshown;
 use wire::{FromDaemon, Listener};
 
 pub use input::{Input, Newcomer};
@@ -136,6 +138,7 @@ pub struct Daemon {
     /// May they be by now?
     pins_may_stay: bool,
     publications: Publications,
+    unshown: Unshown,
     /// One for each GPU.
     executors: Vec<Executor>,
     next_tenant: u64,
@@ -230,6 +233,7 @@ impl Daemon {
             pins_wait: false,
             pins_may_stay: false,
             publications: Publications::default(),
+            unshown: Unshown::default(),
             executors,
             epoch: nanos(since_epoch.unwrap_or_default()),
             stopping: false,
@@ -266,6 +270,7 @@ impl Daemon {
                 self.mustering.wake_within(),
                 self.names_wake_within(),
                 self.deep_wakes_within(),
+                self.unshown.wake_within(),
             ];
             let input = match wakes.into_iter().flatten().min() {
                 Some(within) => heard.recv_timeout(within),
@@ -300,6 +305,7 @@ impl Daemon {
             self.look_at_musters();
             self.thaw_held();
             self.deny_late_names();
+            self.pin_unshown();
             self.leave_jobs();
             self.answer_pins();
             self.look_deep();
@@ -422,7 +428,7 @@ impl Daemon {
             Done::Action(op, outcome, at) => {
                 self.step_at(Time(nanos(self.events.at(at))), Event::Done { op, outcome });
             }
-            Done::Adopted(owned, movable) => self.step(Event::Adopted { owned, movable }),
+            Done::Adopted(owned, movable) => self.adopted(owned, movable),
             Done::Arena(bytes) => self.step(Event::Arena(bytes)),
             Done::Forgotten(tenant, handles) => self.forgotten(tenant, handles),
             Done::Answers(tenant) => self.step(Event::Answers(tenant)),

@@ -93,8 +93,6 @@ pub enum Work {
         process: keeper::Process,
         /// The keeper does not know it: all that it has is on the device.
         is_new: bool,
-        /// The most bytes that count as on the device although they cannot be taken in.
-        unmovable_max: u64,
         /// All that it has.
         handles: Vec<Reported>,
     },
@@ -221,7 +219,7 @@ pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> JoinHandle<()> 
 }
 
 /// Tells people that something went wrong with a tenant.
-fn complain(events: &Events, who: &Who, what: &str) {
+pub(crate) fn complain(events: &Events, who: &Who, what: &str) {
     tracing::error!("tenant {}: {what}", who.tenant);
     events.note_of(who, "error", json!({ "what": what }));
 }

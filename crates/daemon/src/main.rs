@@ -58,7 +58,7 @@ fn main() -> ExitCode {
             machine.map_err(Into::into).and_then(|machine| look::look(machine.is_some()))
         }
         Some(Verb::CheckConfig { config }) => check(arguments.settings, config.as_deref()),
-        Some(Verb::SelfTestTenant) => self_test::tenant(),
+        Some(Verb::SelfTestTenant { parent }) => self_test::tenant(parent),
         Some(Verb::Keeper { .. }) => unreachable!("it is one above"),
     };
     match done {

@@ -129,9 +129,9 @@ impl Client {
         self.ask_in_batches(batches::of_any(keys), |keys| Request::Free { keys })
     }
 
-    /// Makes at least this much room, if there are clean copies enough. Says how much.
-    pub fn drop_clean(&mut self, bytes: u64) -> Result<u64, ClientError> {
-        self.ask_to_free(&Request::DropClean { bytes })
+    /// Makes at least this much room, if there are clean copies enough beside one that stays. Says how much.
+    pub fn drop_clean(&mut self, bytes: u64, keep: Option<HandleKey>) -> Result<u64, ClientError> {
+        self.ask_to_free(&Request::DropClean { bytes, keep })
     }
 
     /// A tenant is gone, and nothing uses its space any more. Says how much room that makes.

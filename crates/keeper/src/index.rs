@@ -198,7 +198,9 @@ impl Index {
                 State::Clean(_) => self.reserve_clean(key, near),
             };
         }
-        let Some(extents) = self.space.take(bytes, near) else { return Reservation::NoSpace(self.lack()) };
+        let Some(extents) = self.space.take(bytes, near) else {
+            return Reservation::NoSpace(self.lack(bytes));
+        };
         let runs = extents.runs().to_vec();
         add(&mut self.sums.reserved, bytes);
         let (state, facts) = (State::Reserved, Box::default());
@@ -213,7 +215,7 @@ impl Index {
         };
         let missing_bytes = entry.bytes.saturating_sub(entry.extents.bytes());
         let Some(new) = self.space.take(missing_bytes, near) else {
-            return Reservation::NoSpace(self.lack());
+            return Reservation::NoSpace(self.lack(missing_bytes));
         };
         self.sums.discount(entry);
         let (blocks, is_zero) = (entry.blocks(), zeros_of(&entry.facts));
@@ -224,8 +226,9 @@ impl Index {
         Reservation::Space { extents, reused: true }
     }
 
-    fn lack(&self) -> Lack {
+    fn lack(&self, missing_bytes: u64) -> Lack {
         Lack {
+            missing_bytes,
             free_bytes: self.space.free_bytes(),
             clean_bytes: self.sums.clean,
             orphaned_bytes: self.sums.orphaned,
@@ -285,16 +288,16 @@ impl Index {
         self.remove(key)
     }
 
-    /// Makes at least this much room, if there are clean copies enough. Says how much.
-    pub fn drop_clean(&mut self, bytes: u64) -> u64 {
+    /// Makes at least this much room, if there are clean copies enough beside one that stays. Says how much.
+    pub fn drop_clean(&mut self, bytes: u64, keep: Option<HandleKey>) -> u64 {
         let mut freed = 0;
         while freed < bytes
-            && let Some((_, &key)) = self.clean.first_key_value()
+            && let Some((&age, &key)) = self.clean.iter().find(|&(_, &key)| Some(key) != keep)
         {
             add(&mut freed, self.entries.get(&key).map_or(0, |entry| entry.extents.bytes()));
             if self.remove(key) == Outcome::AlreadySo {
                 // Not an entry: the two lists are one, so this is never so; but it must not go on for ever.
-                self.clean.pop_first();
+                self.clean.remove(&age);
             }
         }
         freed

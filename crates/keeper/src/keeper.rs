@@ -196,7 +196,7 @@ impl Keeper {
             Request::RecordOut { handles } => outcomes(handles, |out| index.record_out(out)),
             Request::RecordIn { handles } => outcomes(handles, |back| index.record_in(back)),
             Request::Free { keys } => outcomes(keys, |key| index.free(key)),
-            Request::DropClean { bytes } => Answer::Freed { bytes: index.drop_clean(bytes) },
+            Request::DropClean { bytes, keep } => Answer::Freed { bytes: index.drop_clean(bytes, keep) },
             Request::Died { tenant } => Answer::Freed { bytes: index.died(tenant) },
             Request::Reclaim => Answer::Freed { bytes: index.reclaim() },
             Request::Progress => Answer::Progress(self.progress()),

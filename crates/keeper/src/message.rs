@@ -18,7 +18,7 @@ pub use request::{End, In, Out, Request, Wanted};
 use serde::{Deserialize, Serialize};
 
 /// Version of the messages. Both sides must agree.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The most handles in one request.
 pub const BATCH_MAX: usize = 64;

@@ -50,7 +50,8 @@ fn requests() -> Vec<(&'static str, Request)> {
         ),
         ("05 01 ac02 05 01", Request::RecordIn { handles: vec![In { key: key(5), keep_clean: true }] }),
         ("06 01 ac02 05", Request::Free { keys: vec![key(5)] }),
-        ("07 80808001", Request::DropClean { bytes: 2 << 20 }),
+        ("07 80808001 00", Request::DropClean { bytes: 2 << 20, keep: None }),
+        ("07 80808001 01 ac02 05", Request::DropClean { bytes: 2 << 20, keep: Some(key(5)) }),
         ("08 ac02", Request::Died { tenant: TENANT }),
         ("09", Request::Reclaim),
         ("0a", Request::Progress),
@@ -76,7 +77,7 @@ fn requests() -> Vec<(&'static str, Request)> {
 
 fn answers() -> Vec<(&'static str, Answer)> {
     let extents = vec![Extent { offset: 64 << 20, bytes: 2 << 20 }];
-    let lack = Lack { free_bytes: 1, clean_bytes: 2, orphaned_bytes: 3 };
+    let lack = Lack { missing_bytes: 4, free_bytes: 1, clean_bytes: 2, orphaned_bytes: 3 };
     let recorded =
         |place| Recorded { handle: 5, bytes: 2 << 20, place, extents: extents.clone(), facts: vec![fact()] };
     let progress = Progress {
@@ -94,7 +95,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
         stopped: Some("full".into()),
     };
     let welcome = Welcome {
-        version: 3,
+        version: 4,
         keeper: PROCESS,
         segments: 9,
         segment_bytes: 64 << 20,
@@ -120,7 +121,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
     ];
     vec![
         (
-            "00 03 07 e807 09 80808020 01 ac02 01 10 30313233343536373839616263646566",
+            "00 04 07 e807 09 80808020 01 ac02 01 10 30313233343536373839616263646566",
             Answer::Welcome(welcome),
         ),
         ("01 00 01", Answer::Refused(Refusal::Version { keeper: 1 })),
@@ -130,7 +131,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
         ("02 01", Answer::Outcome(Outcome::AlreadySo)),
         ("03 0e 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d", Answer::Outcomes(outcomes)),
         (
-            "04 03 00 01 80808020 80808001 01 01 01 02 03 02 07",
+            "04 03 00 01 80808020 80808001 01 01 04 01 02 03 02 07",
             Answer::Reserved(vec![
                 Reservation::Space { extents: extents.clone(), reused: true },
                 Reservation::NoSpace(lack),
@@ -155,7 +156,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
 
 #[test]
 fn the_bytes_are_fixed() {
-    assert_eq!(VERSION, 3);
+    assert_eq!(VERSION, 4);
     check(&requests());
     check(&answers());
 }

@@ -73,7 +73,9 @@ fn request() -> impl Strategy<Value = Request> {
         }),
         2 => keys().prop_map(|keys| Request::Cancel { keys }),
         2 => keys().prop_map(|keys| Request::Free { keys }),
-        1 => (0..6u64).prop_map(|blocks| Request::DropClean { bytes: blocks * BLOCK_BYTES }),
+        1 => (0..6u64, prop::option::of(key())).prop_map(|(blocks, keep)| {
+            Request::DropClean { bytes: blocks * BLOCK_BYTES, keep }
+        }),
         1 => tenant().prop_map(|tenant| Request::Died { tenant }),
         2 => Just(Request::Reclaim),
         1 => Just(Request::Leave { end: End::Stay }),
@@ -161,7 +163,7 @@ impl Model {
             }
             Request::Cancel { keys } => Answer::Outcomes(keys.iter().map(|key| self.cancel(*key)).collect()),
             Request::Free { keys } => Answer::Outcomes(keys.iter().map(|key| self.remove(*key)).collect()),
-            Request::DropClean { bytes } => Answer::Freed { bytes: self.drop_clean(*bytes) },
+            Request::DropClean { bytes, keep } => Answer::Freed { bytes: self.drop_clean(*bytes, *keep) },
             Request::Died { tenant } => {
                 self.tenants.remove(tenant);
                 let before = self.taken();
@@ -319,12 +321,12 @@ impl Model {
         self.handles.remove(&key).map_or(Outcome::AlreadySo, |_| Outcome::Done)
     }
 
-    fn drop_clean(&mut self, bytes: u64) -> u64 {
+    fn drop_clean(&mut self, bytes: u64, keep: Option<HandleKey>) -> u64 {
         let mut clean: Vec<(u64, HandleKey)> = self
             .handles
             .iter()
             .filter_map(|(key, handle)| match handle.state {
-                State::Clean(age) => Some((age, *key)),
+                State::Clean(age) if Some(*key) != keep => Some((age, *key)),
                 _ => None,
             })
             .collect();

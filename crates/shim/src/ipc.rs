@@ -20,7 +20,7 @@ use cuda::types::{
     CUcontext, CUdevice, CUdeviceptr, CUipcMemHandle, CUmemAccess_flags, CUmemAccessDesc,
     CUmemAllocationHandleType, CUmemAllocationProp, CUmemGenericAllocationHandle,
 };
-use wire::{HANDLES_MAX, HandleId, SizedHandle, ToDaemon, Token};
+use wire::{GrantId, HANDLES_MAX, HandleId, SizedHandle, ToDaemon, Token};
 
 use crate::grants::Answer;
 use crate::guard::guarded;
@@ -154,7 +154,8 @@ fn publish_range(session: &Session, start: u64) -> Result<Token, CUresult> {
         NotPinned::Ended => CUresult::NOT_SUPPORTED,
     })?;
     let token = random_token();
-    let published = send_files(session, start, &handles, token).and_then(|request| {
+    let request = || session.request();
+    let published = send_files(session, start, &handles, token, request).and_then(|request| {
         session.wake_agent();
         match session.answer(request) {
             Answer::Granted | Answer::GrantedHost(_) => Ok(token),
@@ -176,7 +177,11 @@ pub(crate) fn publish_again(session: &Session) -> Option<bool> {
     };
     // Freed, or sent away before the daemon knows it as pinned: its name means nothing then.
     let handles = handles(&session.table()).filter(|handles| session.are_pinned(handles));
-    let published = handles.map_or(Ok(()), |handles| send_files(session, start, &handles, token).map(drop));
+    let send = |handles: Vec<_>| {
+        // Nobody waits for the answer.
+        send_files(session, start, &handles, token, || session.unawaited_request()).map(drop)
+    };
+    let published = handles.map_or(Ok(()), send);
     let for_good = [CUresult::INVALID_VALUE, CUresult::UNKNOWN, CUresult::DEINITIALIZED];
     let is_over = published.map_or_else(|code| for_good.contains(&code), |()| true);
     if !is_over {
@@ -186,13 +191,15 @@ pub(crate) fn publish_again(session: &Session) -> Option<bool> {
     Some(is_over)
 }
 
-/// Sends the daemon a file for each of these handles of a range, and asks for them to be published.
+/// Sends the daemon a file for each of these handles of a range, and asks for them to be published, by a request that is made
+/// only if all of them can be sent.
 fn send_files(
     session: &Session,
     start: u64,
     handles: &[HandleId],
     token: Token,
-) -> Result<wire::GrantId, CUresult> {
+    request: impl FnOnce() -> GrantId,
+) -> Result<GrantId, CUresult> {
     // A free that comes later is told later.
     let table = session.table();
     let parts = table.range_around(start).map(|range| &range.parts[..]).unwrap_or_default();
@@ -205,7 +212,7 @@ fn send_files(
         let physical = part.physical.ok_or(CUresult::UNKNOWN)?;
         files.push(physical::export(session.driver, physical).map_err(|refused| refused.code)?);
     }
-    let request = session.request();
+    let request = request();
     let mut files = files.into_iter();
     let batches = parts.chunks(HANDLES_MAX).len();
     for (number, batch) in (1..).zip(parts.chunks(HANDLES_MAX)) {
@@ -247,11 +254,21 @@ fn open(name: &Name) -> Result<u64, CUresult> {
     if let Some(start) = session.names().open_again(context, name) {
         return start;
     }
+    let epoch = session.page.epoch();
     let sizes_and_files = session.open(name.token)?;
     let mapped = map(session, sizes_and_files).and_then(|(start, sizes)| {
         let opened = Opened::new(context, name.token, start, sizes);
         match opened.place(name) {
-            Some(_) => Ok(session.names().add(opened, name)),
+            Some(_) => {
+                let mut names = session.names();
+                if session.page.epoch() != epoch {
+                    // There is another daemon meanwhile, which was not told of it.
+                    let request = session.unawaited_request();
+                    session.say(ToDaemon::Open { request, token: name.token });
+                    session.wake_agent();
+                }
+                Ok(names.add(opened, name))
+            }
             None => {
                 unmap(session, &opened);
                 Err(CUresult::INVALID_VALUE)

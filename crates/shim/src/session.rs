@@ -268,9 +268,20 @@ impl Session {
         }
     }
 
+    /// Whether what was granted to this request counts still: the daemon that granted it may have been replaced since. To be
+    /// asked with the table held, or the books of what is kept, so that it stays so.
+    pub(crate) fn knows_grant(&self, grant: GrantId) -> bool {
+        self.has_ended() || self.grants.is_of_now(grant)
+    }
+
     /// A new request that will be answered.
     pub(crate) fn request(&self) -> GrantId {
         self.grants.open()
+    }
+
+    /// A name for a request whose answer nobody waits for.
+    pub(crate) fn unawaited_request(&self) -> GrantId {
+        self.grants.number()
     }
 
     /// Waits for the answer. The calling thread must hold no lock.
@@ -369,8 +380,11 @@ impl Session {
     /// Another daemon has taken this program in, and was told of these handles: from now on its page and its connection are
     /// those of the session. Only the agent may call this, while no daemon is there.
     pub(crate) fn begin_again(&self, welcome: Welcome, told: Told) -> Result<(), JoinError> {
-        // Before the table is taken: whoever publishes holds the names first.
-        let opened = self.names().begin_again();
+        // Before the table is taken: whoever publishes holds the names first. And to the end: what is opened or closed from now
+        // on is told to the new daemon.
+        let mut names = self.names();
+        let opened = names.begin_again();
+        let kept = self.kept();
         // Its groups may have another slice still, which the new daemon would take for their own.
         let slice = self.page.slice_us();
         self.page.renew(welcome.page)?;
@@ -403,7 +417,7 @@ impl Session {
         // this order: whoever asks that one is heard.
         self.ended.store(false, SeqCst);
         self.grants.begin_again();
-        drop((pins, table));
+        drop((pins, table, kept, names));
         // Before anything is sent: nothing can move that the daemon has not heard of.
         groups::begin_again(self);
         demand::begin_again();

@@ -479,7 +479,7 @@ fn kind_from_daemon(message: &FromDaemon) -> usize {
 
 #[test]
 fn the_versions_belong_to_these_bytes() {
-    assert_eq!((VERSION, SCHEMA_VERSION), (3, 1), "write new golden bytes, then the new version here");
+    assert_eq!((VERSION, SCHEMA_VERSION), (4, 1), "write new golden bytes, then the new version here");
 }
 
 #[test]
@@ -510,7 +510,7 @@ fn the_page_keeps_its_offsets() {
     };
     assert_eq!(rustix::fs::fstat(page.file()).unwrap().st_size, 4096);
     assert_eq!(word(0).to_le_bytes(), *b"rotapage");
-    assert_eq!(word(8), 3, "version");
+    assert_eq!(word(8), 4, "version");
     assert_eq!(word(16), 0x1122_3344_5566_7788, "epoch");
     assert_eq!(word(24), 0, "freeze generation: even, not frozen");
     assert_eq!(word(32), 1, "residency commit: nothing is away");

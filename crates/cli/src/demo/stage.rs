@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use vgpu_messages::Directory;
+use vgpu_messages::{Directory, enter, place};
 use wire::Connection;
 
 /// The GPU's memory.
@@ -45,30 +45,15 @@ const LOG_LINES_MAX: usize = 12;
 /// A daemon that was left behind, because the demo was killed, ends after this.
 const IDLE_EXIT: &str = "60s";
 
-/// What must not lead programs elsewhere, or change what they are.
-const NOT_INHERITED: [&str; 21] = [
-    "CUDA_VISIBLE_DEVICES",
-    "LD_PRELOAD",
-    "ROTA_CLASS",
-    "ROTA_CORES",
-    "ROTA_DISABLE",
-    "ROTA_DRIVER",
-    "ROTA_GPUS",
-    "ROTA_JOB",
-    "ROTA_MEMORY",
-    "ROTA_NVML",
-    "ROTA_PRIORITY",
-    "ROTA_SLO",
-    "ROTA_SOCKET",
-    "ROTA_TIMEOUT",
-    "ROTA_VGPU",
-    "ROTA_VGPU_GPUS",
-    "ROTA_VGPU_MEMORY",
-    "ROTA_VGPU_TIME_SCALE",
-    "ROTA_VGPU_UNKNOWN_KERNELS",
-    "ROTA_WAIT",
-    "ROTA_WEIGHT",
-];
+/// Of rota's variables, those that say where its parts are. All others would lead programs elsewhere, or change what they are.
+const INHERITED: [&str; 3] = [place::EXECUTABLE_VARIABLE, enter::LIBRARY_VARIABLE, "ROTA_SHIM"];
+
+/// Whether what the demo starts has a variable of the demo's own.
+fn is_inherited(variable: &str) -> bool {
+    let is_rotas =
+        variable.starts_with("ROTA_") || ["CUDA_VISIBLE_DEVICES", "LD_PRELOAD"].contains(&variable);
+    !is_rotas || INHERITED.contains(&variable)
+}
 
 /// How long a pass takes, if the CPU keeps up.
 const PASS_NS: u64 = (PROGRAM_MIB << 20) * 1000 / MEMORY_RATE_MB;
@@ -213,9 +198,11 @@ impl<'a> Stage<'a> {
         let log = File::options().create(true).append(true).open(&path);
         let log = log.with_context(|| format!("cannot write to {}", path.display()))?;
         let mut command = Command::new(program);
-        NOT_INHERITED.iter().for_each(|variable| {
-            command.env_remove(variable);
-        });
+        for (variable, _) in std::env::vars_os() {
+            if variable.to_str().is_some_and(|variable| !is_inherited(variable)) {
+                command.env_remove(variable);
+            }
+        }
         command.process_group(0).stdin(Stdio::null());
         command.stdout(log.try_clone().context("cannot share a log")?).stderr(log);
         Ok(command)
@@ -278,6 +265,16 @@ mod tests {
         let spec = vgpu_messages::Spec::parse(&description()).unwrap();
         spec.check().unwrap();
         assert_eq!(spec.memory.0, GPU_MIB << 20);
+    }
+
+    #[test]
+    fn of_rotas_variables_only_those_are_inherited_that_name_its_parts() {
+        for variable in ["ROTA_SHIM", "ROTA_LIBVGPU", "ROTA_VGPUD", "PATH", "HOME"] {
+            assert!(is_inherited(variable), "{variable}");
+        }
+        for variable in ["ROTA_HINTS", "ROTA_POOLS", "ROTA_VGPU", "ROTA_SOCKET", "LD_PRELOAD"] {
+            assert!(!is_inherited(variable), "{variable}");
+        }
     }
 
     #[test]

@@ -206,14 +206,6 @@ impl Daemon {
         }
     }
 
-    /// A tenant shows what it came back with and did not show then. What it has freed meanwhile, or never told of, is passed
-    /// over.
-    pub(super) fn show(&mut self, owned: Owned, file: OwnedFd) {
-        if let Some(bytes) = self.core.handle_bytes(owned) {
-            self.order_for(owned.tenant, Work::Adopt(owned, bytes, file));
-        }
-    }
-
     /// A tenant says that it used a grant for memory that never moves.
     pub(super) fn keep(&mut self, request: RequestId, owned: Owned, bytes: Bytes) {
         if !self.known.get(&owned.tenant).is_some_and(|known| known.demands.to_keep.contains(&request)) {

@@ -24,6 +24,9 @@ impl Daemon {
         let Some(known) = self.known.remove(&tenant) else { return };
         self.deep.forget(tenant);
         self.leave_muster(tenant);
+        self.awaited_names.forget(tenant);
+        // Should it live, nobody waits for it any more.
+        self.gathered(tenant);
         self.dying.entry(tenant).or_default().process = Some((known.gpu, known.link.who.pid));
         self.withdraw_all(tenant);
         self.executor(known.gpu).order(Work::Reap(tenant, seen));
@@ -41,7 +44,8 @@ impl Daemon {
         self.note("hung_up", tenant, json!({}));
         if self.known.remove(&tenant).is_some() {
             self.deep.forget(tenant);
-            self.leave_muster(tenant);
+            self.muster_again(tenant);
+            self.awaited_names.forget(tenant);
             self.withdraw_all(tenant);
             self.step(Event::Left(tenant));
             self.settle_dead(tenant);

@@ -54,6 +54,11 @@ impl Gathering {
         self.held.extend(all.into_iter().map(|(tenant, channels)| Input::Channels(tenant, channels)));
     }
 
+    /// Those of somebody are not to be noted yet.
+    pub(super) fn drop_channels(&mut self, of: TenantId) {
+        self.held.retain(|input| !matches!(input, Input::Channels(tenant, _) if *tenant == of));
+    }
+
     /// When to look next.
     pub(super) fn wake_within(&self) -> Option<Duration> {
         Some(self.look_at?.saturating_duration_since(Instant::now()))
@@ -100,10 +105,9 @@ impl Daemon {
             return;
         }
         let Some(process) = keeper::Process::find(pid) else { return };
-        let is_gone =
-            |tenant: &TenantId| !self.known.contains_key(tenant) && !self.returning.contains_key(tenant);
         let expected = self.gathering.expected.iter().filter(|(_, expected)| **expected == process);
-        let gone: Vec<TenantId> = expected.map(|(&tenant, _)| tenant).filter(is_gone).collect();
+        let gone: Vec<TenantId> =
+            expected.map(|(&tenant, _)| tenant).filter(|tenant| self.is_out(tenant)).collect();
         for tenant in gone {
             tracing::info!("tenant {tenant} is another program now, which knows nothing of its memory");
             self.gathered(tenant);
@@ -111,10 +115,15 @@ impl Daemon {
         }
     }
 
-    /// Somebody is back in full.
+    /// Somebody is back in full, or will never be.
     pub(super) fn gathered(&mut self, tenant: TenantId) {
         self.gathering.expected.remove(&tenant);
         self.gathering.look_at = Some(Instant::now());
+    }
+
+    /// Neither here nor about to be.
+    fn is_out(&self, tenant: &TenantId) -> bool {
+        !self.known.contains_key(tenant) && !self.returning.contains_key(tenant)
     }
 
     /// Somebody was back, and is not any more.
@@ -133,7 +142,7 @@ impl Daemon {
             .gathering
             .expected
             .iter()
-            .filter(|(tenant, process)| !self.known.contains_key(tenant) && !process.is_there())
+            .filter(|(tenant, process)| self.is_out(tenant) && !process.is_there())
             .map(|(&tenant, _)| tenant)
             .collect();
         for tenant in gone {

@@ -13,12 +13,15 @@ use std::time::{Duration, Instant};
 /// How long the rest of a program is waited for that runs meanwhile. After that it goes on without rota, with all of it.
 const MUSTER_WITHIN: Duration = Duration::from_secs(30);
 
-/// One program.
+/// One program. It is kept when all are back: one of them may be let go once more.
 #[derive(Debug)]
 struct Muster {
     process: keeper::Process,
     sessions: usize,
     members: BTreeMap<TenantId, Member>,
+    /// All are back, and the core knows it.
+    is_over: bool,
+    /// Until then the rest is waited for.
     until: Instant,
 }
 
@@ -51,10 +54,18 @@ impl Mustering {
         self.musters.iter_mut().find(|muster| muster.members.contains_key(&tenant))
     }
 
+    fn waiting(&mut self) -> impl Iterator<Item = &mut Muster> {
+        self.musters.iter_mut().filter(|muster| !muster.is_over)
+    }
+
     /// When to look next.
     pub(super) fn wake_within(&self) -> Option<Duration> {
-        let next = self.musters.iter().map(|muster| muster.until).min()?;
-        Some(next.saturating_duration_since(Instant::now()))
+        let waiting = self.musters.iter().filter(|muster| !muster.is_over);
+        Some(waiting.map(|muster| muster.until).min()?.saturating_duration_since(Instant::now()))
+    }
+
+    fn is_of_any(&self, tenant: TenantId) -> bool {
+        self.musters.iter().any(|muster| muster.members.contains_key(&tenant))
     }
 
     fn add(&mut self, tenant: TenantId, process: keeper::Process, sessions: usize, tells: bool) {
@@ -63,21 +74,38 @@ impl Mustering {
             muster.members.insert(tenant, member);
             return;
         }
-        let until = Instant::now() + MUSTER_WITHIN;
-        self.musters.push(Muster { process, sessions, members: [(tenant, member)].into(), until });
+        if sessions > 1 {
+            let (members, until) = ([(tenant, member)].into(), Instant::now() + MUSTER_WITHIN);
+            self.musters.push(Muster { process, sessions, members, is_over: false, until });
+        }
     }
 
     /// A tenant told of its channels. Those of all of its program, if that is all; None if it waits for nobody.
     fn told(&mut self, tenant: TenantId, channels: usize) -> Option<Vec<(TenantId, usize)>> {
-        self.with(tenant)?.members.get_mut(&tenant)?.channels = Some(channels);
-        Some(self.take_complete(tenant))
+        let muster = self.with(tenant)?;
+        muster.members.get_mut(&tenant)?.channels = Some(channels);
+        if muster.is_over { None } else { Some(self.end_if_complete(tenant)) }
     }
 
-    fn take_complete(&mut self, tenant: TenantId) -> Vec<(TenantId, usize)> {
-        let complete = |muster: &Muster| muster.members.contains_key(&tenant) && muster.is_complete();
-        let Some(at) = self.musters.iter().position(complete) else { return Vec::new() };
-        let members = self.musters.swap_remove(at).members.into_iter();
-        members.filter_map(|(tenant, member)| Some((tenant, member.channels?))).collect()
+    /// What all of a program told, if all that is waited for is there.
+    fn end_if_complete(&mut self, tenant: TenantId) -> Vec<(TenantId, usize)> {
+        let complete = |muster: &&mut Muster| !muster.is_over && muster.is_complete();
+        let Some(muster) = self.with(tenant).filter(complete) else { return Vec::new() };
+        muster.is_over = true;
+        let members = muster.members.iter();
+        members.filter_map(|(&tenant, member)| Some((tenant, member.channels?))).collect()
+    }
+
+    /// One that was back is expected again. Those of its program that the core has heard of, who wait for it from now on.
+    fn let_go(&mut self, tenant: TenantId) -> Vec<TenantId> {
+        let mut fellows = Vec::new();
+        if let Some(muster) = self.with(tenant).filter(|muster| muster.is_over) {
+            muster.is_over = false;
+            muster.until = Instant::now() + MUSTER_WITHIN;
+            fellows.extend(muster.members.keys().copied().filter(|&fellow| fellow != tenant));
+        }
+        self.forget(tenant);
+        fellows
     }
 
     /// The core has a tenant frozen or thawed: from now on it is as the core takes it to be.
@@ -97,13 +125,28 @@ impl Mustering {
 impl Daemon {
     /// One of the GPUs of a program that is back.
     pub(super) fn muster(&mut self, tenant: TenantId, process: keeper::Process, sessions: u32, tells: bool) {
-        if sessions <= 1 {
+        // Those that came to this worker first are here, and tell of their channels as others do.
+        let theirs = self.known.iter().filter(|(_, known)| known.link.who.pid == process.pid);
+        let beside = theirs.filter(|&(&id, _)| id != tenant && !self.mustering.is_of_any(id)).count();
+        self.mustering.add(tenant, process, (sessions as usize).saturating_sub(beside), tells);
+        if !self.mustering.is_of_any(tenant) {
+            if let Some(job) = self.jobs.of(tenant).filter(|_| beside > 0) {
+                self.mind_several(job);
+            }
             return;
         }
-        self.mustering.add(tenant, process, sessions as usize, tells);
         // The others may have told of their channels before.
-        let all = self.mustering.take_complete(tenant);
+        let all = self.mustering.end_if_complete(tenant);
         self.go_on_together(all);
+    }
+
+    /// Somebody is let go who was back, and comes once more: what it has may be away, so the rest of its program stays as it
+    /// is until then.
+    pub(super) fn muster_again(&mut self, tenant: TenantId) {
+        for fellow in self.mustering.let_go(tenant) {
+            self.gathering.drop_channels(fellow);
+            self.note_channels(fellow, false);
+        }
     }
 
     /// Takes what a tenant tells of its channels, if the rest of its program is waited for.
@@ -148,7 +191,7 @@ impl Daemon {
     pub(super) fn look_at_musters(&mut self) {
         let now = Instant::now();
         let mut late = Vec::new();
-        for muster in self.mustering.musters.iter_mut().filter(|muster| muster.until <= now) {
+        for muster in self.mustering.waiting().filter(|muster| muster.until <= now) {
             muster.until = now + MUSTER_WITHIN;
             late.extend(muster.members.keys().copied());
         }
@@ -204,7 +247,7 @@ mod tests {
         assert_eq!(mustering.told(one, 4), Some(vec![]));
         assert_eq!(mustering.told(TenantId(9), 4), None, "one that waits for nobody");
         mustering.add(two, PROCESS, 3, true);
-        assert_eq!(mustering.take_complete(two), []);
+        assert_eq!(mustering.end_if_complete(two), []);
         assert_eq!(mustering.told(two, 5), Some(vec![(one, 4), (two, 5)]));
         assert_eq!(mustering.told(one, 6), None, "it waits no more");
     }
@@ -220,7 +263,36 @@ mod tests {
         assert_eq!(mustering.told(one, 4), Some(vec![]));
         mustering.add(two, PROCESS, 2, true);
         assert_eq!(mustering.told(two, 5), Some(vec![(one, 4), (two, 5)]));
-        mustering.forget(one);
         assert_eq!(mustering.wake_within(), None);
+    }
+
+    #[test]
+    fn one_that_is_let_go_when_all_were_back_is_waited_for_by_all() {
+        let mut mustering = Mustering::default();
+        let [one, silent] = [1, 2].map(TenantId);
+        mustering.add(one, PROCESS, 2, true);
+        mustering.add(silent, PROCESS, 2, false);
+        assert_eq!(mustering.told(one, 4), Some(vec![(one, 4)]));
+        assert_eq!(mustering.told(one, 5), None, "nobody is waited for");
+        assert_eq!(mustering.let_go(silent), [one]);
+        assert!(mustering.wake_within().is_some());
+        assert_eq!(mustering.told(one, 6), Some(vec![]), "the other one is not back");
+        // It may have channels by now.
+        mustering.add(silent, PROCESS, 2, true);
+        assert_eq!(mustering.end_if_complete(silent), []);
+        assert_eq!(mustering.told(silent, 7), Some(vec![(one, 6), (silent, 7)]));
+        assert_eq!(mustering.wake_within(), None);
+        // One that is waited for already stops nobody who has been heard of.
+        assert_eq!(mustering.let_go(one), [silent]);
+        assert_eq!(mustering.let_go(silent), []);
+        assert!(mustering.musters.is_empty());
+    }
+
+    #[test]
+    fn one_that_comes_alone_waits_for_nobody() {
+        let mut mustering = Mustering::default();
+        mustering.add(TenantId(1), PROCESS, 1, true);
+        assert_eq!(mustering.told(TenantId(1), 4), None);
+        assert_eq!(mustering.let_go(TenantId(1)), []);
     }
 }

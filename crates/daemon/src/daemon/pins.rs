@@ -18,11 +18,18 @@ const HANDLES_WAITING_MAX: usize = 16_384;
 pub(super) struct Pins {
     /// How often each handle is pinned.
     counts: BTreeMap<HandleId, u32>,
+    /// What it came back with and has not shown: it stays until a file follows.
+    pub(super) unshown: BTreeSet<HandleId>,
     /// Without an answer yet.
     waiting: Vec<(RequestId, Vec<HandleId>)>,
 }
 
 impl Pins {
+    /// Of somebody who comes back and does not show these.
+    pub(super) fn with_unshown(unshown: impl Iterator<Item = HandleId>) -> Self {
+        Self { unshown: unshown.collect(), ..Self::default() }
+    }
+
     /// Whether a handle is pinned.
     pub(super) fn has(&self, handle: HandleId) -> bool {
         self.counts.contains_key(&handle)
@@ -40,7 +47,9 @@ impl Daemon {
             return self.deny(tenant, request, "memory is to be pinned that is not there".into());
         }
         let Some(known) = self.known.get_mut(&tenant) else { return };
-        let more: BTreeSet<_> = handles.iter().copied().filter(|handle| !known.pins.has(*handle)).collect();
+        // What was not shown is there, and cannot be moved all the same.
+        let is_more = |handle: &HandleId| !known.pins.has(*handle) && !known.pins.unshown.contains(handle);
+        let more: BTreeSet<_> = handles.iter().copied().filter(is_more).collect();
         let sizes = more.into_iter().filter_map(|handle| self.core.handle_bytes(Owned { tenant, handle }));
         if let Some(why) = self.core.cannot_stay(tenant, sizes.sum()) {
             return self.deny(tenant, request, reasons::words(why));

@@ -210,7 +210,10 @@ impl Daemon {
 
     /// A tenant has closed what it had opened. What it had not is passed over.
     pub(super) fn close_published(&mut self, tenant: TenantId, token: Token) {
-        let Some(found) = self.publications.all.get_mut(&token) else { return };
+        let found = self.publications.all.get_mut(&token);
+        let Some(found) = found.filter(|found| found.openers.contains_key(&tenant)) else {
+            return self.close_awaited(tenant, token);
+        };
         let Some(count) = found.openers.get_mut(&tenant) else { return };
         *count -= 1;
         if *count == 0 {

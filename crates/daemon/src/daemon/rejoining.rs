@@ -5,11 +5,12 @@
 
 use super::arrivals::{Meeting, Met};
 use super::commands::Peer;
+use super::pins::Pins;
 use super::sights::Recent;
-use super::{Daemon, Freezes, Known};
+use super::{Daemon, Freezes, Known, unshown};
 use crate::conversation::{Held, Taken};
 use crate::events::Who;
-use crate::executor::{Link, Work};
+use crate::executor::{Link, Work, complain};
 use crate::names::{TENANT_NUMBER_MAX, owner};
 use crate::outgoing::FirstWord;
 use crate::reasons;
@@ -259,9 +260,7 @@ impl Daemon {
         let who = Who { tenant, pid: process.pid, job: claim.job };
         let link = Link { who, grip, outgoing };
         let handles = has.reported();
-        let (is_new, unmovable_max) = (!is_known, self.gpu(gpu).capacity_bytes);
-        let link_to_it = link.clone();
-        let work = Work::TakeOver { tenant, link: link_to_it, process, is_new, unmovable_max, handles };
+        let work = Work::TakeOver { tenant, link: link.clone(), process, is_new: !is_known, handles };
         self.executor(gpu).order(work);
         let Claim { program, channels, resident, sessions, .. } = claim;
         let returning = Returning {
@@ -347,19 +346,29 @@ impl Daemon {
                 tracing::error!("process {} ({program}) cannot go on: {reason}", link.who.pid);
                 first_word.say(FromDaemon::Lost { reason }, Vec::new());
                 self.give_up_muster(process);
+                self.gathered(tenant);
                 self.executor(gpu).order(Work::Forsake(tenant));
                 return self.end_job_of(tenant);
             }
         };
         let Some(home) = self.jobs.of(tenant) else { return };
         first_word.say(welcome.0, vec![welcome.1]);
+        let (handles, too_much) = self.believed(gpu, home, handles);
+        if too_much > Bytes::ZERO {
+            let what = format!(
+                "it names {} bytes without showing them that cannot be there: they do not count",
+                too_much.0
+            );
+            complain(&self.events, &link.who, &what);
+        }
         let sum = |away_too: bool| -> u64 {
             let counted = handles.iter().filter(|survivor| away_too == away(survivor));
             counted.map(|survivor| survivor.bytes.0).sum()
         };
         let (resident_bytes, away_bytes) = (sum(false), sum(true));
         let grip = link.grip.clone();
-        let (idleness, hinting, demands, pins) = Default::default();
+        let (idleness, hinting, demands) = Default::default();
+        let pins = Pins::with_unshown(unshown::of(&handles));
         let contexts = Recent::default();
         let known = Known {
             link,
@@ -376,6 +385,11 @@ impl Daemon {
         self.known.insert(tenant, known);
         let residue = Bytes(self.gpu(gpu).residue_bytes);
         self.step(Event::Rejoined { tenant, job: home, gpu, residue, handles });
+        self.await_files(tenant);
+        if !is_known {
+            // Others may have outlived the keeper as well.
+            self.awaited_names.expect_more();
+        }
         self.muster(tenant, process, sessions, channels);
         self.tell_of_memory(home);
         self.tell_of_class(home);

@@ -89,11 +89,11 @@ impl<D: Device> Memory<D> {
                 self.introduce(tenant, process);
                 None
             }
-            Work::TakeOver { tenant, link, process, is_new, unmovable_max, handles } => {
+            Work::TakeOver { tenant, link, process, is_new, handles } => {
                 self.links.insert(tenant, link);
                 let found = match is_new {
                     true => self.take_in_anew(tenant, process, handles),
-                    false => self.take_back(tenant, process, unmovable_max, handles),
+                    false => self.take_back(tenant, process, handles),
                 };
                 Some(Done::TakenOver(tenant, self.settle_takeover(tenant, found)))
             }

@@ -56,12 +56,11 @@ impl<D: Device> Memory<D> {
         }
     }
 
-    /// Of one that the keeper knows. What cannot be taken in and yet is on the device counts, up to so many bytes.
+    /// Of one that the keeper knows.
     pub(super) fn take_back(
         &mut self,
         tenant: TenantId,
         process: keeper::Process,
-        unmovable_max: u64,
         handles: Vec<Reported>,
     ) -> Result<Vec<Survivor>, Failure> {
         let sizes: BTreeMap<u64, u64> = handles.iter().map(|one| (one.handle, one.bytes)).collect();
@@ -78,18 +77,12 @@ impl<D: Device> Memory<D> {
             Survivor { handle: HandleId(handle), bytes, place }
         };
         let mut survivors = Vec::new();
-        let mut unmovable_bytes = 0_u64;
         for (handle, cause) in &adoption.failed {
             self.error(Some(tenant), &format!("handle {handle} cannot be moved: {cause}"));
         }
         let failed = adoption.failed.iter().map(|(handle, _)| handle);
-        for &handle in failed.chain(&adoption.unmovable) {
-            let stays = survivor(handle, SurvivorPlace::Device { movable: false });
-            unmovable_bytes = unmovable_bytes.saturating_add(stays.bytes.0);
-            if unmovable_bytes <= unmovable_max {
-                survivors.push(stays);
-            }
-        }
+        let stays = failed.chain(&adoption.unmovable);
+        survivors.extend(stays.map(|&handle| survivor(handle, SurvivorPlace::Device { movable: false })));
         let here =
             adoption.resident.iter().map(|&handle| survivor(handle, SurvivorPlace::Device { movable: true }));
         let away = adoption.away.iter().map(|&handle| survivor(handle, SurvivorPlace::Arena));

@@ -5,9 +5,9 @@ use crate::world::{CAPACITY_BYTES, World, rules};
 use std::os::fd::AsFd as _;
 use wire::{BLOCK_BYTES, Connection, FromDaemon, HandleId, SizedHandle, TenantId, ToDaemon, VERSION};
 
-const OTHER_EPOCH: u64 = 7;
+pub(crate) const OTHER_EPOCH: u64 = 7;
 
-fn rejoin(world: &World, tenant: TenantId, epoch: u64, resident: bool) -> ToDaemon {
+pub(crate) fn rejoin(world: &World, tenant: TenantId, epoch: u64, resident: bool) -> ToDaemon {
     ToDaemon::Rejoin {
         version: VERSION,
         tenant,
@@ -24,7 +24,7 @@ fn rejoin(world: &World, tenant: TenantId, epoch: u64, resident: bool) -> ToDaem
 }
 
 /// What is said to somebody with this much, and the connection.
-fn answer(
+pub(crate) fn answer(
     world: &World,
     word: &ToDaemon,
     here: Vec<SizedHandle>,
@@ -39,7 +39,7 @@ fn answer(
     (connection.receive::<FromDaemon>().expect("the daemon answers").0, connection)
 }
 
-fn memory(bytes: u64) -> std::fs::File {
+pub(crate) fn memory(bytes: u64) -> std::fs::File {
     let file = rustix::fs::memfd_create("handle", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
     rustix::fs::ftruncate(&file, bytes).expect("memory");
     file.into()
@@ -52,7 +52,11 @@ fn tell(connection: &Connection, here: Vec<SizedHandle>, away: Vec<SizedHandle>,
 }
 
 /// What is said to somebody that has this much and shows nothing of it, and the connection.
-fn answer_unshown(world: &World, word: &ToDaemon, unshown: Vec<SizedHandle>) -> (FromDaemon, Connection) {
+pub(crate) fn answer_unshown(
+    world: &World,
+    word: &ToDaemon,
+    unshown: Vec<SizedHandle>,
+) -> (FromDaemon, Connection) {
     let connection = Connection::connect(&world.socket()).expect("the daemon listens");
     connection.send(word, &[]).expect("the daemon hears");
     let (first, _) = connection.receive::<FromDaemon>().expect("the daemon answers");
@@ -62,7 +66,7 @@ fn answer_unshown(world: &World, word: &ToDaemon, unshown: Vec<SizedHandle>) -> 
     (connection.receive::<FromDaemon>().expect("the daemon answers").0, connection)
 }
 
-fn handle(number: u64) -> SizedHandle {
+pub(crate) fn handle(number: u64) -> SizedHandle {
     SizedHandle { handle: HandleId(number), bytes: BLOCK_BYTES }
 }
 
@@ -161,7 +165,7 @@ fn nobody_comes_with_more_than_the_gpu_has_or_twice_the_same() {
     assert_eq!(world.imported_bytes(), 0);
 }
 
-fn this_process() -> keeper::Process {
+pub(crate) fn this_process() -> keeper::Process {
     keeper::Process::find(std::process::id()).expect("it is there")
 }
 
@@ -190,6 +194,44 @@ fn one_that_hangs_up_at_its_welcome_comes_once_more() {
     crate::world::await_that("what it had goes", || world.imported_bytes() == 0);
     let (lost, _) = answer(&world, &word, vec![handle(1)], Vec::new());
     assert!(matches!(&lost, FromDaemon::Lost { reason } if reason.contains("keeper")), "{lost:?}");
+}
+
+#[test]
+fn one_that_was_back_and_goes_on_without_keeps_nobody_waiting() {
+    let number = TenantId(5);
+    let world = World::after(rules(), &[(number, this_process())]);
+    let mut word = rejoin(&world, number, OTHER_EPOCH, true);
+    if let ToDaemon::Rejoin { channels, .. } = &mut word {
+        *channels = true;
+    }
+    let (welcome, connection) = answer(&world, &word, vec![handle(1)], Vec::new());
+    assert!(matches!(welcome, FromDaemon::Welcome { .. }), "{welcome:?}");
+    // It says something, and not what channels it has.
+    connection.send(&ToDaemon::Freed { handles: Vec::new() }, &[]).expect("the daemon hears");
+    drop(connection);
+    crate::world::await_that("it is not there any more", || world.listed(number).is_none());
+    world.stop();
+    crate::world::await_that("nobody is left", || world.ended());
+}
+
+#[test]
+fn one_that_this_daemon_lets_go_comes_once_more() {
+    let number = TenantId(5);
+    let world = World::after(rules(), &[(number, this_process())]);
+    let connection = Connection::connect(&world.socket()).expect("the daemon listens");
+    let heard = || connection.receive::<FromDaemon>().expect("the daemon answers");
+    connection.send(&rejoin(&world, number, OTHER_EPOCH, false), &[]).expect("the daemon hears");
+    assert!(matches!(heard().0, FromDaemon::Waiting { .. }));
+    tell(&connection, vec![handle(1)], Vec::new(), &[memory(BLOCK_BYTES)]);
+    let (welcome, mut files) = heard();
+    assert!(matches!(welcome, FromDaemon::Welcome { .. }), "{welcome:?}");
+    let page = wire::SharedPage::open(files.pop().expect("a page")).expect("a page");
+    // It has its new page, and its connection breaks before it has said anything.
+    drop(connection);
+    crate::world::await_that("it is not there any more", || world.listed(number).is_none());
+    let word = rejoin(&world, number, page.epoch(), false);
+    let (welcome, _connection) = answer(&world, &word, vec![handle(1)], Vec::new());
+    assert!(matches!(welcome, FromDaemon::Welcome { tenant, .. } if tenant == number), "{welcome:?}");
 }
 
 #[test]

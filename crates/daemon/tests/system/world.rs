@@ -147,15 +147,21 @@ impl World {
 
     /// Starts a daemon for a GPU of this size.
     pub(crate) fn with_capacity(capacity_bytes: u64, rules: Rules, about: About) -> Self {
-        Self::start(capacity_bytes, rules, about, &[])
+        Self::start(1, capacity_bytes, rules, about, &[])
     }
 
     /// Starts a daemon with a keeper that knows of these from an earlier worker.
     pub(crate) fn after(rules: Rules, survivors: &[(TenantId, keeper::Process)]) -> Self {
-        Self::start(CAPACITY_BYTES, rules, About::default(), survivors)
+        Self::after_on(1, rules, survivors)
+    }
+
+    /// The same with several GPUs.
+    pub(crate) fn after_on(gpus: u8, rules: Rules, survivors: &[(TenantId, keeper::Process)]) -> Self {
+        Self::start(gpus, CAPACITY_BYTES, rules, About::default(), survivors)
     }
 
     fn start(
+        gpus: u8,
         capacity_bytes: u64,
         rules: Rules,
         about: About,
@@ -179,24 +185,27 @@ impl World {
         let arena = Arena::open(client.expect("the keeper is there"), device.registrar()).expect("an arena");
         let checkpoints = Arc::new(Refusing::default());
         let asked: Arc<dyn Checkpoints> = checkpoints.clone();
+        let mut devices: Vec<_> = (1..gpus).map(|number| device.beside(number, capacity_bytes)).collect();
+        devices.insert(0, device);
+        let shared = |device: &FakeDevice| SharedGpu {
+            uuid: device.uuid().into(),
+            name: device.name().into(),
+            capacity_bytes,
+            reserve_bytes: RESERVE_BYTES,
+            residue_bytes: RESIDUE_BYTES,
+            spare_bytes: 0,
+            freezes: Freezes::default(),
+        };
         let setup = Setup {
-            gpus: vec![SharedGpu {
-                uuid: device.uuid().into(),
-                name: device.name().into(),
-                capacity_bytes,
-                reserve_bytes: RESERVE_BYTES,
-                residue_bytes: RESIDUE_BYTES,
-                spare_bytes: 0,
-                freezes: Freezes::default(),
-            }],
+            gpus: devices.iter().map(shared).collect(),
             vgpu: None,
             rules,
             about,
             manager: ResourceManager { ioctl: engine::ioctl, owns: |_| true },
             checkpoints: Some(asked),
         };
-        let mover = Mover::new(device, arena);
-        let (pace, movers) = (mover.pace(), vec![mover]);
+        let movers: Vec<_> = devices.into_iter().map(|device| Mover::new(device, arena.clone())).collect();
+        let pace = movers[0].pace();
         let listener = Listener::bind(&folder.path().join("socket")).expect("a socket");
         let events = Events::begin(Some(&folder.path().join("events"))).expect("a file");
         let (sender, inputs) = mpsc::channel();
@@ -266,7 +275,7 @@ impl World {
         self.events().into_iter().filter(|event| event["event"] == name).collect()
     }
 
-    /// Bytes that the mover has imported.
+    /// Bytes that the mover of the first GPU has imported.
     pub(crate) fn imported_bytes(&self) -> u64 {
         self.imports.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
     }

@@ -125,7 +125,7 @@ impl Index {
     /// Space to fetch a handle to.
     pub(super) fn reserve_landing(&mut self, wanted: Wanted, near: Option<Node>) -> Reservation {
         let Some(extents) = self.space.take(wanted.bytes, near) else {
-            return Reservation::NoSpace(self.lack());
+            return Reservation::NoSpace(self.lack(wanted.bytes));
         };
         let runs = extents.runs().to_vec();
         if let Some(entry) = self.entries.get_mut(&wanted.key) {

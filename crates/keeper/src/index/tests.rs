@@ -147,7 +147,8 @@ fn a_reservation_of_a_dead_worker_is_nobodys_until_reclaimed() {
     index.orphan_reservations();
     check(&index);
     assert_eq!(index.record_out(out(2, 0)), Outcome::NotReserved);
-    let lack = Lack { free_bytes: 0, clean_bytes: 0, orphaned_bytes: 12 * BLOCK_BYTES };
+    let missing_bytes = 12 * BLOCK_BYTES;
+    let lack = Lack { missing_bytes, free_bytes: 0, clean_bytes: 0, orphaned_bytes: 12 * BLOCK_BYTES };
     assert_eq!(reserve(&mut index, 2, 12), Reservation::NoSpace(lack));
     assert_eq!((index.reclaim(), index.reclaim()), (12 * BLOCK_BYTES, 0));
     extents(&mut index, 2, 12);
@@ -176,7 +177,7 @@ fn a_clean_copy_is_used_again_and_counts_for_nothing_meanwhile() {
     let again = reserve(&mut index, 1, 4);
     assert_eq!(again, Reservation::Space { extents: space, reused: true });
     assert_eq!(index.recorded(TENANT, None), [], "it may be half overwritten");
-    assert_eq!(index.drop_clean(u64::MAX), 0, "it is being written");
+    assert_eq!(index.drop_clean(u64::MAX, None), 0, "it is being written");
     index.orphan_reservations();
     assert_eq!(index.recorded(TENANT, None), []);
     check(&index);
@@ -218,10 +219,11 @@ fn the_oldest_clean_copies_go_first_and_nothing_else() {
     for handle in [5, 1, 3] {
         index.record_in(back(handle, true));
     }
-    assert_eq!(index.drop_clean(5 * BLOCK_BYTES), 8 * BLOCK_BYTES);
+    assert_eq!(index.drop_clean(5 * BLOCK_BYTES, None), 8 * BLOCK_BYTES);
     let left: Vec<u64> = index.recorded(TENANT, None).iter().map(|recorded| recorded.handle).collect();
     assert_eq!(left, [2, 3]);
-    assert_eq!(index.drop_clean(u64::MAX), 4 * BLOCK_BYTES);
+    assert_eq!(index.drop_clean(u64::MAX, Some(key(3))), 0, "it is to stay");
+    assert_eq!(index.drop_clean(u64::MAX, Some(key(2))), 4 * BLOCK_BYTES);
     assert_eq!(index.away_bytes(), 4 * BLOCK_BYTES);
     check(&index);
 }

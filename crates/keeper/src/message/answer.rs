@@ -57,6 +57,8 @@ pub enum Outcome {
 /// Why there is no space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lack {
+    /// What it would take: less than all of it where its clean copy has a place.
+    pub missing_bytes: u64,
     /// What is free.
     pub free_bytes: u64,
     /// What [`super::Request::DropClean`] could make free.

@@ -91,6 +91,8 @@ pub enum Request {
     DropClean {
         /// How much.
         bytes: u64,
+        /// Not this one, for which the room is.
+        keep: Option<HandleKey>,
     },
     /// A tenant is gone, and nothing uses its space any more. Answered by `Freed`.
     Died {

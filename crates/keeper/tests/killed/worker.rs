@@ -141,7 +141,7 @@ impl Worker {
         let (extents, reused) = match self.client.reserve(None, &[wanted]).expect("an answer").remove(0) {
             Reservation::Space { extents, reused } => (extents, reused),
             Reservation::NoSpace(_) => {
-                self.client.drop_clean(count * BLOCK_BYTES).expect("an answer");
+                self.client.drop_clean(count * BLOCK_BYTES, None).expect("an answer");
                 return;
             }
             Reservation::Refused(why) => panic!("{key}: {why}"),

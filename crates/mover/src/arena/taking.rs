@@ -19,14 +19,16 @@ impl Arena {
         let (near, wanted) = (self.1, [Wanted { key: named(key), bytes }]);
         let reserved = self.0.link.ask(|client| {
             let first = client.reserve(near, &wanted)?;
-            match first[..] {
-                // Nothing goes for what would not fit all the same.
-                [Reservation::NoSpace(lack)] if lack.free_bytes.saturating_add(lack.clean_bytes) >= bytes => {
-                    client.drop_clean(bytes.saturating_sub(lack.free_bytes))?;
-                    client.reserve(near, &wanted)
-                }
-                _ => Ok(first),
+            let &[Reservation::NoSpace(lack)] = &first[..] else { return Ok(first) };
+            let short_bytes = lack.missing_bytes.saturating_sub(lack.free_bytes);
+            // What it has itself is worth nothing for it if it goes.
+            let own_bytes = bytes.saturating_sub(lack.missing_bytes);
+            // Nothing goes for what would not fit all the same.
+            if short_bytes > lack.clean_bytes.saturating_sub(own_bytes) {
+                return Ok(first);
             }
+            client.drop_clean(short_bytes, Some(named(key)))?;
+            client.reserve(near, &wanted)
         })?;
         match reserved.into_iter().next() {
             Some(Reservation::Space { extents, reused }) => {

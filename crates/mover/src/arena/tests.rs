@@ -201,6 +201,27 @@ fn clean_copies_give_way_the_oldest_first_and_no_more_than_is_needed() {
 }
 
 #[test]
+fn a_copy_without_its_zero_blocks_stays_and_takes_no_more_than_those() {
+    let device = FakeDevice::new(1 << 30);
+    let (arena, _keeper) = ready(6, &device);
+    let hash = |zero| BlockHash { bits: 5, zero };
+    let keep = |handle, hashes: &[BlockHash]| {
+        take(&arena, handle, hashes.len() as u64).expect("it is free");
+        record_out(&arena, handle, Some(hashes));
+        assert_eq!(arena.record_in(&[(key(handle), true)]), Ok(vec![Outcome::Done]));
+    };
+    // The oldest has a place for one of its two blocks.
+    keep(1, &[hash(false), hash(true)]);
+    keep(2, &[hash(false)]);
+    keep(3, &[hash(false)]);
+    take(&arena, 4, 3).expect("it is free");
+    let taken = take(&arena, 1, 2).expect("one gives way");
+    assert!(taken.reused);
+    assert_eq!((taken.extents.bytes(), arena.kept_bytes()), (2 * BLOCK_BYTES, BLOCK_BYTES));
+    assert!(take(&arena, 3, 1).expect("its own place").reused, "another one than was needed went");
+}
+
+#[test]
 fn a_new_worker_finds_tenants_bytes_and_seed() {
     let device = FakeDevice::new(1 << 30);
     let (arena, keeper) = ready(6, &device);

@@ -57,6 +57,7 @@ mod patience;
 mod puppet;
 mod said;
 mod sdk;
+mod self_test;
 mod several;
 mod shapes;
 mod sharing;

@@ -387,7 +387,7 @@ impl Stage {
 }
 
 /// The processes that a process has started.
-fn children(of: u32) -> Vec<Pid> {
+pub(crate) fn children(of: u32) -> Vec<Pid> {
     let text = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
     text.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }

@@ -14,7 +14,7 @@ use super::table::{Allocation, Created, Home, Kind, Making, Mapping, Part, Range
 use super::{cache, now_ns, oversize, peers, physical};
 use crate::grants::Answer;
 use crate::notice::OnceNotice;
-use crate::session::Session;
+use crate::session::{HeldTable, Session};
 
 /// How often a request is made smaller, or again after unused memory went back.
 const TRIES_MAX: usize = 4;
@@ -50,7 +50,13 @@ pub(super) fn create(session: &Session, kind: Kind, bytes: u64, making: Making) 
         let Granted { grant, host_bytes } = granted(session, making, bytes)?;
         let result = match make_unmapped(session, kind, bytes, host_bytes, making) {
             Ok(parts) => {
-                let mut table = session.table();
+                let (mut table, grant) = match hold_table(session, making, bytes, (grant, host_bytes)) {
+                    Ok(held) => held,
+                    Err(failed) => {
+                        unmake(session.driver, None, &parts);
+                        return Err(failed);
+                    }
+                };
                 tell_of_hosted(session, grant, &parts);
                 if making == Making::Kept {
                     // No file stands for it. In the table's order: it may be freed at once.
@@ -138,6 +144,34 @@ fn granted(session: &Session, making: Making, bytes: u64) -> Result<Granted, Fai
     }
 }
 
+/// Takes the table to add memory that was made, so much of it in the host's. That may have taken long: a daemon that has come
+/// meanwhile knows nothing of the grant, and is asked for one of its own.
+fn hold_table(
+    session: &Session,
+    making: Making,
+    bytes: u64,
+    (mut grant, host_bytes): (GrantId, u64),
+) -> Result<(HeldTable<'_>, GrantId), Failed> {
+    loop {
+        let table = session.table();
+        if session.knows_grant(grant) {
+            return Ok((table, grant));
+        }
+        drop(table);
+        match granted(session, making, bytes) {
+            Ok(again) if again.host_bytes == host_bytes => grant = again.grant,
+            Ok(again) => {
+                // Not where it is.
+                session.say(ToDaemon::Returned { grant: again.grant });
+                return Err(Failed::Driver(CUresult::OUT_OF_MEMORY));
+            }
+            // There is no daemon any more: the next one hears of all that is in the table.
+            Err(Failed::NotHere) => {}
+            Err(failed) => return Err(failed),
+        }
+    }
+}
+
 /// Makes a range of this size and takes the request out of it.
 fn attempt(
     session: &Session,
@@ -157,9 +191,16 @@ fn attempt(
         Ok(Range { block: Block { address, bytes }, device, grant, parts })
     });
     let result = match made {
-        Ok(range) => {
-            let mut table = session.table();
-            tell_of_hosted(session, grant, &range.parts);
+        Ok(mut range) => {
+            let mut table;
+            (table, range.grant) = match hold_table(session, Making::Moving, bytes, (grant, host_bytes)) {
+                Ok(held) => held,
+                Err(failed) => {
+                    unmake(session.driver, Some(range.block), &range.parts);
+                    return Err(failed);
+                }
+            };
+            tell_of_hosted(session, range.grant, &range.parts);
             range.parts.iter().for_each(|part| peers::let_in(session, &table, part));
             table.add(wanted.context, wanted.asked_bytes, range, now_ns());
             // Nobody else can have taken it since: the table was held. And if its context ended meanwhile, the new heap

@@ -110,6 +110,11 @@ fn book(session: &Session, bytes: u64) -> Option<Result<HandleId, CUresult>> {
             let handle = session.new_handle();
             // In the order of the books: a free that comes later is told later.
             let mut kept = session.kept();
+            if !session.knows_grant(grant) {
+                // There is another daemon meanwhile.
+                drop(kept);
+                return book(session, bytes);
+            }
             kept.bytes += bytes;
             session.table().set_kept_bytes(kept.bytes);
             session.say(ToDaemon::Kept { grant, handle: SizedHandle { handle, bytes } });

@@ -147,7 +147,12 @@ fn exchange(
     }
     // With the table held: it may be freed at once.
     session.say_freed(part.handle);
-    session.say(ToDaemon::Hosted { grant, handle: SizedHandle { handle, bytes: part.bytes } });
+    let handle = SizedHandle { handle, bytes: part.bytes };
+    session.say(match session.knows_grant(grant) {
+        true => ToDaemon::Hosted { grant, handle },
+        // Copying may have taken long, and there is another daemon.
+        false => ToDaemon::HostedBefore { handles: vec![handle] },
+    });
     session.open_gate_if_whole(&table);
     Ok(())
 }

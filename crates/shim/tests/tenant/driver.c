@@ -173,6 +173,9 @@ int cuMemCreate(uint64_t *handle, size_t bytes, const void *wanted, unsigned lon
     const char *times = getenv("FAKE_CREATES_MAX");
     static unsigned long long created;
     if (times && ++created > strtoull(times, NULL, 0)) return OUT_OF_MEMORY;
+    const char *waits = getenv("FAKE_CREATE_WAITS"); // While this file is there.
+    if (waits && !access(waits, F_OK)) note("creating");
+    while (waits && !access(waits, F_OK)) usleep(1000);
     const char *refused = getenv("FAKE_REFUSED_TYPES"); // Ways of sharing that this driver does not know together.
     if (refused && ((const uint32_t *)wanted)[1] == strtoul(refused, NULL, 0)) return NOT_SUPPORTED;
     if (((const unsigned char *)wanted)[25] != 0) return INVALID_VALUE; // For RDMA: whoever registers it would not notice that it moves.

@@ -197,12 +197,49 @@ fn what_cannot_be_shown_is_named_all_the_same_and_shown_later() {
 }
 
 #[test]
+fn memory_that_was_granted_by_another_daemon_is_asked_for_again() {
+    for is_denied in [false, true] {
+        let bench = Bench::new();
+        let waits = bench.path("create-waits");
+        let (mut program, daemon) = bench.tenant(&[("FAKE_CREATE_WAITS", waits.to_str().unwrap())]);
+        program.enter();
+        std::fs::write(&waits, "").unwrap();
+        program.tell(&format!("alloc {BYTES:x}"));
+        let old = daemon.grant(BYTES);
+        wait_for(|| bench.log().iter().any(|line| line == "creating"));
+        drop(daemon);
+        let (daemon, survivor) = next_daemon(&bench);
+        assert!(survivor.here.is_empty() && survivor.unshown.is_empty());
+        let (message, _) = daemon.receive();
+        assert!(matches!(message, ToDaemon::Channels { .. }), "it is back: {message:?}");
+        std::fs::remove_file(&waits).unwrap();
+        if is_denied {
+            let (message, _) = daemon.next();
+            let ToDaemon::Grow { grant, .. } = message else { panic!("{message:?}") };
+            daemon.send(FromDaemon::Denied { grant, reason: "full".to_owned() });
+            assert_eq!(program.answer(), "2 0", "out of memory");
+            assert!(bench.log().iter().any(|line| line == "release"), "it is let go");
+        } else {
+            let new = daemon.grant(BYTES);
+            assert_ne!(new, old);
+            program.allocated();
+            let (message, _) = daemon.next();
+            assert!(matches!(message, ToDaemon::Allocated { grant, .. } if grant == new), "{message:?}");
+        }
+        assert!(program.end().success());
+    }
+}
+
+#[test]
 fn a_child_that_is_forked_meanwhile_keeps_nothing_of_it() {
     let bench = Bench::new();
     let failing = bench.path("exports-fail");
     let (mut program, daemon) = bench.tenant(&[("FAKE_EXPORTS_FAIL", failing.to_str().unwrap())]);
     program.enter();
-    let [(_, away, _), _] = [(); 2].map(|()| daemon.serve(&mut program, BYTES));
+    let mut served = [(); 2].map(|()| daemon.serve(&mut program, BYTES));
+    // They are told of by address: the other one is what cannot be shown.
+    served.sort_by_key(|(address, ..)| *address);
+    let [(_, away, _), _] = served;
     daemon.page.set_frozen(true);
     daemon.page.revoke_residency();
     daemon.send(FromDaemon::Unmap { handles: vec![away.handle] });
