@@ -20,7 +20,8 @@ pub(super) struct Dying {
 impl Daemon {
     /// A tenant died or hung up.
     pub(super) fn leave(&mut self, tenant: TenantId, seen: Instant) {
-        self.note("left", tenant, json!({}));
+        self.note("left", tenant, self.noted_statistics(tenant));
+        self.forget_toll(tenant);
         let Some(known) = self.known.remove(&tenant) else { return };
         self.leave_muster(tenant);
         self.dying.entry(tenant).or_default().process = Some((known.gpu, known.link.who.pid));
@@ -38,6 +39,7 @@ impl Daemon {
     pub(super) fn let_go(&mut self, tenant: TenantId, process: keeper::Process, answer: Sender<bool>) {
         tracing::warn!("tenant {tenant} came back and hung up without a word: it is expected again");
         self.note("hung_up", tenant, json!({}));
+        self.forget_toll(tenant);
         if self.known.remove(&tenant).is_some() {
             self.leave_muster(tenant);
             self.withdraw_all(tenant);

@@ -6,7 +6,7 @@
 use super::arrivals::{Meeting, Met};
 use super::commands::Peer;
 use super::sights::Recent;
-use super::{Daemon, Freezes, Known};
+use super::{Daemon, Freezes, Known, Toll};
 use crate::conversation::{Held, Taken};
 use crate::events::Who;
 use crate::executor::{Link, Work};
@@ -360,6 +360,7 @@ impl Daemon {
         let (resident_bytes, away_bytes) = (sum(false), sum(true));
         let grip = link.grip.clone();
         let (idleness, hinting, demands, pins) = Default::default();
+        let toll = Toll::of(&grip);
         let contexts = Recent::default();
         let known = Known {
             link,
@@ -369,6 +370,7 @@ impl Daemon {
             context: false,
             idleness,
             hinting,
+            toll,
             demands,
             pins,
             contexts,

@@ -27,5 +27,6 @@ mod refusals;
 mod rejoining;
 mod requests;
 mod sharing;
+mod statistics;
 mod stopping;
 mod strangers;

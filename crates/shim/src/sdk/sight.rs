@@ -16,7 +16,7 @@ use super::requests;
 use crate::settings;
 
 /// A pause shorter than this is within a request.
-const PAUSE_MIN_NS: u64 = 1_000_000;
+pub(super) const PAUSE_MIN_NS: u64 = 1_000_000;
 /// Kernels that follow sooner leave no time for anything.
 const LEAD_MIN_NS: u64 = 500_000;
 /// A launch that comes later belongs to something else.
