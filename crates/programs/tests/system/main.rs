@@ -54,6 +54,7 @@ mod memory;
 mod oversize;
 mod patience;
 mod puppet;
+mod requests;
 mod said;
 mod sdk;
 mod several;

@@ -1,7 +1,8 @@
 //! Requests of a latency-critical program that does not say itself when they begin and end, as the shim sees them: from the
 //! first work after a pause until somebody has waited for all of it, and the next pause begins.
 //!
-//! A program may wait several times within a request, and go on at once. So a request has ended for certain only when a pause
+//! A program may wait several times within a request, and go on at once, or prepare its kernels for a while once its input is
+//! on the device. So a request has ended for certain only when a pause
 //! has lasted: it is counted when the next one begins. Where the last requests had all the same number of waits, the end is
 //! known at once, and told to a daemon that keeps others off the GPU until then; otherwise the daemon finds out by looking.
 //!
@@ -14,7 +15,7 @@ use std::sync::atomic::{
 
 use wire::{Page, ToDaemon, monotonic_ns};
 
-use super::sight::PAUSE_MIN_NS;
+use super::sight::{self, LEAD_MAX_NS, PAUSE_MIN_NS};
 use super::{present, requests};
 use crate::session;
 
@@ -47,10 +48,12 @@ impl Stretches {
         Self { began_ns, rested_ns, rests, handed_over, usual, alike }
     }
 
-    /// There is work again. How long the last request took, if this is another one.
-    fn begins(&self, now_ns: u64) -> Option<u64> {
+    /// There is work again, perhaps the first launch behind an input of that instant. How long the last request took, if this
+    /// is another one.
+    fn begins(&self, now_ns: u64, input_ns: Option<u64>) -> Option<u64> {
         let rested = self.rested_ns.swap(0, SeqCst);
-        if rested == 0 || now_ns.saturating_sub(rested) < PAUSE_MIN_NS {
+        let prepared = input_ns.is_some_and(|at| at <= rested && now_ns.saturating_sub(at) <= LEAD_MAX_NS);
+        if rested == 0 || prepared || now_ns.saturating_sub(rested) < PAUSE_MIN_NS {
             return None;
         }
         let began = self.began_ns.swap(now_ns, SeqCst);
@@ -101,7 +104,7 @@ pub(crate) fn begins(page: &Page) {
     if !page.critical() || TOLD.load(Relaxed) {
         return;
     }
-    if let Some(took) = SEEN.begins(monotonic_ns()) {
+    if let Some(took) = SEEN.begins(monotonic_ns(), sight::awaited_since()) {
         let slo = page.slo_ns();
         session::all().for_each(|session| session.page.add_request(took, slo));
     }
@@ -149,12 +152,12 @@ mod tests {
         /// and at which of its waits its end was told.
         fn request(&mut self, waits: u64, work: u64) -> (Option<u64>, Vec<u64>) {
             self.now += 10 * MS;
-            let before = self.seen.begins(self.now);
+            let before = self.seen.begins(self.now, None);
             let mut told = Vec::new();
             for wait in 1..=waits {
                 if wait > 1 {
                     self.now += 100 * US;
-                    assert_eq!(self.seen.begins(self.now), None, "within a request");
+                    assert_eq!(self.seen.begins(self.now, None), None, "within a request");
                 }
                 self.launches += 1;
                 self.now += work;
@@ -191,13 +194,28 @@ mod tests {
     }
 
     #[test]
+    fn an_input_and_the_kernels_that_it_is_prepared_for_are_one_request() {
+        let mut program = Program::started();
+        program.request(1, 70 * US);
+        let input = program.now + 10 * MS;
+        assert_eq!(program.seen.begins(input, Some(input)), Some(70 * US), "the input itself begins one");
+        assert!(!program.seen.rests(input + 10 * US, 10));
+        assert_eq!(program.seen.begins(input + 3 * MS, Some(input)), None);
+        assert!(!program.seen.rests(input + 4 * MS, 11));
+        assert_eq!(program.seen.begins(input + 20 * MS, None), Some(4 * MS));
+        assert!(!program.seen.rests(input + 21 * MS, 12));
+        let (late, old) = (input + 100 * MS, Some(input + 20 * MS));
+        assert_eq!(program.seen.begins(late, old), Some(MS), "no launch came for too long");
+    }
+
+    #[test]
     fn calls_that_hand_nothing_over_are_no_requests() {
         let mut program = Program::started();
         program.request(1, 70 * US);
         program.now += 10 * MS;
-        assert_eq!(program.seen.begins(program.now), Some(70 * US));
+        assert_eq!(program.seen.begins(program.now, None), Some(70 * US));
         assert!(!program.seen.rests(program.now + US, program.launches));
         program.now += 10 * MS;
-        assert_eq!(program.seen.begins(program.now), None, "nothing was handed over in between");
+        assert_eq!(program.seen.begins(program.now, None), None, "nothing was handed over in between");
     }
 }
