@@ -32,8 +32,10 @@ class Daemon:
         oversize_max: str | None = None,
         cellar: str | None = None,
         cellar_limit: str | None = None,
+        more=(),
     ):
-        """Without a capacity the GPU is as large as it is; without a turn rota chooses, within `gap_max` and `moving_share`."""
+        """Without a capacity the GPU is as large as it is; without a turn rota chooses, within `gap_max` and `moving_share`. `more`
+        are other flags, with their values."""
         self.run = run
         self.label = label
         self.ended_on_purpose = False
@@ -44,6 +46,7 @@ class Daemon:
         wanted |= {"--cellar": cellar, "--cellar-limit": cellar_limit}
         settings = [word for flag, value in wanted.items() if value is not None for word in (flag, value)]
         settings += ["--turn-jitter", f"{jitter:g}"] if jitter else []
+        settings += more
         argv = [run.bundled("rotad"), "--socket", self.socket, *settings, "--events", events]
         run.bundled("rota"), run.bundled("librota_shim.so"), run.bundled("librota_nvml.so")
         run.say(f"   rotad {' '.join(settings)}" + ("" if turn else " (turns as rota chooses)"))

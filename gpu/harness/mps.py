@@ -16,6 +16,7 @@ class Mps:
         for folder in (pipes, logs):
             folder.mkdir(parents=True, exist_ok=True)
         self.env = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes), "CUDA_MPS_LOG_DIRECTORY": str(logs)}
+        (pipes / "control").unlink(missing_ok=True)  # of one before
         self._say(["nvidia-cuda-mps-control", "-d"])
         until("the MPS server's control pipe", 10.0, (pipes / "control").exists, 0.05)
 

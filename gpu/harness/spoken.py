@@ -11,14 +11,24 @@ from .processes import end_group
 from .waiting import Failed
 
 
-class Spoken:
-    """A program that answers each line with a line. Its first one, `told`, it says by itself."""
+READY_S = 150.0
 
-    def __init__(self, run, label: str, argv, under=None, terms=(), env=None, ready_s: float = 150.0):
+
+class Spoken:
+    """A program that answers each line with a line. Its first one, `told`, it says by itself: it is waited for, unless `ready_s`
+    is None."""
+
+    def __init__(self, run, label: str, argv, under=None, terms=(), env=None, ready_s: float | None = READY_S):
         self.label = label
         self.program = run.command(label, argv, under, env, terms, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._rest = b""
-        self.told = self.hear(ready_s)
+        self.told = None
+        if ready_s is not None:
+            self.ready(ready_s)
+
+    def ready(self, timeout_s: float = READY_S):
+        """Waits for its first word."""
+        self.told = self.hear(timeout_s)
 
     def hear(self, timeout_s: float) -> str:
         """Its next line."""
@@ -39,10 +49,17 @@ class Spoken:
         line, self._rest = self._rest.split(b"\n", 1)
         return line.decode()
 
+    def say(self, line: str):
+        """Says a line."""
+        try:
+            self.program.child.stdin.write(line.encode() + b"\n")
+            self.program.child.stdin.flush()
+        except OSError as reason:
+            raise Failed(f"{self.label} does not listen ({reason}): {self.program.last_words()}") from reason
+
     def tell(self, line: str, timeout_s: float = 60.0) -> str:
         """Says a line and answers what it says."""
-        self.program.child.stdin.write(line.encode() + b"\n")
-        self.program.child.stdin.flush()
+        self.say(line)
         return self.hear(timeout_s)
 
     def end(self, last_word: str = ""):

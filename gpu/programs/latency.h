@@ -3,7 +3,7 @@
 //
 // Each line of input is one order:
 //   FILE SHAPE COUNT RATE HINTS PREPARES_US OFF_US SEED
-// COUNT requests arrive at RATE a second: "steady", "poisson", or in "bursts" of ten at once. Each is prepared for PREPARES_US
+// COUNT requests arrive at RATE a second on average: "steady", "poisson", or in "bursts" of ten at once. Each is prepared for PREPARES_US
 // after it arrived, then the GPU is called. With HINTS, the SDK is told at the arrival that the GPU is called in PREPARES_US
 // less OFF_US: that it is off by OFF_US. FILE gets one 64-bit float for each, in microseconds. Answered by a line of JSON.
 #pragma once
@@ -21,6 +21,8 @@
 #include <vector>
 
 namespace latency {
+
+static const int64_t LATE = 50000; // ns behind its time a request may begin
 
 static inline int64_t now_ns()
 {
@@ -78,13 +80,16 @@ static inline std::vector<int64_t> arrivals(const Order &order)
     return found;
 }
 
-struct Sdk {
-    std::function<void(int64_t)> hint;  // the GPU is called in so many nanoseconds
-    std::function<void()> begin, end;   // a request
+// What a program does at each point of a request.
+struct Service {
+    std::function<void()> arrives;      // if there is anything to do then
+    std::function<void()> request;      // on the GPU, until it is done
+    std::function<void(int64_t)> hint;  // to the SDK: the GPU is called in so many nanoseconds
+    std::function<void()> begin, end;   // to the SDK: a request
 };
 
 // Serves orders until the input ends.
-static inline void serve(const std::function<void()> &request, const Sdk &sdk)
+static inline void serve(const Service &service)
 {
     Order order;
     while (read_order(order)) {
@@ -97,14 +102,15 @@ static inline void serve(const std::function<void()> &request, const Sdk &sdk)
             // One that arrives while another is served is prepared meanwhile, and follows at once.
             int64_t arrives = first + at, calls = std::max(arrives + prepares, free_at);
             wait_until(std::max(arrives, free_at));
-            if (order.hints) sdk.hint(std::max<int64_t>(0, calls - now_ns() - off));
+            if (order.hints) service.hint(std::max<int64_t>(0, calls - now_ns() - off));
+            if (service.arrives) service.arrives();
             wait_until(calls);
-            if (order.hints) sdk.begin();
+            if (order.hints) service.begin();
             int64_t begun = now_ns();
-            late += begun - calls > 50000;
-            request();
+            late += begun - calls > LATE;
+            service.request();
             int64_t ended = now_ns();
-            if (order.hints) sdk.end();
+            if (order.hints) service.end();
             took.push_back((ended - begun) / 1e3);
             free_at = now_ns();
         }
@@ -116,11 +122,11 @@ static inline void serve(const std::function<void()> &request, const Sdk &sdk)
     }
 }
 
-static inline void stay_on(const char *core)
+static inline void stay_on(int core)
 {
     cpu_set_t set;
     CPU_ZERO(&set);
-    CPU_SET(atoi(core), &set);
+    CPU_SET(core, &set);
     if (sched_setaffinity(0, sizeof set, &set)) perror("sched_setaffinity");
 }
 

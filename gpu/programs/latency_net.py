@@ -92,6 +92,8 @@ def serve(request, order):
 
 def main():
     torch.manual_seed(1)
+    # One way through the network, natively and under rota.
+    torch.backends.mha.set_fastpath_enabled(False)
     net, size = {"transformer": transformer, "convolution": convolution}[sys.argv[1]]()
     net = net.eval().cuda().bfloat16()
     host_in = torch.randn(size, dtype=torch.bfloat16).pin_memory()

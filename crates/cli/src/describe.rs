@@ -1,5 +1,7 @@
 //! `rota describe`: all about a job, a process or a GPU.
 
+mod statistics;
+
 use crate::args::{DescribeArgs, Output};
 use crate::columns::{hanging, terminal_width};
 use crate::ps::next;
@@ -228,6 +230,9 @@ fn tenant(tenant: &TenantView, one_of_several: bool) -> String {
     if let Some(hints) = &tenant.hints {
         lines.line(4, "hints", given(hints));
         lines.line(4, "", became(hints));
+    }
+    for (name, value) in tenant.statistics.iter().flat_map(statistics::lines) {
+        lines.line(4, name, value);
     }
     if tenant.waiting_ns > 0 {
         let waited = span(Duration::from_nanos(tenant.waiting_ns));

@@ -10,7 +10,7 @@
 //!   have which; `placing`: on which GPUs.
 //! - `sights`: what NVML says of the GPUs, and what follows; `memory_told`: what programs are told of memory.
 //! - `deep`: paused jobs that give up their contexts too. `pace`: how gently memory moves.
-//! - `actions`: what is done with what the core wants. `lengths`: turns that vary.
+//! - `actions`: what is done with what the core wants; `toll`: what that costs each tenant. `lengths`: turns that vary.
 //! - `rejoining`, `gathering`: how tenants of an earlier worker come back; `mustering`: those on several GPUs; `unshown`: what of
 //!   theirs nobody can look at; `inheritance`: and jobs.
 //! - `input`: what reaches it. `setup`: what is fixed at its start. `commands`: what people ask for. `listing` and `views`: how things are, for them.
@@ -42,6 +42,7 @@ pub mod publications;
 pub mod rejoining;
 mod setup;
 mod sights;
+mod toll;
 mod unshown;
 mod views;
 
@@ -68,6 +69,7 @@ use sched::{Bytes, Core, Event, GpuId, GpuSpec, TenantId, Time, UserId};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
+use toll::{Toll, UnderWay};
 use unshown::Unshown;
 use wire::{FromDaemon, Listener};
 
@@ -96,6 +98,7 @@ struct Known {
     context: bool,
     idleness: Idleness,
     hinting: Hinting,
+    toll: Toll,
     demands: Demands,
     pins: Pins,
     /// What its context takes, by the last looks.
@@ -113,6 +116,7 @@ pub struct Daemon {
     acting: bool,
     lengths: Lengths,
     jobs: Jobs,
+    under_way: UnderWay,
     /// At the door.
     arriving: BTreeMap<TenantId, Arriving>,
     known: BTreeMap<TenantId, Known>,
@@ -216,6 +220,7 @@ impl Daemon {
             untold: VecDeque::new(),
             acting: false,
             jobs: Jobs::default(),
+            under_way: UnderWay::default(),
             arriving: BTreeMap::new(),
             known: BTreeMap::new(),
             returning: BTreeMap::new(),
@@ -426,7 +431,10 @@ impl Daemon {
     fn done(&mut self, done: Done) {
         match done {
             Done::Action(op, outcome, at) => {
-                self.step_at(Time(nanos(self.events.at(at))), Event::Done { op, outcome });
+                let at = Time(nanos(self.events.at(at)));
+                self.action_ends(op, &outcome, at);
+                self.step_at(at, Event::Done { op, outcome });
+                self.action_ended();
             }
             Done::Adopted(owned, movable) => self.adopted(owned, movable),
             Done::Arena(bytes) => self.step(Event::Arena(bytes)),

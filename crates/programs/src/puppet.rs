@@ -9,6 +9,8 @@
 //! | `join` | makes the default stream wait for the second one |
 //! | `read` | copies a word from the device |
 //! | `graph N MS` | captures so many kernels, launches them as a graph, in the second stream |
+//! | `launch-ex MS`, `launch-cooperative MS` | one kernel in the default stream, by other functions |
+//! | `instantiate MS`, `launch-graph` | captures one kernel as a graph; launches that, in the default stream |
 //! | `allocate`, `free` | device memory of one mebibyte |
 //! | `keep MIB`, `check` | fills so much more memory, in pieces; looks whether all of that is as it was |
 //! | `change BYTE` | fills all of that with other bytes, moved by this one, and waits for the context |
@@ -45,6 +47,7 @@
 //! After each line it prints the line, how many microseconds it took, and what there is to say.
 
 mod large;
+mod launches;
 mod look;
 mod sharing;
 mod threads;
@@ -63,6 +66,7 @@ use crate::api::ApiError;
 use crate::bench::Bench;
 use crate::kernels::SPIN;
 use large::Large;
+use launches::Launches;
 use look::Look;
 use sharing::Shared;
 use threads::Threads;
@@ -101,6 +105,7 @@ struct Puppet {
     moved_by: u8,
     shared: Shared,
     large: Large,
+    launches: Launches,
     threads: Threads,
     contexts: Vec<CUcontext>,
     filled: Vec<CUdeviceptr>,
@@ -131,6 +136,7 @@ pub fn run(lines: impl BufRead, mut answers: impl Write) -> Result<(), PuppetErr
         moved_by: 0,
         shared: Shared::default(),
         large: Large::default(),
+        launches: Launches::default(),
         threads: Threads::default(),
         contexts: Vec::new(),
         filled: Vec::new(),
@@ -225,6 +231,7 @@ impl Puppet {
                 .shared
                 .does(&self.bench, &words)
                 .or_else(|| self.large.does(&self.bench, &words))
+                .or_else(|| self.launches.does(&self.bench, self.beside, &words))
                 .or_else(|| self.threads.does(&self.bench, self.event, &words))
             {
                 Some(code) => code,

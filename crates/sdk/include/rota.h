@@ -56,7 +56,7 @@ int rota_request_begin(rota_request *request, uint64_t in_ns, uint64_t slo_ns);
 int rota_request_end(rota_request *request);
 
 /* A phase begins in which the program gives way to others as soon as it has no work for the GPU, and ends: while it writes
- * a checkpoint, say. Phases may lie within each other. The name is for people. */
+ * a checkpoint, say. Phases may lie within each other. `rota describe` shows the name of the innermost, or its first 32 bytes. */
 int rota_phase_begin(const char *name);
 int rota_phase_end(void);
 
@@ -93,7 +93,7 @@ typedef struct rota_statistics {
  * that is older than this header. */
 size_t rota_statistics_get(rota_statistics *statistics, size_t bytes);
 
-/* Latencies are counted anew from now on. */
+/* Latencies are counted anew from now on, here: what `rota describe` shows stays. */
 int rota_statistics_reset(void);
 
 #ifdef __cplusplus

@@ -3,16 +3,19 @@
 use crate::{NO_DAEMON, guarded, shim};
 use std::ffi::{c_char, c_int};
 
-/// See `rota.h`. The name is for whoever reads the program; it goes nowhere yet.
+/// See `rota.h`.
+///
+/// # Safety
+/// `name` is null, or ends with a zero.
 #[unsafe(no_mangle)]
-extern "C" fn rota_phase_begin(_name: *const c_char) -> c_int {
-    // SAFETY: it takes a number.
-    guarded(NO_DAEMON, || shim::tell(|shim| unsafe { (shim.phase)(1) }))
+unsafe extern "C" fn rota_phase_begin(name: *const c_char) -> c_int {
+    // SAFETY: by the caller's promise.
+    guarded(NO_DAEMON, || shim::tell(|shim| unsafe { (shim.phase)(1, name) }))
 }
 
 /// See `rota.h`.
 #[unsafe(no_mangle)]
 extern "C" fn rota_phase_end() -> c_int {
-    // SAFETY: as above.
-    guarded(NO_DAEMON, || shim::tell(|shim| unsafe { (shim.phase)(0) }))
+    // SAFETY: without a name.
+    guarded(NO_DAEMON, || shim::tell(|shim| unsafe { (shim.phase)(0, std::ptr::null()) }))
 }

@@ -54,6 +54,10 @@ unsafe extern "C" fn rota_request_end(request: *mut Request) -> c_int {
         let said = shim::tell(|shim| unsafe { (shim.request_end)() });
         let slo = Some(slo_ns).filter(|&slo| slo != 0).or_else(jobs_slo_ns);
         LATENCIES.add(took, slo);
+        if let Some(shim) = shim::find() {
+            // SAFETY: it takes numbers.
+            unsafe { (shim.request_took)(took, slo_ns) };
+        }
         said
     })
 }

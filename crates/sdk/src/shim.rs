@@ -26,7 +26,8 @@ pub(crate) struct Shim {
     pub(crate) hint: unsafe extern "C" fn(u64) -> c_int,
     pub(crate) request_begin: unsafe extern "C" fn(u64) -> c_int,
     pub(crate) request_end: unsafe extern "C" fn() -> c_int,
-    pub(crate) phase: unsafe extern "C" fn(c_int) -> c_int,
+    pub(crate) request_took: unsafe extern "C" fn(u64, u64) -> c_int,
+    pub(crate) phase: unsafe extern "C" fn(c_int, *const c_char) -> c_int,
     pub(crate) set: unsafe extern "C" fn(c_int, u32, *mut c_char, usize) -> c_int,
     state: unsafe extern "C" fn(*mut u8, usize) -> usize,
 }
@@ -59,6 +60,7 @@ fn look() -> Option<Shim> {
             hint: function(c"rota_shim_hint")?,
             request_begin: function(c"rota_shim_request_begin")?,
             request_end: function(c"rota_shim_request_end")?,
+            request_took: function(c"rota_shim_request_took")?,
             phase: function(c"rota_shim_phase")?,
             set: function(c"rota_shim_set")?,
             state: function(c"rota_shim_state")?,

@@ -53,7 +53,7 @@ use wire::{Page, ToDaemon, monotonic_ns};
 use crate::forward;
 use crate::gate::Widest;
 use crate::guard::guarded;
-use crate::sdk::sight;
+use crate::sdk::{sight, stretches};
 use crate::session;
 use slots::{Slot, Slots};
 
@@ -176,7 +176,9 @@ fn launch_seen() {
 
 /// There is work, or may be: the page says so, and the daemon is told if it waits for that.
 fn stir() {
-    if page().idle_since_ns().is_some() {
+    let page = page();
+    if page.idle_since_ns().is_some() {
+        stretches::begins(page);
         wake_all();
     }
 }
@@ -208,7 +210,12 @@ fn settle() {
     for session in session::all() {
         rested |= session.page.rest(now);
     }
-    if rested && WORK.at_rest() != Some(begun) {
+    if !rested {
+        return;
+    }
+    if WORK.at_rest() == Some(begun) {
+        stretches::rests(page(), now, || WORK.handed_over());
+    } else {
         // Something was begun meanwhile, and it may have looked at the first page before, or have woken only some.
         wake_all();
     }

@@ -5,12 +5,13 @@
 //! program computes. There is one class for a whole process, its job's: what one thread says is said of all.
 //!
 //! - [`requests`]: hints, and requests that begin and end. [`phases`]: giving way. [`terms`]: class and weight.
-//! - [`state`]: how things are. [`sight`]: hints that the shim gives itself.
+//! - [`state`]: how things are. [`sight`]: hints that the shim gives itself. [`stretches`]: requests that nobody tells of.
 
 mod phases;
 mod requests;
 pub(crate) mod sight;
 mod state;
+pub(crate) mod stretches;
 mod terms;
 
 use std::ffi::c_int;
@@ -78,6 +79,7 @@ pub(crate) fn begin() {
     }
     requests::publish();
     phases::publish();
+    stretches::publish();
 }
 
 /// In a forked child: it serves nothing.
@@ -85,6 +87,7 @@ pub(crate) fn forget() {
     requests::forget();
     phases::forget();
     sight::forget();
+    stretches::forget();
 }
 
 /// Writes a count into all pages. Several threads may do so at the same time: the last count stays.

@@ -10,6 +10,7 @@
 mod command;
 mod hints;
 mod ids;
+mod latencies;
 mod listing;
 mod message;
 mod oversize;
@@ -19,19 +20,22 @@ mod place;
 pub mod quantity;
 mod shim_file;
 mod socket;
+mod statistics;
 mod terms;
 mod view;
 
 pub use command::{Answer, Command, GpuChoice, JobRequest, Opened};
 pub use hints::{HintSource, Hints};
 pub use ids::{FileId, GrantId, HandleId, TenantId, Token};
+pub use latencies::Latencies;
 pub use listing::{Gpu, Listing, SCHEMA_VERSION, Tenant, TenantState, Unmanaged};
 pub use message::{ChannelGroup, FromDaemon, SharedGpu, SizedHandle, ToDaemon};
 pub use oversize::Oversize;
-pub use page::{IDLE_SINCE_OFFSET, Page, PageError, SharedPage, monotonic_ns};
+pub use page::{IDLE_SINCE_OFFSET, PHASE_NAME_BYTES, Page, PageError, SharedPage, monotonic_ns};
 pub use place::{default_socket, find_socket};
 pub use shim_file::{ShimError, find_nvml_shim, find_shim, preload, preload_nvml};
 pub use socket::{Connection, Listener, WireError};
+pub use statistics::{RequestTimes, Statistics, Times};
 pub use terms::{Change, Class, OVERSIZE_ALL, Priority, Terms};
 pub use view::{
     Description, GpuView, JobMemory, JobView, MemoryOnGpu, ProcessOnGpu, SelfTest, Setting, Status,

@@ -1,6 +1,6 @@
 //! Who is there: the answer behind `rota ps`, with stable keys.
 
-use crate::{Hints, TenantId};
+use crate::{Hints, Statistics, TenantId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -72,6 +72,8 @@ pub struct Tenant {
     pub host_bytes: u64,
     /// What became of its hints; none for one that is not latency-critical and has given none.
     pub hints: Option<Hints>,
+    /// What it went through; none at the door.
+    pub statistics: Option<Statistics>,
 }
 
 /// A process that uses a GPU past rota.

@@ -20,6 +20,7 @@
 
 mod requests;
 
+use crate::Latencies;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -62,8 +63,10 @@ pub struct Page {
     critical: AtomicU64,
     /// Daemon: how soon the job's requests are to be served; 0 if nothing is said.
     slo_ns: AtomicU64,
+    /// Daemon: 1 while others are kept off the GPU for the tenant's request.
+    end_awaited: AtomicU64,
     /// To the next two cache lines: what follows is written often.
-    _apart: [u64; 3],
+    _apart: [u64; 2],
     /// Tenant: since when it has no work, on the system's monotonic clock; 0 while it has.
     idle_since_ns: AtomicU64,
     /// Tenant: how long it had no work, up to the last time that it had some again.
@@ -86,9 +89,18 @@ pub struct Page {
     warm_ups: AtomicU64,
     /// Tenant: warm-up kernels that it could not launch.
     warm_ups_failed: AtomicU64,
+    /// Tenant: 1 if it says itself when requests begin and end.
+    requests_told: AtomicU64,
+    /// Tenant: what it calls the phase that it is in, with zeros behind.
+    phase_name: [AtomicU64; PHASE_NAME_BYTES / 8],
+    /// Tenant: how long its requests took.
+    latencies: Latencies,
 }
 
-const _: () = assert!(size_of::<Page>() == 216);
+const _: () = assert!(size_of::<Page>() == 3472 && size_of::<Page>() <= PAGE_BYTES);
+
+/// As much of a phase's name is kept.
+pub const PHASE_NAME_BYTES: usize = 32;
 
 /// Where in a [`Page`] the word lies that is 0 while the tenant has work, for code that reads it without Rust.
 pub const IDLE_SINCE_OFFSET: usize = std::mem::offset_of!(Page, idle_since_ns);
@@ -177,7 +189,8 @@ impl Page {
             residue_bytes: AtomicU64::new(0),
             critical: AtomicU64::new(0),
             slo_ns: AtomicU64::new(0),
-            _apart: [0; 3],
+            end_awaited: AtomicU64::new(0),
+            _apart: [0; 2],
             idle_since_ns: AtomicU64::new(0),
             idle_total_ns: AtomicU64::new(0),
             used_bytes: AtomicU64::new(0),
@@ -189,6 +202,9 @@ impl Page {
             hints_dropped: AtomicU64::new(0),
             warm_ups: AtomicU64::new(0),
             warm_ups_failed: AtomicU64::new(0),
+            requests_told: AtomicU64::new(0),
+            phase_name: [const { AtomicU64::new(0) }; PHASE_NAME_BYTES / 8],
+            latencies: Latencies::new(),
         }
     }
 
@@ -399,10 +415,12 @@ impl SharedPage {
         Ok(mapped)
     }
 
-    /// Another page takes the place of this one, at the same address: the tenant has a new daemon.
+    /// Another page takes the place of this one, at the same address: the tenant has a new daemon. How long requests took
+    /// goes with it.
     ///
     /// Whoever looks at it meanwhile sees the one or the other.
     pub fn renew(&self, by: SharedPage) -> Result<(), PageError> {
+        by.take_requests_from(self);
         let flags = ProtFlags::READ | ProtFlags::WRITE;
         let address = self.page.as_ptr().cast();
         // SAFETY: the address is that of this mapping, as long as the new one, and what lies there is atomics, or the same in

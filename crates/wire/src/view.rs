@@ -1,7 +1,7 @@
 //! How things are, in full: what `rota describe`, `rota status` and `rota config show` print. Keys in JSON are stable; bytes
 //! and nanoseconds are integers.
 
-use crate::{Gpu, Hints, TenantId, TenantState, Terms};
+use crate::{Gpu, Hints, Statistics, TenantId, TenantState, Terms};
 use serde::{Deserialize, Serialize};
 
 /// All about a job, a tenant or a GPU.
@@ -106,6 +106,8 @@ pub struct TenantView {
     pub host_bytes: u64,
     /// What became of its hints; none for one that is not latency-critical and has given none.
     pub hints: Option<Hints>,
+    /// What it went through; none at the door.
+    pub statistics: Option<Statistics>,
 }
 
 /// What a job sees of the machine's memory: its own, as if nobody else were there.

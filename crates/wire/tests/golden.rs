@@ -7,8 +7,8 @@ use rota_wire::{
     Answer, Change, ChannelGroup, Class, Command, Connection, Description, FILES_MAX, FileId, FromDaemon,
     Gpu, GpuChoice, GpuView, GrantId, HANDLES_MAX, HandleId, HintSource, Hints, IDLE_SINCE_OFFSET, JobMemory,
     JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, Opened, Priority, ProcessOnGpu,
-    SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage, SizedHandle, Status, Tenant, TenantId,
-    TenantState, TenantView, Terms, ToDaemon, Token, Unmanaged, VERSION, WireError,
+    RequestTimes, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage, SizedHandle, Statistics, Status,
+    Tenant, TenantId, TenantState, TenantView, Terms, Times, ToDaemon, Token, Unmanaged, VERSION, WireError,
 };
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Serialize, de::DeserializeOwned};
@@ -257,6 +257,19 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
             warm_ups_failed: 11,
             rhythm_ns: Some(12),
         }),
+        statistics: Some(Statistics {
+            requests: Some(RequestTimes {
+                by_program: true,
+                times: Times { count: 1, p50_ns: 2, p99_ns: 3, p999_ns: 4, max_ns: 5 },
+                slo_missed: 6,
+            }),
+            granted: Some(Times { count: 7, p50_ns: 8, p99_ns: 9, p999_ns: 10, max_ns: 11 }),
+            freezes: 12,
+            frozen_ns: 13,
+            switching_ns: 14,
+            moving_ns: 15,
+            phase: Some("p".into()),
+        }),
     };
     let job = JobView {
         job: "a".into(),
@@ -312,8 +325,9 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
             answer(Answer::Opened(Opened { gpus: vec![gpu.clone()], others: 4, terms })),
         ),
         (
-            "08 01 01 01 00 0167 016e 01 02 03 04 05 06 00 0107 01 0161 01 01 01 04 0105 00 00 00 00 06 01 010177 0102 03 04 05 01 \
-             01 02 0162 0167 04 0172 03 04 05 06 07 08 0109 0a 00 0103 0b 01 01 02 03 04 05 06 07 08 09 0a 0b 010c",
+            "08010101000167016e010203040506000107010161010101040105000000000601010177010203040501010201620167\
+             04017203040506070801090a0001030b010102030405060708090a0b010c010101010203040506010708090a0b0c0d0e\
+             0f010170",
             answer(Answer::Described(Description { schema_version: 1, gpu: Some(view), jobs: vec![job] })),
         ),
         (
@@ -359,6 +373,7 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         forecast_ns: None,
         host_bytes: 8,
         hints: None,
+        statistics: None,
     };
     let states = [
         TenantState::Joined,
@@ -384,11 +399,11 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         ("04 02 01 02", FromDaemon::Unmap { handles: vec![HandleId(1), HandleId(2)] }),
         ("05 02 01 02", FromDaemon::Create { handles: vec![HandleId(1), HandleId(2)] }),
         (
-            "06 01 01 054750552d31 0448323030 8080808040 01 02 03 01022f76 07 \
-             01 9221 054750552d61 0161 0162 00 04 05 06 07 0101 0102 00 08 00  01 9221 054750552d61 0161 0162 01 04 05 06 07 0101 0102 00 08 00 \
-             01 9221 054750552d61 0161 0162 02 04 05 06 07 0101 0102 00 08 00  01 9221 054750552d61 0161 0162 03 04 05 06 07 0101 0102 00 08 00 \
-             01 9221 054750552d61 0161 0162 04 04 05 06 07 0101 0102 00 08 00  01 9221 054750552d61 0161 0162 05 04 05 06 07 0101 0102 00 08 00 \
-             01 9221 054750552d61 0161 0162 06 04 05 06 07 0101 0102 00 08 00  01 08 0167 09 0170 010161",
+            "060101054750552d310448323030808080804001020301022f7607019221054750552d61016101620004050607010101\
+             0200080000019221054750552d610161016201040506070101010200080000019221054750552d610161016202040506\
+             070101010200080000019221054750552d610161016203040506070101010200080000019221054750552d6101610162\
+             04040506070101010200080000019221054750552d610161016205040506070101010200080000019221054750552d61\
+             016101620604050607010101020008000001080167090170010161",
             FromDaemon::Listing(listing),
         ),
         ("07 0466756c6c", FromDaemon::Waiting { reason: "full".into() }),
@@ -547,7 +562,8 @@ fn the_page_keeps_its_offsets() {
         "limit, others, residue, used, unseen"
     );
     page.set_class(true, Some(16));
-    assert_eq!([88, 96].map(word), [1, 16], "latency-critical, SLO");
+    page.await_end(true);
+    assert_eq!([88, 96, 104].map(word), [1, 16, 1], "latency-critical, SLO, the end is awaited");
     page.set_requests_open(17);
     page.set_phases_open(18);
     page.set_unforecast(true);
@@ -560,7 +576,23 @@ fn the_page_keeps_its_offsets() {
         [17, 18, 1, 1, 2, 1],
         "requests, phases, not forecast, hints dropped, warm-ups, warm-ups that failed"
     );
-    let known = [56, 64, 72, 80, 88, 96, 128, 136, 152, 160, 168, 176, 184, 192, 200, 208];
+    page.tell_requests();
+    page.set_phase_name(b"checkpoint");
+    page.add_request(130, Some(129));
+    page.add_request(1 << 20, None);
+    assert_eq!(word(216), 1, "requests are told");
+    assert_eq!(
+        [224, 232, 240].map(|offset| word(offset).to_le_bytes()),
+        [*b"checkpoi", *b"nt\0\0\0\0\0\0", [0; 8]],
+        "the phase"
+    );
+    assert_eq!([256, 264].map(word), [1 << 20, 1], "the longest request, missed SLOs");
+    let bucket = |index: u64| word(272 + 4 * index / 8 * 8) >> (32 * (index % 2)) as u32;
+    assert_eq!((bucket(1), bucket(288)), (1, 1), "one of 128 ns, one of a millisecond");
+    let known = [
+        56, 64, 72, 80, 88, 96, 104, 128, 136, 152, 160, 168, 176, 184, 192, 200, 208, 216, 224, 232, 256,
+        264, 272, 1424,
+    ];
     let mut rest = (56..4096).step_by(8).filter(|offset| !known.contains(offset));
     assert!(rest.all(|offset| word(offset) == 0), "a field beyond the documented ones");
 }
@@ -587,12 +619,18 @@ fn a_page_written_by_the_book_is_read() {
         (160, 13),
         (88, 1),
         (96, 14),
+        (104, 1),
         (168, 15),
         (176, 16),
         (184, 1),
         (192, 17),
         (200, 18),
         (208, 19),
+        (216, 1),
+        (224, u64::from_le_bytes(*b"tidying\0")),
+        (256, 20_000),
+        (264, 21),
+        (272, 1 << 32 | 2),
     ] {
         write(offset, value);
     }
@@ -606,8 +644,12 @@ fn a_page_written_by_the_book_is_read() {
     assert_eq!((tenant.residue_bytes(), tenant.used_bytes(), tenant.unseen_bytes()), (10, 11, 13));
     assert!(tenant.holds_launches());
     assert_eq!((tenant.critical(), tenant.slo_ns(), tenant.requests_open()), (true, Some(14), 15));
-    assert!(tenant.gives_way() && !tenant.may_be_forecast());
+    assert!(tenant.gives_way() && !tenant.may_be_forecast() && tenant.end_is_awaited());
     assert_eq!((tenant.hints_dropped(), tenant.warm_ups()), (17, (18, 19)));
+    let requests = tenant.request_times().unwrap();
+    assert_eq!((requests.by_program, requests.slo_missed), (true, 21));
+    assert_eq!(requests.times, Times { count: 3, p50_ns: 64, p99_ns: 192, p999_ns: 192, max_ns: 20_000 });
+    assert_eq!(tenant.phase_name().as_deref(), Some("tidying"));
     drop(tenant);
     write(8, 1);
     assert!(SharedPage::open(page.file().try_clone_to_owned().unwrap()).is_err(), "another version");

@@ -2,8 +2,8 @@
 
 use crate::fake_daemon::{FakeDaemon, TERMS, UUID, complaint, rota, stdout};
 use wire::{
-    Answer, Class, Description, Gpu, GpuView, Hints, JobView, Priority, SelfTest, Setting, Status, TenantId,
-    TenantState, TenantView, Terms,
+    Answer, Class, Description, Gpu, GpuView, Hints, JobView, Priority, RequestTimes, SelfTest, Setting,
+    Statistics, Status, TenantId, TenantState, TenantView, Terms, Times,
 };
 
 const GIB: u64 = 1 << 30;
@@ -39,6 +39,7 @@ pub(crate) fn job() -> JobView {
             places: Some(3),
             host_bytes: 0,
             hints: None,
+            statistics: None,
         }],
     }
 }
@@ -75,6 +76,53 @@ fn what_became_of_the_hints_of_a_latency_critical_program_is_shown() {
     let hints = &found["jobs"][0]["tenants"][0]["hints"];
     let keys = ["good", "early", "late", "false", "missed", "dropped"].map(|key| hints[key].as_u64());
     assert_eq!(keys, [4, 5, 6, 7, 8, 9].map(Some));
+}
+
+#[test]
+fn what_a_program_went_through_is_shown() {
+    let times = |count, unit: u64| Times {
+        count,
+        p50_ns: 70 * unit,
+        p99_ns: 92 * unit,
+        p999_ns: 130 * unit,
+        max_ns: 1_250 * unit,
+    };
+    let mut service = job();
+    service.tenants[0].statistics = Some(Statistics {
+        requests: Some(RequestTimes { by_program: true, times: times(1000, 1_000), slo_missed: 3 }),
+        granted: Some(times(812, 10_000)),
+        freezes: 912,
+        frozen_ns: 3_200_000_000,
+        switching_ns: 800_000_000,
+        moving_ns: 61_000_000_000,
+        phase: Some("check\u{1b}point".into()),
+    });
+    let description = Description { schema_version: 1, gpu: None, jobs: vec![service.clone()] };
+    let daemon = described(description.clone());
+    let text = stdout(daemon.rota().args(["describe", "nightly"]));
+    let expected = "
+    phase       gives way: check?point
+    requests    1000 by the program's word: p50 70 us, p99 92 us, p99.9 130 us, longest 1.2 ms; 3 missed the SLO
+    had GPU     after p50 700 us, p99 920 us, p99.9 1.3 ms, longest 12.5 ms; 812 times, from hint or first work
+    frozen      912 times, 3 s with work to do
+    lost        800 ms freezing and thawing, 1 min 1 s moving
+";
+    assert!(text.contains(expected), "{text}");
+    let daemon = described(description);
+    let json = stdout(daemon.rota().args(["describe", "nightly", "-o", "json"]));
+    let found: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let statistics = &found["jobs"][0]["tenants"][0]["statistics"];
+    assert_eq!(statistics["requests"]["times"]["p99_ns"], 92_000);
+    assert_eq!((&statistics["requests"]["slo_missed"], &statistics["freezes"]), (&3.into(), &912.into()));
+
+    service.tenants[0].statistics = Some(Statistics {
+        requests: Some(RequestTimes { by_program: false, times: times(5, 1_000), slo_missed: 0 }),
+        ..Statistics::default()
+    });
+    let daemon = described(Description { schema_version: 1, gpu: None, jobs: vec![service] });
+    let text = stdout(daemon.rota().args(["describe", "nightly"]));
+    assert!(text.contains("requests    5 as seen from outside: p50 70 us"), "{text}");
+    assert!(!text.contains("frozen ") && !text.contains("lost ") && !text.contains("phase "), "{text}");
 }
 
 fn described(description: Description) -> FakeDaemon {
@@ -207,7 +255,8 @@ fn a_description_in_json_has_stable_keys() {
         "          \"place\": 2,",
         "          \"places\": 3,",
         "          \"host_bytes\": 0,",
-        "          \"hints\": null",
+        "          \"hints\": null,",
+        "          \"statistics\": null",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }

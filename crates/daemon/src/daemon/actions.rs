@@ -14,6 +14,7 @@ impl Daemon {
             Action::Thaw { op, tenant, slice } => self.switch(op, tenant, SwitchTo::Thawed(slice)),
             Action::Slice { op, tenant, slice } => self.switch(op, tenant, SwitchTo::Sliced(slice)),
             Action::Move { op, gpu, out, into, room } => {
+                self.move_begins(op, &out, &into);
                 self.executor(gpu).order(Work::Move { op, out, into, room });
             }
             Action::Inspect { op, tenants } => self.inspect(op, tenants),
@@ -41,7 +42,8 @@ impl Daemon {
                 self.placed = Some((gpus, why));
             }
             Action::WarmUp { tenant } => {
-                self.note("warm_up", tenant, json!({}));
+                let took = self.gpu_is_free_for(tenant);
+                self.note("warm_up", tenant, json!({ "granted_ns": took.0 }));
                 self.say(tenant, FromDaemon::WarmUp);
             }
             Action::HintMissed { tenant, why } => self.hint_missed(tenant, why),
@@ -56,10 +58,12 @@ impl Daemon {
     fn switch(&mut self, op: OpId, tenant: TenantId, to: SwitchTo) {
         match self.known.get(&tenant) {
             Some(known) => {
+                let gpu = known.gpu;
                 let switch = Switch { op: Some(op), link: known.link.clone(), to };
                 self.executor(known.gpu).switch(switch);
                 if !matches!(to, SwitchTo::Sliced(_)) {
                     self.mustering.is_switched(tenant);
+                    self.switch_begins(op, tenant, gpu, matches!(to, SwitchTo::Frozen(_)));
                 }
             }
             // It left in the same moment.

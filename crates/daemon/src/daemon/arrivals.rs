@@ -264,7 +264,7 @@ impl Daemon {
         };
         let link = Link { who: Who { tenant, pid, job }, grip: grip.clone(), outgoing };
         self.executor(gpu).order(Work::Join(tenant, link.clone(), process));
-        let (idleness, hinting, demands, pins) = Default::default();
+        let (idleness, hinting, toll, demands, pins) = Default::default();
         let contexts = Recent::default();
         let known = Known {
             link,
@@ -274,6 +274,7 @@ impl Daemon {
             context: false,
             idleness,
             hinting,
+            toll,
             demands,
             pins,
             contexts,

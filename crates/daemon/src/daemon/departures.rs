@@ -20,7 +20,8 @@ pub(super) struct Dying {
 impl Daemon {
     /// A tenant died or hung up.
     pub(super) fn leave(&mut self, tenant: TenantId, seen: Instant) {
-        self.note("left", tenant, json!({}));
+        self.note("left", tenant, self.noted_statistics(tenant));
+        self.forget_toll(tenant);
         let Some(known) = self.known.remove(&tenant) else { return };
         self.deep.forget(tenant);
         self.leave_muster(tenant);
@@ -42,6 +43,7 @@ impl Daemon {
     pub(super) fn let_go(&mut self, tenant: TenantId, process: keeper::Process, answer: Sender<bool>) {
         tracing::warn!("tenant {tenant} came back and hung up without a word: it is expected again");
         self.note("hung_up", tenant, json!({}));
+        self.forget_toll(tenant);
         if self.known.remove(&tenant).is_some() {
             self.deep.forget(tenant);
             self.muster_again(tenant);

@@ -105,8 +105,8 @@ impl Daemon {
     /// A tenant entered or left a phase in which it gives way.
     pub(super) fn phase(&mut self, tenant: TenantId) {
         let Some(known) = self.known.get(&tenant) else { return };
-        let gives_way = known.link.grip.page().gives_way();
-        self.note("phase", tenant, json!({ "gives_way": gives_way }));
+        let (gives_way, name) = (known.link.grip.page().gives_way(), known.link.grip.page().phase_name());
+        self.note("phase", tenant, json!({ "gives_way": gives_way, "name": name }));
         self.step(Event::GivesWay { tenant, gives_way });
         if gives_way {
             self.look_at = Some(self.now());

@@ -171,6 +171,7 @@ impl Daemon {
         known.link.grip.page().stop_watching();
         known.idleness.mark = None;
         if std::mem::take(&mut known.idleness.wants) {
+            self.demand_changed(tenant);
             self.step(Event::Idle(tenant));
         }
     }
@@ -188,6 +189,7 @@ impl Daemon {
             return;
         }
         known.idleness.mark = None;
+        self.demand_changed(tenant);
         self.note("wants", tenant, json!({}));
         self.step(Event::Wants(tenant));
         self.foretell(tenant);
@@ -238,7 +240,9 @@ impl Daemon {
         if let Some(known) = self.known.get_mut(&tenant) {
             known.idleness.wants = false;
             known.idleness.mark = None;
+            known.link.grip.page().await_end(false);
         }
+        self.demand_changed(tenant);
         self.note("idle", tenant, json!({ "for_ns": spent.0 }));
         self.step(Event::Idle(tenant));
     }

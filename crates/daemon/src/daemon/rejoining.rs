@@ -7,7 +7,7 @@ use super::arrivals::{Meeting, Met};
 use super::commands::Peer;
 use super::pins::Pins;
 use super::sights::Recent;
-use super::{Daemon, Freezes, Known, unshown};
+use super::{Daemon, Freezes, Known, Toll, unshown};
 use crate::conversation::{Held, Taken};
 use crate::events::Who;
 use crate::executor::{Link, Work, complain};
@@ -369,6 +369,7 @@ impl Daemon {
         let grip = link.grip.clone();
         let (idleness, hinting, demands) = Default::default();
         let pins = Pins::with_unshown(unshown::of(&handles));
+        let toll = Toll::of(&grip);
         let contexts = Recent::default();
         let known = Known {
             link,
@@ -378,6 +379,7 @@ impl Daemon {
             context: false,
             idleness,
             hinting,
+            toll,
             demands,
             pins,
             contexts,

@@ -197,6 +197,7 @@ impl Daemon {
             places: None,
             host_bytes: described.host.0,
             hints: self.hints_of(tenant, &described),
+            statistics: self.statistics_of(tenant),
         })
     }
 

@@ -30,6 +30,7 @@ mod refusals;
 mod rejoining;
 mod requests;
 mod sharing;
+mod statistics;
 mod stopping;
 mod strangers;
 mod unshown;

@@ -8,8 +8,8 @@ use wire::{
     Answer, Change, Class, Command, HintSource, Hints, JobRequest, TenantState, ToDaemon, monotonic_ns,
 };
 
-const SERVICE: &str = "service";
-const MS: u64 = 1_000_000;
+pub(crate) const SERVICE: &str = "service";
+pub(crate) const MS: u64 = 1_000_000;
 
 /// However unlucky the machine is.
 const TRIES_MAX: usize = 500;
@@ -26,7 +26,7 @@ fn service(world: &World) -> Tenant {
 }
 
 /// With a best-effort program beside it, which has work all the time.
-fn beside_work() -> (World, Tenant, Tenant) {
+pub(crate) fn beside_work() -> (World, Tenant, Tenant) {
     let world = World::begin(rules());
     let service = service(&world);
     let work = Tenant::with_memory(&world, SMALL_BYTES);
@@ -45,12 +45,12 @@ fn hints(world: &World, tenant: &Tenant) -> Hints {
     world.listed(tenant.id()).and_then(|listed| listed.hints).expect("it is latency-critical")
 }
 
-fn hint(tenant: &Tenant, within_ns: u64) {
+pub(crate) fn hint(tenant: &Tenant, within_ns: u64) {
     tenant.say(&ToDaemon::Hint { at_ns: monotonic_ns() + within_ns, source: HintSource::Sdk });
 }
 
 /// A request has work.
-fn begin(tenant: &Tenant) {
+pub(crate) fn begin(tenant: &Tenant) {
     tenant.page().set_requests_open(1);
     if tenant.page().wake(monotonic_ns()) {
         tenant.say(&ToDaemon::Wants);
@@ -58,14 +58,14 @@ fn begin(tenant: &Tenant) {
 }
 
 /// A request is served.
-fn end(tenant: &Tenant) {
+pub(crate) fn end(tenant: &Tenant) {
     tenant.page().rest(monotonic_ns());
     tenant.page().set_requests_open(0);
     tenant.say(&ToDaemon::Served);
 }
 
 /// Hints a request, and begins it once others are off, or it is past its time.
-fn request(service: &Tenant, work: &Tenant) {
+pub(crate) fn request(service: &Tenant, work: &Tenant) {
     hint(service, 5 * MS);
     let due = Instant::now() + Duration::from_millis(30);
     while !work.page().frozen() && Instant::now() < due {

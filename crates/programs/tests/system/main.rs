@@ -55,6 +55,7 @@ mod memory;
 mod oversize;
 mod patience;
 mod puppet;
+mod requests;
 mod said;
 mod sdk;
 mod self_test;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use wire::{HintSource, ToDaemon, monotonic_ns};
 
-use super::{Said, hints_are_off, present, sight, take_one, unheard};
+use super::{Said, hints_are_off, present, sight, stretches, take_one, unheard};
 use crate::guard::guarded;
 
 /// Requests that this process serves now.
@@ -29,6 +29,20 @@ extern "C" fn rota_shim_request_end() -> c_int {
     guarded("rota_shim_request_end", || Said::NoDaemon, end).into()
 }
 
+/// A request that has ended took so long, and was to take no longer than that, or than its job's SLO if that is 0.
+#[unsafe(no_mangle)]
+extern "C" fn rota_shim_request_took(took_ns: u64, slo_ns: u64) -> c_int {
+    guarded("rota_shim_request_took", || Said::NoDaemon, || took(took_ns, slo_ns)).into()
+}
+
+fn took(took_ns: u64, slo_ns: u64) -> Said {
+    for session in present() {
+        let slo = Some(slo_ns).filter(|&slo| slo != 0).or_else(|| session.page.slo_ns());
+        session.page.add_request(took_ns, slo);
+    }
+    if present().next().is_some() { Said::Heard } else { unheard() }
+}
+
 fn hint(within_ns: u64) -> Said {
     if hints_are_off() {
         return Said::Off;
@@ -41,6 +55,7 @@ fn hint(within_ns: u64) -> Said {
 fn begin(within_ns: u64) -> Said {
     OPEN.fetch_add(1, SeqCst);
     publish();
+    stretches::leave_them_to_the_program();
     match within_ns {
         0 => tell(&ToDaemon::Wants),
         _ => hint(within_ns),

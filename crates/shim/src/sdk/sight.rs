@@ -16,11 +16,11 @@ use super::requests;
 use crate::settings;
 
 /// A pause shorter than this is within a request.
-const PAUSE_MIN_NS: u64 = 1_000_000;
+pub(super) const PAUSE_MIN_NS: u64 = 1_000_000;
 /// Kernels that follow sooner leave no time for anything.
 const LEAD_MIN_NS: u64 = 500_000;
 /// A launch that comes later belongs to something else.
-const LEAD_MAX_NS: u64 = 50_000_000;
+pub(super) const LEAD_MAX_NS: u64 = 50_000_000;
 /// So many times it must have been seen.
 const SEEN_MIN: u64 = 4;
 
@@ -53,6 +53,11 @@ pub(crate) fn takes_input(page: &Page) -> bool {
         requests::tell(&ToDaemon::Hint { at_ns: now.saturating_add(lead), source: HintSource::Shim });
     }
     true
+}
+
+/// When the input went to the device whose first launch is still to come, if one is.
+pub(super) fn awaited_since() -> Option<u64> {
+    Some(INPUT_NS.load(SeqCst)).filter(|&input| input != 0)
 }
 
 /// The first launch after that.
