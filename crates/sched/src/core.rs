@@ -26,6 +26,7 @@ mod rebase;
 mod reconcile;
 mod rehearse;
 mod rejoin;
+mod reserve;
 mod roster;
 mod standstill;
 #[cfg(test)]

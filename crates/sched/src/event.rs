@@ -353,6 +353,8 @@ pub struct Terms {
     pub when_full: WhenFull,
     /// Do its tenants only get on together?
     pub gang: bool,
+    /// Does its memory stay on the device, whoever's turn it is?
+    pub reserve: bool,
 }
 
 impl Default for Terms {
@@ -368,6 +370,7 @@ impl Default for Terms {
             compute_max: None,
             when_full: WhenFull::default(),
             gang: false,
+            reserve: false,
         }
     }
 }

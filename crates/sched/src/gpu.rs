@@ -122,7 +122,7 @@ pub(crate) struct Gpu {
     pub(crate) fixed: Bytes,
     /// What tenants have in the arena.
     pub(crate) away: Bytes,
-    /// What must stay on the device, or come back to it.
+    /// What must stay on the device, or come back to it: pinned handles, and all that reserved tenants have.
     pub(crate) pinned: Bytes,
     /// What tenants ask for.
     pub(crate) asked: Bytes,

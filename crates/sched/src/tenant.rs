@@ -127,6 +127,8 @@ pub(crate) struct Tenant {
     pub(crate) compute_max: Option<Ratio>,
     /// Of a gang, if there are more of it.
     pub(crate) gang: bool,
+    /// All it has stays on the device, whoever's turn it is.
+    pub(crate) reserved: bool,
     pub(crate) wants: bool,
     pub(crate) paused: bool,
     pub(crate) idle_since: Time,
@@ -201,6 +203,7 @@ impl Tenant {
             slo: None,
             compute_max: None,
             gang: false,
+            reserved: false,
             wants: false,
             paused: false,
             idle_since: now,
@@ -233,6 +236,7 @@ impl Tenant {
         self.slo = terms.slo;
         self.compute_max = terms.compute_max;
         self.gang = terms.gang;
+        self.reserved = terms.reserve;
     }
 
     /// All it has, wherever it is, without its context.
@@ -267,7 +271,12 @@ impl Tenant {
 
     /// What of it could make room for others.
     pub(crate) fn could_go(&self) -> Bytes {
-        Bytes(self.resident.0 - self.fixed.0.min(self.resident.0))
+        if self.reserved { Bytes::ZERO } else { self.resident.less(self.fixed) }
+    }
+
+    /// What of it is on the device whoever's turn it is, or will be once it is back.
+    pub(crate) fn stays(&self) -> Bytes {
+        if self.reserved { self.whole_bytes() } else { self.pinned }
     }
 
     /// Books a handle in, or out.

@@ -50,6 +50,13 @@ impl Core {
         if crowded { Slice::Guaranteed } else { Slice::Shortest }
     }
 
+    /// Does somebody latency-critical serve requests? It makes room for its like only, also between two of them: each
+    /// would wait for all of its memory otherwise.
+    pub(super) fn has_requests(&self, tenant: &Tenant) -> bool {
+        let lately = self.now < tenant.idle_since + self.settings.lc_linger;
+        tenant.critical && !tenant.paused && (tenant.wants || lately)
+    }
+
     /// Has anybody said how busy the latency-critical tenants are? Until then all count as fully busy, which says nothing.
     fn measured_critical(&self, gpu: GpuId) -> bool {
         let mut critical = self.gpu_of(gpu).critical.iter().filter_map(|&id| self.tenants.get(id));

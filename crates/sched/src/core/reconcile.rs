@@ -324,8 +324,7 @@ impl Core {
                 break;
             }
             let Some(tenant) = self.tenants.get(id) else { continue };
-            // Whoever is latency-critical and has work makes room for its like only.
-            let needed = tenant.critical && tenant.wants && !tenant.paused && !for_critical;
+            let needed = !for_critical && self.has_requests(tenant);
             let stays = tenant.is_unsettled() || !tenant.context || needed;
             if Some(id) == main || kept.contains(&id) || stays {
                 continue;
@@ -348,7 +347,7 @@ impl Core {
 
     /// What of a tenant can go out now, those first that need no copying.
     pub(super) fn going_of(&self, id: TenantId) -> Vec<(Owned, Bytes)> {
-        let Some(tenant) = self.tenants.get(id) else { return Vec::new() };
+        let Some(tenant) = self.tenants.get(id).filter(|tenant| !tenant.reserved) else { return Vec::new() };
         let movable = tenant.handles.iter().filter(|(_, held)| held.can_go(self.now));
         let mut movable: Vec<_> = movable.map(|(&handle, held)| (!held.clean, handle, held.bytes)).collect();
         movable.sort_unstable();

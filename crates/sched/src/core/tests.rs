@@ -17,6 +17,7 @@ mod outlook;
 mod pinned;
 mod rebase;
 mod rejoined;
+mod reserve;
 mod shares;
 mod standstill;
 mod turns;

@@ -39,10 +39,11 @@ impl Life {
         }
         for job in self.world.jobs.keys().copied().collect::<Vec<JobId>>() {
             self.tell(Event::Resume(job));
-            // A gang that never fits on a GPU could never run together.
+            // A gang that never fits on a GPU could never run together, nor anybody beside too much that is reserved.
             let terms = self.world.jobs[&job].terms.clone();
-            if terms.gang && !self.fits(job) {
-                self.tell(Event::Job { job, terms: Terms { gang: false, ..terms } });
+            let gang = terms.gang && self.fits(job);
+            if (terms.gang, terms.reserve) != (gang, false) {
+                self.tell(Event::Job { job, terms: Terms { gang, reserve: false, ..terms } });
             }
         }
     }

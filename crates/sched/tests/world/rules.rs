@@ -42,12 +42,14 @@ pub(crate) enum Rule {
     /// While somebody has its turn, memory comes in for itself or for one other, who could run, and not beside somebody
     /// latency-critical.
     Ahead,
+    /// What is reserved does not go out, and nobody is promised it.
+    Reserve,
     /// The core's books are the world's.
     Books,
 }
 
 impl Rule {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::Capacity,
         Self::Arena,
         Self::Limit,
@@ -64,6 +66,7 @@ impl Rule {
         Self::Answer,
         Self::Turn,
         Self::Ahead,
+        Self::Reserve,
         Self::Books,
     ];
 }
@@ -190,6 +193,25 @@ impl World {
         let most = self.settings.overcommit_max.of_bytes(capacity);
         self.require(Rule::Limit, all <= most, || {
             format!("{what}: all on GPU {gpu} have {all:?} of {most:?}")
+        });
+    }
+
+    /// Memory was promised to a tenant: could it be there beside all that others have reserved, and whoever else has most
+    /// beside what this one has, if that is reserved?
+    pub(crate) fn check_reserve(&mut self, tenant: TenantId, what: &str) {
+        let Some(gpu) = self.tenants.get(&tenant).map(|t| t.gpu) else { return };
+        let there = || self.living().filter(|(_, t)| t.gpu == gpu && t.admitted());
+        let has = |t: &super::Tenant| t.all().less(t.residue);
+        let stays = |(id, t): &(TenantId, &super::Tenant)| *id == tenant || self.reserved(t);
+        let together: Bytes = there().filter(stays).map(|(_, t)| has(t)).sum();
+        let largest = there().filter(|one| !stays(one)).map(|(_, t)| has(t)).max().unwrap_or_default();
+        let beside = if self.reserved(&self.tenants[&tenant]) { largest } else { Bytes::ZERO };
+        let contexts: Bytes = there().map(|(_, t)| t.residue).sum();
+        let Some(books) = self.gpus.get(&gpu) else { return };
+        let kept = books.spec.reserve + books.unmanaged + self.settings.headroom + contexts;
+        let usable = books.spec.capacity.less(kept);
+        self.require(Rule::Reserve, together + beside <= usable, || {
+            format!("{what}: {together:?} have to be on GPU {gpu} beside {beside:?}, of {usable:?}")
         });
     }
 
