@@ -158,6 +158,8 @@ pub(crate) struct Tenant {
     pub(crate) preferred: bool,
     /// How long its last turn was.
     pub(crate) ran: Span,
+    /// What was left of it when it was cut short: its next one is no longer.
+    pub(crate) cut_short: Option<Span>,
     /// Its place in the line for turns, while it is in line.
     pub(crate) in_line: Option<Rank>,
     /// Since when it is in line, while it is among those in line who take turns.
@@ -222,6 +224,7 @@ impl Tenant {
             near_from: Time::ZERO,
             preferred: false,
             ran: Span::ZERO,
+            cut_short: None,
             in_line: None,
             in_waits: None,
             in_way: None,

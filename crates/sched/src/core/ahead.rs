@@ -19,7 +19,6 @@
 
 use super::{Core, books};
 use crate::gpu::{For, Turn};
-use crate::policies;
 use crate::pressure::Pressure;
 use crate::tenant::{Grip, Tenant};
 use crate::way::{Place, Way};
@@ -154,14 +153,9 @@ impl Core {
     fn turn_ends(&self, turn: &Turn, next: &Tenant) -> Time {
         let Some(owner) = self.tenants.get(turn.tenant) else { return self.now };
         let cost = self.cost_of(next);
-        let sooner = match () {
-            () if !self.gang_is_active(owner) => owner.idle_since + cost,
-            () if policies::preempts(&self.settings, &self.standing(next), &self.standing(owner)) => {
-                turn.since + self.settings.moving_share.whole(cost)
-            }
-            () => Time::MAX,
-        };
-        turn.until.min(sooner)
+        let idle = if self.gang_is_active(owner) { Time::MAX } else { owner.idle_since + cost };
+        let cut = self.cut_at(turn, owner, next).unwrap_or(Time::MAX);
+        turn.until.min(idle).min(cut)
     }
 
     /// Those who make room for what is fetched, in this order.

@@ -175,6 +175,7 @@ impl Core {
         let turns = self.gpu_of(tenant.gpu).turns;
         self.update(id, |tenant| {
             (tenant.queued_at, tenant.queued_behind, tenant.ran) = (now, turns, Span::ZERO);
+            tenant.cut_short = None;
         });
         self.start_at_present(id);
         // Fellows take turns with it from here on, whether they have work of their own or not.

@@ -15,6 +15,7 @@ mod host;
 mod memory;
 mod outlook;
 mod pinned;
+mod priorities;
 mod rebase;
 mod rejoined;
 mod reserve;

@@ -52,7 +52,8 @@ impl Life {
     fn fits(&self, job: JobId) -> bool {
         self.world.gpus.iter().all(|(&gpu, there)| {
             let on_it = || self.world.living().filter(|(_, t)| t.gpu == gpu);
-            let contexts: Bytes = on_it().filter(|(_, t)| t.admitted()).map(|(_, t)| t.residue).sum();
+            // Those at the door may come in yet.
+            let contexts: Bytes = on_it().map(|(_, t)| t.residue).sum();
             let members = on_it().filter(|(_, t)| t.job == job);
             let wanted: Bytes =
                 members.map(|(_, t)| t.all().less(t.residue) + t.asks.values().copied().sum()).sum();
