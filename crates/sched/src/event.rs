@@ -23,6 +23,13 @@ pub enum Event {
         /// How much.
         bytes: Bytes,
     },
+    /// Do programs outside of rota compute on a GPU, or might they?
+    Strangers {
+        /// Where.
+        gpu: GpuId,
+        /// Are there any?
+        present: bool,
+    },
     /// The arena has this size now.
     Arena(Bytes),
     /// A user's weight among users. Those never named have weight 1.

@@ -46,7 +46,7 @@ impl Core {
         };
         for &id in &books.critical {
             if can(id) && self.tenants.get(id).is_some_and(|tenant| tenant.is_whole()) {
-                target.push((id, Slice::Critical));
+                target.push((id, self.slice_of_critical(gpu, id)));
             }
         }
         let held_back = self.holds_back(gpu);
@@ -54,7 +54,7 @@ impl Core {
             let critical = self.tenants.get(main).is_some_and(|tenant| tenant.critical);
             let fellows = self.fellows(gpu, main);
             let slice = match () {
-                () if critical => Slice::Critical,
+                () if critical => self.slice_of_critical(gpu, main),
                 // A gang counts as one, but two of the shortest would only switch.
                 () if books.critical_mode && !fellows.is_empty() => Slice::Guaranteed,
                 () if books.critical_mode => self.slice_beside_critical(gpu),

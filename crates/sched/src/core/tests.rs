@@ -12,6 +12,7 @@ mod gangs;
 mod gaps;
 mod hardship;
 mod host;
+mod meeting;
 mod memory;
 mod outlook;
 mod pinned;

@@ -273,6 +273,7 @@ impl Life {
             let gpu = self.a_gpu();
             let bytes = if self.chance.percent(50) { Bytes::ZERO } else { self.chance.mib(0, 6 << 10) };
             self.tell(Event::Unmanaged { gpu, bytes });
+            self.tell(Event::Strangers { gpu, present: bytes > Bytes::ZERO });
         }
     }
 

@@ -39,10 +39,11 @@ impl Seen {
 }
 
 /// Kinds of events, in the order of their declaration.
-pub(crate) const KINDS: [&str; 39] = [
+pub(crate) const KINDS: [&str; 40] = [
     "Gpu",
     "Settings",
     "Unmanaged",
+    "Strangers",
     "Arena",
     "User",
     "Job",
@@ -99,6 +100,7 @@ impl Matrix {
             Event::Gpu { gpu, .. } => ("Gpu", on(gpu)),
             Event::Settings(_) => ("Settings", all()),
             Event::Unmanaged { gpu, .. } => ("Unmanaged", on(gpu)),
+            Event::Strangers { gpu, .. } => ("Strangers", on(gpu)),
             Event::Arena(_) => ("Arena", all()),
             Event::User { .. } => ("User", all()),
             Event::Job { job: id, .. } => ("Job", job(id)),

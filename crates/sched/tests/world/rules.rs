@@ -29,7 +29,7 @@ pub(crate) enum Rule {
     Wait,
     /// A hint is honoured or reported as missed.
     Hint,
-    /// Never two of the shortest slices on a GPU.
+    /// Never two of the shortest slices on a GPU, nor one beside somebody whose slice nobody sets.
     Shortest,
     /// While somebody latency-critical is active, at most one best-effort tenant is thawed.
     Critical,
@@ -222,8 +222,11 @@ impl World {
             *id != tenant && t.gpu == gpu && t.may_run() && t.slices.contains(&Slice::Shortest)
         };
         let other = self.living().find(other).map(|(id, _)| id);
-        self.require(Rule::Shortest, slice != Slice::Shortest || other.is_none(), || {
-            format!("tenant {tenant} gets the shortest slice, and tenant {other:?} may have it too")
+        let strangers = self.gpus.get(&gpu).is_some_and(|gpu| gpu.strangers);
+        self.require(Rule::Shortest, slice != Slice::Shortest || other.is_none() && !strangers, || {
+            format!(
+                "tenant {tenant} gets the shortest slice, and tenant {other:?} may have it too; strangers: {strangers}"
+            )
         });
     }
 

@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Gpu {
     pub(crate) spec: GpuSpec,
     pub(crate) unmanaged: Bytes,
+    /// Somebody outside of rota may compute on it.
+    pub(crate) strangers: bool,
     /// How often time has passed while everybody there waited for everybody else's memory.
     pub(crate) still: u32,
 }
