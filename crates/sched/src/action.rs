@@ -244,6 +244,8 @@ pub enum Missed {
     Distrusted,
     /// Best-effort work would get less than it is guaranteed.
     Guarantee,
+    /// Nobody is taken off ahead of requests: what best-effort work gets done counts more.
+    Unfavoured,
     /// The tenant is not latency-critical, or not wholly on the device.
     Unable,
     /// Whoever had to go could not be frozen in time.

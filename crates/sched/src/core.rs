@@ -27,6 +27,7 @@ mod rebase;
 mod reconcile;
 mod rehearse;
 mod rejoin;
+mod reserve;
 mod roster;
 mod standstill;
 #[cfg(test)]
@@ -202,6 +203,7 @@ impl Core {
             Event::Gpu { gpu, spec } => self.set_gpu(gpu, spec),
             Event::Settings(settings) => self.set_settings(*settings),
             Event::Unmanaged { gpu, bytes } => self.set_unmanaged(gpu, bytes),
+            Event::Strangers { gpu, present } => self.set_strangers(gpu, present),
             Event::Arena(bytes) => self.set_arena(bytes),
             Event::User { user, weight } => {
                 self.users.insert(user, weight.max(1));

@@ -23,6 +23,13 @@ pub enum Event {
         /// How much.
         bytes: Bytes,
     },
+    /// Do programs outside of rota compute on a GPU, or might they?
+    Strangers {
+        /// Where.
+        gpu: GpuId,
+        /// Are there any?
+        present: bool,
+    },
     /// The arena has this size now.
     Arena(Bytes),
     /// A user's weight among users. Those never named have weight 1.
@@ -360,6 +367,8 @@ pub struct Terms {
     pub when_full: WhenFull,
     /// Do its tenants only get on together?
     pub gang: bool,
+    /// Does its memory stay on the device, whoever's turn it is?
+    pub reserve: bool,
 }
 
 impl Default for Terms {
@@ -375,6 +384,7 @@ impl Default for Terms {
             compute_max: None,
             when_full: WhenFull::default(),
             gang: false,
+            reserve: false,
         }
     }
 }

@@ -114,6 +114,8 @@ pub(crate) struct Hold {
 pub(crate) struct Gpu {
     pub(crate) spec: GpuSpec,
     pub(crate) unmanaged: Bytes,
+    /// Programs outside of rota may compute here.
+    pub(crate) strangers: bool,
     /// Contexts of all who are let in.
     pub(crate) residues: Bytes,
     /// What tenants hold on the device beside their contexts, grants included.
@@ -122,7 +124,7 @@ pub(crate) struct Gpu {
     pub(crate) fixed: Bytes,
     /// What tenants have in the arena.
     pub(crate) away: Bytes,
-    /// What must stay on the device, or come back to it.
+    /// What must stay on the device, or come back to it: pinned handles, and all that reserved tenants have.
     pub(crate) pinned: Bytes,
     /// What tenants ask for.
     pub(crate) asked: Bytes,
@@ -233,6 +235,7 @@ impl Gpu {
         Self {
             spec,
             unmanaged: Bytes::ZERO,
+            strangers: false,
             residues: Bytes::ZERO,
             held: Bytes::ZERO,
             fixed: Bytes::ZERO,
@@ -365,6 +368,11 @@ impl Gpu {
     /// What others have who may leave at any time: programs outside of rota, and those who hung up and live.
     pub(crate) fn foreign(&self) -> Bytes {
         self.unmanaged + self.lingering
+    }
+
+    /// May somebody compute here whom nobody can freeze or give a slice: a program outside of rota, or one that hung up?
+    pub(crate) fn has_strangers(&self) -> bool {
+        self.strangers || self.lingering > Bytes::ZERO
     }
 
     /// Is somebody dying whose memory will be free in a moment?

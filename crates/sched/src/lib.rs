@@ -33,6 +33,6 @@ pub use event::{Class, Event, GpuSpec, Outcome, Priority, Survivor, SurvivorPlac
 pub use hints::HintCounts;
 pub use ids::{GpuId, HandleId, JobId, OpId, Owned, RequestId, TenantId, TicketId, UserId};
 pub use rhythm::Rhythm;
-pub use settings::{Costs, Deadlines, PolicyKind, Settings};
+pub use settings::{Costs, Deadlines, Favour, PolicyKind, Settings};
 pub use units::{Bytes, Ratio, Span, Time};
 pub use view::{Described, GpuView, Outlook, State};

@@ -88,6 +88,22 @@ pub(crate) fn preempts(settings: &Settings, newcomer: &Standing, runner: &Standi
     }
 }
 
+/// Does whoever may cut a turn short do so at once, whatever was moved for it? Otherwise that is to have paid first.
+pub(crate) fn at_once(settings: &Settings, newcomer: &Standing) -> bool {
+    newcomer.critical || settings.policy == PolicyKind::Priority
+}
+
+/// Does whoever was cut short go on with the rest of its turn? Where shares decide they do so anyway. Where places in line
+/// decide it would keep its place, and have a new turn each time, while those behind it never come.
+pub(crate) fn rest_is_kept(settings: &Settings) -> bool {
+    matches!(settings.policy, PolicyKind::Priority | PolicyKind::Deadline)
+}
+
+/// May a tenant run beside one that has the turn, in its gaps? It takes the GPU from that one for a slice at a time.
+pub(crate) fn may_fill(settings: &Settings, filler: &Standing, owner: &Standing) -> bool {
+    settings.policy != PolicyKind::Priority || filler.priority <= owner.priority
+}
+
 /// Does a turn end only with the work?
 pub(crate) fn to_the_end(settings: &Settings) -> bool {
     settings.policy == PolicyKind::Serial

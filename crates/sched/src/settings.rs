@@ -16,6 +16,18 @@ pub enum PolicyKind {
     Serial,
 }
 
+/// What counts more where a latency-critical tenant and best-effort ones meet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Favour {
+    /// The latency of requests: best-effort work goes off the GPU ahead of those that are hinted.
+    #[default]
+    Latency,
+    /// Nobody goes off ahead: a request waits for a switch of compute groups.
+    Balanced,
+    /// What best-effort work gets done: a request waits for a short slice of it, and it switches seldom.
+    Throughput,
+}
+
 /// All settings of the core.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
@@ -55,8 +67,10 @@ pub struct Settings {
     pub lc_turn: Span,
     /// How long before a hinted request the best-effort tenant goes.
     pub hint_lead: Span,
-    /// What best-effort tenants get of the time, whatever is hinted.
+    /// What best-effort tenants get of the time, whatever is hinted. Where both cannot be, latency gives way.
     pub be_guarantee: Ratio,
+    /// What counts more, latency or what best-effort work gets done.
+    pub favour: Favour,
     /// Costs before any was measured.
     pub costs: Costs,
     /// Deadlines.
@@ -122,6 +136,7 @@ impl Default for Settings {
             lc_turn: Span::from_millis(100),
             hint_lead: Span::from_micros(900),
             be_guarantee: Ratio::from_percent(10),
+            favour: Favour::default(),
             costs: Costs::default(),
             deadlines: Deadlines::default(),
         }

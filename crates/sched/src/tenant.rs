@@ -127,6 +127,8 @@ pub(crate) struct Tenant {
     pub(crate) compute_max: Option<Ratio>,
     /// Of a gang, if there are more of it.
     pub(crate) gang: bool,
+    /// All it has stays on the device, whoever's turn it is.
+    pub(crate) reserved: bool,
     pub(crate) wants: bool,
     pub(crate) paused: bool,
     pub(crate) idle_since: Time,
@@ -156,6 +158,8 @@ pub(crate) struct Tenant {
     pub(crate) preferred: bool,
     /// How long its last turn was.
     pub(crate) ran: Span,
+    /// What was left of it when it was cut short: its next one is no longer.
+    pub(crate) cut_short: Option<Span>,
     /// Its place in the line for turns, while it is in line.
     pub(crate) in_line: Option<Rank>,
     /// Since when it is in line, while it is among those in line who take turns.
@@ -201,6 +205,7 @@ impl Tenant {
             slo: None,
             compute_max: None,
             gang: false,
+            reserved: false,
             wants: false,
             paused: false,
             idle_since: now,
@@ -219,6 +224,7 @@ impl Tenant {
             near_from: Time::ZERO,
             preferred: false,
             ran: Span::ZERO,
+            cut_short: None,
             in_line: None,
             in_waits: None,
             in_way: None,
@@ -233,6 +239,7 @@ impl Tenant {
         self.slo = terms.slo;
         self.compute_max = terms.compute_max;
         self.gang = terms.gang;
+        self.reserved = terms.reserve;
     }
 
     /// All it has, wherever it is, without its context.
@@ -267,7 +274,12 @@ impl Tenant {
 
     /// What of it could make room for others.
     pub(crate) fn could_go(&self) -> Bytes {
-        Bytes(self.resident.0 - self.fixed.0.min(self.resident.0))
+        if self.reserved { Bytes::ZERO } else { self.resident.less(self.fixed) }
+    }
+
+    /// What of it is on the device whoever's turn it is, or will be once it is back.
+    pub(crate) fn stays(&self) -> Bytes {
+        if self.reserved { self.whole_bytes() } else { self.pinned }
     }
 
     /// Books a handle in, or out.

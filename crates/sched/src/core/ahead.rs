@@ -4,7 +4,8 @@
 //! shortly before the turn is over, handles of whoever is next are brought in:
 //!
 //! - into room that is free;
-//! - in place of tenants that stand in no line: the switch would take their memory first anyway;
+//! - in place of tenants that stand in no line and come later than whoever has the turn now: the switch would take their
+//!   memory first anyway. One that a cap keeps out for less than that counts as standing in line;
 //! - in place of what is left over of those who come later and have to be fetched in any case, until a third of the next
 //!   one's memory is there ([`SWAPPED_PART`]). That moves more bytes than have to be moved, but not while somebody waits for
 //!   them: each left-over byte shortens every switch of a round, not one.
@@ -18,7 +19,6 @@
 
 use super::{Core, books};
 use crate::gpu::{For, Turn};
-use crate::policies;
 use crate::pressure::Pressure;
 use crate::tenant::{Grip, Tenant};
 use crate::way::{Place, Way};
@@ -117,7 +117,7 @@ impl Core {
         }
         let id = self.next_up(gpu, &turn)?;
         let next = self.tenants.get(id)?;
-        let yielding = self.who_yields(gpu, turn.tenant, id);
+        let yielding = self.who_yields(gpu, &turn, id);
         let swapped_max = Bytes(next.whole_bytes().0 / SWAPPED_PART).less(next.resident);
         let could_go = |in_line: bool| -> Bytes {
             let those = yielding.iter().filter(|yields| yields.in_line == in_line);
@@ -153,30 +153,40 @@ impl Core {
     fn turn_ends(&self, turn: &Turn, next: &Tenant) -> Time {
         let Some(owner) = self.tenants.get(turn.tenant) else { return self.now };
         let cost = self.cost_of(next);
-        let sooner = match () {
-            () if !self.gang_is_active(owner) => owner.idle_since + cost,
-            () if policies::preempts(&self.settings, &self.standing(next), &self.standing(owner)) => {
-                turn.since + self.settings.moving_share.whole(cost)
-            }
-            () => Time::MAX,
-        };
-        turn.until.min(sooner)
+        let idle = if self.gang_is_active(owner) { Time::MAX } else { owner.idle_since + cost };
+        let cut = self.cut_at(turn, owner, next).unwrap_or(Time::MAX);
+        turn.until.min(idle).min(cut)
     }
 
     /// Those who make room for what is fetched, in this order.
-    fn who_yields(&self, gpu: GpuId, owner: TenantId, next: TenantId) -> Vec<Yields> {
+    fn who_yields(&self, gpu: GpuId, turn: &Turn, next: TenantId) -> Vec<Yields> {
         if self.pressure >= Pressure::Refusing {
             return Vec::new();
         }
+        let owner_is_back = self.owner_is_back(gpu, turn);
         let may_yield = |id: TenantId| {
-            let tenant = self.tenants.get(id).filter(|_| id != owner && id != next)?;
+            let tenant = self.tenants.get(id).filter(|_| id != turn.tenant && id != next)?;
             let Place { way, .. } = tenant.in_way?;
-            let in_line = matches!(way, Way::InLine(_));
+            let in_line = match way {
+                Way::InLine(_) => true,
+                // The switch would take the owner's memory first.
+                Way::KeptOut(until) => until <= owner_is_back,
+                Way::Critical(_) | Way::Idle(_) | Way::Paused(_) => false,
+            };
             let is_left_over = tenant.away > Bytes::ZERO;
             let yields = !tenant.critical && (is_left_over || !in_line) && self.lies_still(tenant);
             yields.then_some(Yields { tenant: id, in_line })
         };
         self.gpu_of(gpu).way.first_to_last().take(LOOKED_AT_MAX).filter_map(may_yield).collect()
+    }
+
+    /// When whoever has the turn will have its next one: once its cap allows, or all in line had theirs.
+    fn owner_is_back(&self, gpu: GpuId, turn: &Turn) -> Time {
+        let Some(owner) = self.tenants.get(turn.tenant) else { return self.now };
+        match self.cap(owner) {
+            Some(cap) => turn.since + cap.whole(turn.until.since(turn.since) + turn.owed),
+            None => turn.until + self.turn_length(owner).times(self.gpu_of(gpu).line.len() as u64),
+        }
     }
 
     /// Handles for one step: those that go, and those that come in their place.

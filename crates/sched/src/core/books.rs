@@ -38,7 +38,7 @@ impl Footprint {
             fixed: tenant.fixed + tenant.granted_sum,
             away: tenant.away,
             unsettled: tenant.unsettled,
-            pinned: tenant.pinned,
+            pinned: tenant.stays(),
             asked: tenant.asked_sum,
             piece: if tenant.whole_bytes() > Bytes::ZERO { tenant.piece_max } else { Bytes::ZERO },
             active: tenant.is_active(),

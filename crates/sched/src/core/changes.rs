@@ -41,6 +41,13 @@ impl Core {
         }
     }
 
+    pub(super) fn set_strangers(&mut self, gpu: GpuId, present: bool) {
+        if let Some(books) = self.gpus.get_mut(gpu) {
+            books.strangers = present;
+            self.concerned.insert(gpu);
+        }
+    }
+
     /// A context takes more than it was taken for, or less. On the books it grows only so far that whoever has most still
     /// finds room: a program that ran so far does not stand still because of a figure.
     pub(super) fn set_residue(&mut self, id: TenantId, bytes: Bytes) {
@@ -176,6 +183,7 @@ impl Core {
         let turns = self.gpu_of(tenant.gpu).turns;
         self.update(id, |tenant| {
             (tenant.queued_at, tenant.queued_behind, tenant.ran) = (now, turns, Span::ZERO);
+            tenant.cut_short = None;
         });
         self.start_at_present(id);
         // Fellows take turns with it from here on, whether they have work of their own or not.

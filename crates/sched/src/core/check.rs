@@ -54,7 +54,7 @@ impl Core {
         hold(held == books.held, || format!("{held} are held, not {}", books.held))?;
         let away: Bytes = here().map(|tenant| tenant.away).sum();
         hold(away == books.away, || format!("{away} are away, not {}", books.away))?;
-        let pinned: Bytes = here().map(|tenant| tenant.pinned).sum();
+        let pinned: Bytes = here().map(Tenant::stays).sum();
         hold(pinned == books.pinned, || format!("{pinned} are pinned, not {}", books.pinned))?;
         let residues: Bytes =
             here().filter(|tenant| tenant.phase != Phase::Queued).map(|tenant| tenant.residue).sum();

@@ -65,11 +65,12 @@ impl Core {
         let books = self.gpu_of(gpu);
         let first = books::first(&books.line)?;
         let Some(incoming) = books.incoming else { return Some(first) };
-        if incoming == first || books.moving.is_some() {
+        let (newcomer, other) = (self.tenants.get(first)?, self.tenants.get(incoming)?);
+        // Whoever needs nothing moved need not wait for what others have moved.
+        if incoming == first || (books.moving.is_some() && !newcomer.is_whole()) {
             return None;
         }
         // Someone is on its way. Only one who would cut its turn short comes before it.
-        let (newcomer, other) = (self.tenants.get(first)?, self.tenants.get(incoming)?);
         let cuts = policies::preempts(&self.settings, &self.standing(newcomer), &self.standing(other));
         (cuts && !self.is_in_gang_together(other)).then_some(first)
     }
@@ -93,7 +94,7 @@ impl Core {
                 .map(|owner| owner.job);
             match gang {
                 Some(gang) => self.part(gang),
-                None => self.end_turn(gpu, turn.until <= self.now),
+                None => self.cut_short(gpu, &turn),
             }
         }
         let expected = self.tenants.get(next).map_or(Span::ZERO, |tenant| self.cost_of(tenant));
@@ -101,6 +102,17 @@ impl Core {
         books.incoming = Some(next);
         books.switch_cost = None;
         books.expected_cost = expected;
+    }
+
+    /// Ends a turn for somebody else's. What is left of it is for later, unless that would be a moment only.
+    fn cut_short(&mut self, gpu: GpuId, turn: &Turn) {
+        let left = turn.until.since(self.now);
+        let Some(owner) = self.tenants.get(turn.tenant) else { return self.end_turn(gpu, true) };
+        let is_kept = policies::rest_is_kept(&self.settings) && owner.is_active();
+        let is_moment = left <= Self::moment(self.turn_length(owner));
+        self.end_turn(gpu, left == Span::ZERO || (is_kept && is_moment));
+        let left = (is_kept && !is_moment).then_some(left);
+        self.update(turn.tenant, |tenant| tenant.cut_short = left);
     }
 
     /// Its turn is used up, but whoever has it is still before the first in line: it goes on.
@@ -190,21 +202,33 @@ impl Core {
         let books = self.gpu_of(gpu);
         let Some(turn) = books.turn else { return true };
         let Some(owner) = self.tenants.get(turn.tenant) else { return true };
-        if books.moving.as_ref().is_some_and(|moving| moving.purpose.whom() == Some(turn.tenant)) {
+        let next = self.who_waits(gpu);
+        let cut_at = next.and_then(|next| self.cut_at(&turn, owner, next));
+        let makes_room =
+            books.moving.as_ref().is_some_and(|moving| moving.purpose.whom() == Some(turn.tenant));
+        if makes_room && !(next.is_some_and(Tenant::is_whole) && cut_at == Some(turn.since)) {
             // Room is being made for it: it would be for nothing.
             return false;
         }
         if self.now >= turn.until {
             return true;
         }
-        let Some(next) = self.who_waits(gpu) else { return false };
-        if !self.gang_is_active(owner) {
-            return self.now >= self.gives_way_at(owner, next);
+        let Some(next) = next else { return false };
+        if !self.gang_is_active(owner) && self.now >= self.gives_way_at(owner, next) {
+            return true;
         }
-        let cuts = policies::preempts(&self.settings, &self.standing(next), &self.standing(owner));
-        // What it cost to bring it in must not have been for nothing, unless somebody latency-critical waits.
-        let paid = turn.since + self.settings.moving_share.whole(self.cost_of(next));
-        cuts && (next.critical || self.now >= paid)
+        cut_at.is_some_and(|at| at <= self.now)
+    }
+
+    /// When whoever is next may cut a turn short, if it may.
+    pub(super) fn cut_at(&self, turn: &Turn, owner: &Tenant, next: &Tenant) -> Option<Time> {
+        let standing = self.standing(next);
+        if !policies::preempts(&self.settings, &standing, &self.standing(owner)) {
+            return None;
+        }
+        // What it cost to bring it in must not have been for nothing.
+        let paid = || turn.since + self.settings.moving_share.whole(self.cost_of(next));
+        Some(if policies::at_once(&self.settings, &standing) { turn.since } else { paid() })
     }
 
     /// When an idle owner gives way to whoever is next: once being idle has cost as much as the switch.
@@ -224,6 +248,7 @@ impl Core {
         self.count_crowd(gpu, id);
         let tenant = self.tenants.get(id).expect("it was there above");
         let length = self.turn_length(tenant);
+        let length = tenant.cut_short.map_or(length, |left| left.min(length));
         let owed = tenant.owes.min(Self::moment(length));
         let now = self.now;
         let (charged, until) = (now.before(owed), now + length.less(owed));
@@ -246,6 +271,7 @@ impl Core {
             tenant.preferred = false;
             tenant.stays_since = None;
             tenant.owes = Span::ZERO;
+            tenant.cut_short = None;
         });
         let until = self.even_turns(id, until);
         self.actions.push(Action::TurnBegins { tenant: id, until });

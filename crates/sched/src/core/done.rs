@@ -186,6 +186,9 @@ impl Core {
         let ahead = matches!(moving.purpose, For::Later(_));
         if ahead {
             self.gpu_mut(gpu).ahead_cost += took.unwrap_or_default();
+            if !stuck && into.len() == moving.into.len() {
+                self.learn_per_move(bytes_out, bytes_in, took.unwrap_or_default());
+            }
         } else if let Some(took) = took {
             self.add_cost(gpu, took);
             // What goes only in part takes its time for other reasons.
@@ -350,7 +353,19 @@ impl Core {
             *known = (*known / 4 * 3 + rate(bytes) / 4).max(1);
         }
     }
+
+    /// What a move costs beside its bytes, from a small one. Where nothing takes time nothing is learnt.
+    fn learn_per_move(&mut self, out: Bytes, into: Bytes, took: Span) {
+        if took > Span::ZERO {
+            let most = self.settings.costs.per_move.times(PER_MOVE_TIMES_MAX);
+            let beside = took.less(self.copying(out, into)).min(most);
+            learn(&mut self.costs.per_move, beside);
+        }
+    }
 }
+
+/// One move that had to wait for something says nothing about the next: it counts as so many usual ones at most.
+const PER_MOVE_TIMES_MAX: u64 = 8;
 
 /// Moves of less say more about handles than about the bus.
 const LEARNT_FROM: Bytes = Bytes::from_mib(64);

@@ -183,8 +183,9 @@ impl Core {
             .map(|(gpu, books)| (gpu, books, self.expected_on(gpu)))
             .map(|(gpu, books, (coming, coming_bytes))| Seat {
                 gpu,
-                usable: books.usable(self.settings.headroom),
-                held: books.everything() + coming_bytes,
+                // What stays on the device is not to be had by anybody who comes.
+                usable: books.usable(self.settings.headroom).less(books.pinned),
+                held: books.everything().less(books.pinned) + coming_bytes,
                 tenants: books.tenants,
                 coming,
                 tenants_max: self.settings.tenants_max,

@@ -73,6 +73,9 @@ impl Core {
         if own + bytes > left {
             return Some(Short::Device { wanted: own + bytes, usable: left });
         }
+        if let Some(short) = self.short_of_reserve(gpu, id, bytes, usable) {
+            return Some(short);
+        }
         if self.pressure >= Pressure::Refusing && books.short_of(bytes, self.settings.headroom) > free {
             return Some(Short::Pressure);
         }
@@ -81,14 +84,15 @@ impl Core {
 
     /// What others have pinned, which is in the way whoever's turn it is.
     pub(super) fn pinned_beside(&self, gpu: GpuId, tenant: &Tenant) -> Bytes {
-        let own = self.gang_of(tenant).map_or(tenant.pinned, |gang| self.gang_pinned(gang, gpu));
+        let own = self.gang_of(tenant).map_or(tenant.stays(), |gang| self.gang_pinned(gang, gpu));
         self.gpu_of(gpu).pinned.less(own)
     }
 
     /// Why so much more of a tenant's memory cannot stay on the device for good: somebody else's would not find room any
     /// more.
     pub fn cannot_stay(&self, id: TenantId, bytes: Bytes) -> Option<Short> {
-        let books = self.gpus.get(self.tenants.get(id)?.gpu)?;
+        let tenant = self.tenants.get(id).filter(|tenant| !tenant.reserved)?;
+        let books = self.gpus.get(tenant.gpu)?;
         let usable = books.usable(self.settings.headroom);
         let wanted = books.largest_without(id) + bytes;
         (wanted > usable).then_some(Short::Device { wanted, usable })
@@ -185,12 +189,14 @@ impl Core {
         true
     }
 
-    /// What could be had when it was asked for may not be any more: then it is out of memory, if its job does not wait.
+    /// What could be had when it was asked for may not be any more: then it is out of memory, if its job does not wait, or
+    /// waits for more than its limit is by now.
     pub(super) fn deny_the_impossible(&mut self, id: TenantId) {
         while let Some(tenant) = self.tenants.get(id)
             && let Some((&request, &bytes)) = tenant.asked.first_key_value()
-            && self.jobs.get(tenant.job).is_some_and(|job| job.terms.when_full == WhenFull::Fail)
+            && let Some(job) = self.jobs.get(tenant.job)
             && let Some(why) = self.not_now(tenant.gpu, id, bytes)
+            && (job.terms.when_full == WhenFull::Fail || self.is_beyond_limit_alone(tenant, bytes))
         {
             self.update(id, |tenant| {
                 tenant.asked.remove(&request);
@@ -198,6 +204,13 @@ impl Core {
             });
             self.deny_or_host(id, request, bytes, why);
         }
+    }
+
+    /// Would a tenant have more than its job may, if it were the only one of it?
+    fn is_beyond_limit_alone(&self, tenant: &Tenant, bytes: Bytes) -> bool {
+        let limit = self.jobs.get(tenant.job).and_then(|job| job.terms.memory_max);
+        let alone = tenant.whole_bytes() + tenant.residue + self.settings.context_growth + bytes;
+        limit.is_some_and(|limit| alone > limit)
     }
 
     /// What a tenant asks for and could get if there were room on the device.

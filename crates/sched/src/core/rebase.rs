@@ -25,6 +25,8 @@ struct Shift {
     past_max: u64,
     /// Nor does it for how long somebody has been idle.
     idle_max: u64,
+    /// The same for the latency-critical: until then they keep their memory.
+    linger: u64,
     /// Nor for how long somebody has stayed after its turn.
     stay_max: u64,
     numbers: BTreeMap<OpId, OpId>,
@@ -44,6 +46,7 @@ impl Core {
             to: ORIGIN + self.phase(),
             past_max: self.settings.gap_max.0.max(self.settings.deadlines.movement.times(2).0),
             idle_max: self.gpus.values().map(|books| self.cost_max(books).0).max().unwrap_or(0),
+            linger: self.settings.lc_linger.0.min(ORIGIN / 2),
             stay_max: self.settings.turn_max.0.max(self.settings.turn_min.0).min(ORIGIN / 2),
             numbers: self.ops.keys().copied().zip((first.0..).map(OpId)).collect(),
             least: gpus.iter().map(|&gpu| (gpu, moved.begin_at_the_present(gpu))).collect(),
@@ -217,7 +220,8 @@ impl Shift {
         self.virtual_time(tenant.gpu, &mut tenant.virtual_time);
         self.at(&mut tenant.arrived);
         self.at(&mut tenant.idle_since);
-        tenant.idle_since.0 = tenant.idle_since.0.max(self.to - self.idle_max);
+        let idle_max = if tenant.critical { self.idle_max.max(self.linger) } else { self.idle_max };
+        tenant.idle_since.0 = tenant.idle_since.0.max(self.to - idle_max);
         self.at(&mut tenant.queued_at);
         if let Some(since) = &mut tenant.stays_since {
             self.at(since);

@@ -46,7 +46,7 @@ impl Core {
         };
         for &id in &books.critical {
             if can(id) && self.tenants.get(id).is_some_and(|tenant| tenant.is_whole()) {
-                target.push((id, Slice::Critical));
+                target.push((id, self.slice_of_critical(gpu, id)));
             }
         }
         let held_back = self.holds_back(gpu);
@@ -54,7 +54,7 @@ impl Core {
             let critical = self.tenants.get(main).is_some_and(|tenant| tenant.critical);
             let fellows = self.fellows(gpu, main);
             let slice = match () {
-                () if critical => Slice::Critical,
+                () if critical => self.slice_of_critical(gpu, main),
                 // A gang counts as one, but two of the shortest would only switch.
                 () if books.critical_mode && !fellows.is_empty() => Slice::Guaranteed,
                 () if books.critical_mode => self.slice_beside_critical(gpu),
@@ -326,8 +326,7 @@ impl Core {
                 break;
             }
             let Some(tenant) = self.tenants.get(id) else { continue };
-            // Whoever is latency-critical and has work makes room for its like only.
-            let needed = tenant.critical && tenant.wants && !tenant.paused && !for_critical;
+            let needed = !for_critical && self.has_requests(tenant);
             let stays = tenant.is_unsettled() || !tenant.context || needed;
             if Some(id) == main || kept.contains(&id) || stays {
                 continue;
@@ -350,7 +349,7 @@ impl Core {
 
     /// What of a tenant can go out now, those first that need no copying.
     pub(super) fn going_of(&self, id: TenantId) -> Vec<(Owned, Bytes)> {
-        let Some(tenant) = self.tenants.get(id) else { return Vec::new() };
+        let Some(tenant) = self.tenants.get(id).filter(|tenant| !tenant.reserved) else { return Vec::new() };
         let movable = tenant.handles.iter().filter(|(_, held)| held.can_go(self.now));
         let mut movable: Vec<_> = movable.map(|(&handle, held)| (!held.clean, handle, held.bytes)).collect();
         movable.sort_unstable();

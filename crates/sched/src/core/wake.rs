@@ -1,7 +1,6 @@
 //! When to look at a GPU again, so that nothing is missed.
 
 use super::Core;
-use crate::policies;
 use crate::{GpuId, TenantId, Time};
 
 impl Core {
@@ -41,8 +40,9 @@ impl Core {
             if let (Some(owner), Some(next)) = (owner, first) {
                 if !self.gang_is_active(owner) {
                     at(self.gives_way_at(owner, next));
-                } else if policies::preempts(&self.settings, &self.standing(next), &self.standing(owner)) {
-                    at(turn.since + self.settings.moving_share.whole(self.cost_of(next)));
+                }
+                if let Some(cut) = self.cut_at(&turn, owner, next) {
+                    at(cut);
                 }
             }
         }

@@ -74,6 +74,7 @@ impl Model for Config {
             Answer: "every question is answered once",
             Turn: "turns begin and end in pairs, and only those run who may",
             Ahead: "ahead of a turn only the memory of one who could have it comes in",
+            Reserve: "what is reserved does not go out, and is promised to nobody else",
             Books: "the core's books are the world's",
         ];
         assert_eq!(all.len(), Rule::ALL.len());

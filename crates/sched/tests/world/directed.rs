@@ -89,7 +89,7 @@ impl Life {
         let owned = Owned { tenant, handle: HandleId(NOBODY) };
         let request = RequestId(NOBODY);
         if known.is_none()
-            && ["Gpu", "Settings", "Unmanaged", "Arena", "User", "Place", "Tick"].contains(&kind)
+            && ["Gpu", "Settings", "Unmanaged", "Strangers", "Arena", "User", "Place", "Tick"].contains(&kind)
         {
             return None;
         }
@@ -97,6 +97,7 @@ impl Life {
             "Gpu" => Event::Gpu { gpu, spec: there.spec.clone() },
             "Settings" => Event::Settings(Box::new(self.world.settings.clone())),
             "Unmanaged" => Event::Unmanaged { gpu, bytes: there.unmanaged },
+            "Strangers" => Event::Strangers { gpu, present: there.strangers },
             "Arena" => Event::Arena(self.world.arena),
             "User" => Event::User { user: UserId(0), weight: 1 },
             "Job" => Event::Job { job, terms: self.world.jobs.get(&job)?.terms.clone() },

@@ -206,6 +206,12 @@ impl World {
                 format!("move {id} of tenant {tenant}, which may be running")
             });
         }
+        for tenant in out.iter().map(|owned| owned.tenant).collect::<BTreeSet<_>>() {
+            let reserved = self.tenants.get(&tenant).is_some_and(|t| self.reserved(t));
+            self.require(Rule::Reserve, !reserved, || {
+                format!("move {id} out of tenant {tenant}, which is reserved")
+            });
+        }
         self.check_ahead(gpu, &into.iter().map(|owned| owned.tenant).collect());
         // A fellow may read what goes, not what comes.
         for tenant in out.iter().map(|owned| owned.tenant).collect::<BTreeSet<_>>() {
@@ -262,6 +268,7 @@ impl World {
         self.check_growth(gpu, before, "a grant");
         self.check_limit(tenant, "a grant");
         self.check_overcommit(gpu, "a grant");
+        self.check_reserve(tenant, "a grant");
     }
 
     fn give_up(&mut self, id: OpId) {

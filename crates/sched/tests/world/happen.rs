@@ -11,8 +11,10 @@ impl World {
     pub(crate) fn happen(&mut self, event: &Event) {
         match event {
             Event::Gpu { gpu, spec } => {
-                let unmanaged = self.gpus.get(gpu).map_or(Bytes::ZERO, |gpu| gpu.unmanaged);
-                self.gpus.insert(*gpu, Gpu { spec: spec.clone(), unmanaged, still: 0 });
+                let before = self.gpus.get(gpu);
+                let unmanaged = before.map_or(Bytes::ZERO, |gpu| gpu.unmanaged);
+                let strangers = before.is_some_and(|gpu| gpu.strangers);
+                self.gpus.insert(*gpu, Gpu { spec: spec.clone(), unmanaged, strangers, still: 0 });
                 self.upset();
             }
             Event::Settings(settings) => {
@@ -22,6 +24,12 @@ impl World {
             Event::Unmanaged { gpu, bytes } => {
                 if let Some(gpu) = self.gpus.get_mut(gpu) {
                     gpu.unmanaged = *bytes;
+                }
+                self.upset();
+            }
+            Event::Strangers { gpu, present } => {
+                if let Some(gpu) = self.gpus.get_mut(gpu) {
+                    gpu.strangers = *present;
                 }
                 self.upset();
             }

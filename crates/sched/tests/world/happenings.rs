@@ -86,6 +86,7 @@ impl Life {
             compute_max: chance.percent(15).then(|| Ratio::from_percent(20 + chance.below(80) as u32)),
             when_full: if chance.percent(50) { WhenFull::Wait } else { WhenFull::Fail },
             gang: chance.percent(20),
+            reserve: chance.percent(15),
         }
     }
 
@@ -276,6 +277,7 @@ impl Life {
             let gpu = self.a_gpu();
             let bytes = if self.chance.percent(50) { Bytes::ZERO } else { self.chance.mib(0, 6 << 10) };
             self.tell(Event::Unmanaged { gpu, bytes });
+            self.tell(Event::Strangers { gpu, present: bytes > Bytes::ZERO });
         }
     }
 

@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Gpu {
     pub(crate) spec: GpuSpec,
     pub(crate) unmanaged: Bytes,
+    /// Somebody outside of rota may compute on it.
+    pub(crate) strangers: bool,
     /// How often time has passed while everybody there waited for everybody else's memory.
     pub(crate) still: u32,
 }
@@ -289,7 +291,9 @@ impl World {
         // What is pinned is in everybody's way; that of the largest counts twice here, so this is rather too little.
         let handles = on_it().filter(|t| t.lives()).flat_map(|t| t.handles.values());
         let pinned: Bytes = handles.filter(|handle| handle.pinned).map(|handle| handle.bytes).sum();
-        there.spec.capacity.less(taken + kept).less(largest + pinned)
+        let reserved = self.living().filter(|(_, t)| t.gpu == gpu && self.reserved(t));
+        let reserved: Bytes = reserved.map(|(_, t)| t.all().less(t.residue)).sum();
+        there.spec.capacity.less(taken + kept).less(largest + pinned + reserved)
     }
 
     /// Device bytes that are taken or promised: never more than there are, by rota's own doing.
@@ -350,6 +354,10 @@ impl World {
 
     pub(crate) fn terms(&self, tenant: &Tenant) -> Option<&Terms> {
         self.jobs.get(&tenant.job).map(|job| &job.terms)
+    }
+
+    pub(crate) fn reserved(&self, tenant: &Tenant) -> bool {
+        self.terms(tenant).is_some_and(|terms| terms.reserve)
     }
 
     pub(crate) fn paused(&self, tenant: &Tenant) -> bool {

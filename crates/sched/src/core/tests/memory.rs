@@ -736,3 +736,28 @@ fn while_the_arena_is_too_full_to_bring_one_in_another_has_its_turns() {
     rig.until(now + 9.0);
     assert!(rig.ran(b) - before > 6.0, "{} of 9 s", rig.ran(b) - before);
 }
+
+#[test]
+fn who_waits_for_more_than_its_limit_is_by_now_is_out_of_memory() {
+    let mut rig = Rig::new(settings());
+    let waits =
+        Terms { when_full: WhenFull::Wait, memory_max: Some(Bytes::from_gib(12)), ..Terms::default() };
+    rig.job(1, waits.clone());
+    let a = rig.tenant(1, 1, 0, 2);
+    let other = rig.tenant(2, 1, 0, 4);
+    rig.ask(a, 100, 8 * GIB);
+    rig.until(1.0);
+    let denied =
+        |rig: &Rig| rig.said(0.0, |action| matches!(action, Action::Deny { .. }).then_some(())).len();
+    assert_eq!(denied(&rig), 0, "it waits for what the other one of its job has");
+    rig.job(1, Terms { memory_max: Some(Bytes::from_gib(9)), ..waits });
+    rig.until(3.0);
+    assert_eq!(denied(&rig), 1);
+    rig.ask(a, 101, 4 * GIB);
+    rig.until(6.0);
+    assert_eq!(denied(&rig), 1, "that may come");
+    rig.tell(Event::Left(other));
+    rig.tell(Event::Buried(other));
+    rig.until(9.0);
+    assert_eq!(rig.core.tenant(a).unwrap().whole_bytes(), Bytes::from_gib(6));
+}
