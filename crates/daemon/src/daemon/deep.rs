@@ -240,7 +240,7 @@ impl Daemon {
                 self.has_channels(tenant, channels > 0);
                 self.note("deep_back", tenant, json!({ "took_ns": nanos(took) }));
             }
-            Ok(_) => self.is_out(tenant, was_found, took),
+            Ok(_) => self.context_is_out(tenant, was_found, took),
             Err(Failure::Unsure(why)) if way == Way::Out => {
                 tracing::error!("tenant {tenant}: it is not known whether its context is put away: {why}");
                 self.note("deep_refused", tenant, json!({ "why": why }));
@@ -262,7 +262,7 @@ impl Daemon {
         self.look_deep();
     }
 
-    fn is_out(&mut self, tenant: TenantId, was_found: bool, took: Duration) {
+    fn context_is_out(&mut self, tenant: TenantId, was_found: bool, took: Duration) {
         let usual = self.known.get(&tenant).map(|known| Bytes(self.gpu(known.gpu).residue_bytes));
         let residue = *self.deep.residues.entry(tenant).or_insert(usual.unwrap_or_default());
         self.deep.stays.insert(tenant, Stay::Out { residue, again: None });
