@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
-use steps::{Failure, fetch, send, standing_of};
+use steps::{Failure, fetch, on_a_thread, send, standing_of};
 
 /// How long after a failure it is tried again to bring somebody back.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
@@ -199,10 +199,13 @@ impl Daemon {
         let Some(pid) = self.known.get(&tenant).map(|known| known.link.who.pid) else { return };
         // A driver without checkpoints has put nobody away.
         let standing = move || standing_of(&checkpoints, pid).unwrap_or(Standing::Running);
-        std::thread::spawn(move || {
+        let found = move || {
             let told = Told { tenant, way: Way::Out, became: Ok(standing()), took: Duration::ZERO };
             let _ = inputs.send(Input::Deep(told));
-        });
+        };
+        if let Err(cause) = on_a_thread(found) {
+            tracing::error!("tenant {tenant}: nobody can ask whether it is put away: {cause}");
+        }
     }
 
     fn go(&mut self, tenant: TenantId, way: Way) {
@@ -215,14 +218,19 @@ impl Daemon {
             self.deep.residues.insert(tenant, self.counted(tenant));
         }
         self.deep.stays.insert(tenant, Stay::Going(way));
-        std::thread::spawn(move || {
+        let report = inputs.clone();
+        let gone = on_a_thread(move || {
             let begin = Instant::now();
             let became = match way {
                 Way::Out => send(&checkpoints, &link),
                 Way::In => fetch(&checkpoints, &link),
             };
-            let _ = inputs.send(Input::Deep(Told { tenant, way, became, took: begin.elapsed() }));
+            let _ = report.send(Input::Deep(Told { tenant, way, became, took: begin.elapsed() }));
         });
+        if let Err(cause) = gone {
+            let became = Err(Failure::Refused(format!("no thread can be had: {cause}")));
+            let _ = inputs.send(Input::Deep(Told { tenant, way, became, took: Duration::ZERO }));
+        }
     }
 
     /// A thread has done what it could.

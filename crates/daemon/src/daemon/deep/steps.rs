@@ -88,6 +88,10 @@ fn take(checkpoints: &Arc<dyn Checkpoints>, pid: u32, step: Step) -> Result<(), 
     within(checkpoints, step.call(), move |driver| driver.take(pid, step))
 }
 
+pub(super) fn on_a_thread(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new().name("deep".into()).spawn(work).map(drop)
+}
+
 /// Asks the driver on a thread that is left behind if it does not answer.
 fn within<T: Send + 'static>(
     checkpoints: &Arc<dyn Checkpoints>,
@@ -96,7 +100,11 @@ fn within<T: Send + 'static>(
 ) -> Result<T, Failure> {
     let (sender, answer) = mpsc::channel();
     let checkpoints = checkpoints.clone();
-    std::thread::spawn(move || sender.send(ask(checkpoints.as_ref())));
+    let asked = on_a_thread(move || {
+        // Nobody may be waiting any more.
+        let _ = sender.send(ask(checkpoints.as_ref()));
+    });
+    asked.map_err(|cause| Failure::Refused(format!("no thread can be had for {call}: {cause}")))?;
     match answer.recv_timeout(STEP_WITHIN) {
         Ok(answer) => answer.map_err(|error| Failure::Refused(error.to_string())),
         Err(_) => Err(Failure::Unsure(format!("{call} has not answered for {} s", STEP_WITHIN.as_secs()))),
