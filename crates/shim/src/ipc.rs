@@ -131,17 +131,25 @@ fn publish(session: &Session, address: u64) -> Option<Result<Name, CUresult>> {
         return Some(Err(CUresult::INVALID_VALUE));
     }
     let name = |token| Name { token, offset: found.block.address - start, bytes: found.asked_bytes };
-    let known = session.names().published(start, first);
-    let published = known.map_or_else(|| publish_range(session, start), Ok);
-    if let Ok(token) = published {
-        let still_there = |handle| session.table().part(handle).is_some();
-        session.names().note_published(start, first, token, still_there);
+    if let Some(token) = session.names().published(start, first) {
+        return Some(Ok(name(token)));
     }
-    Some(published.map(name))
+    let (token, request) = match publish_range(session, start) {
+        Ok(published) => published,
+        Err(code) => return Some(Err(code)),
+    };
+    let mut names = session.names();
+    if !session.knows_grant(request) {
+        // There is another daemon meanwhile, which was not told of it.
+        names.publish_later(start, first, token);
+        session.wake_agent();
+    }
+    names.note_published(start, first, token, |handle| session.table().part(handle).is_some());
+    Some(Ok(name(token)))
 }
 
 /// Has the daemon let others open all of a range, which stays where it is from then on.
-fn publish_range(session: &Session, start: u64) -> Result<Token, CUresult> {
+fn publish_range(session: &Session, start: u64) -> Result<(Token, GrantId), CUresult> {
     static DENIED: OnceNotice = OnceNotice::new();
     let denied = |reason: String| {
         DENIED.notice(format_args!("memory cannot be shared with other processes: {reason}"));
@@ -154,15 +162,18 @@ fn publish_range(session: &Session, start: u64) -> Result<Token, CUresult> {
         NotPinned::Ended => CUresult::NOT_SUPPORTED,
     })?;
     let token = random_token();
-    let request = || session.request();
-    let published = send_files(session, start, &handles, token, request).and_then(|request| {
+    let published = loop {
+        let sent = send_files(session, start, &handles, token, || session.request());
         session.wake_agent();
-        match session.answer(request) {
-            Answer::Granted | Answer::GrantedHost(_) => Ok(token),
-            Answer::Denied(reason) => Err(denied(reason)),
-            Answer::Ended => Err(CUresult::NOT_SUPPORTED),
+        match sent.map(|request| (request, session.answer(request))) {
+            Ok((request, Answer::Granted | Answer::GrantedHost(_))) => break Ok((token, request)),
+            Ok((_, Answer::Denied(reason))) => break Err(denied(reason)),
+            Ok((_, Answer::Ended)) if session.has_ended() => break Err(CUresult::NOT_SUPPORTED),
+            // There is another daemon.
+            Ok((_, Answer::Ended)) => {}
+            Err(code) => break Err(code),
         }
-    });
+    };
     published.inspect_err(|_| session.unpin(&handles))
 }
 

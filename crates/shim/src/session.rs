@@ -269,7 +269,7 @@ impl Session {
     }
 
     /// Whether what was granted to this request counts still: the daemon that granted it may have been replaced since. To be
-    /// asked with the table held, or the books of what is kept, so that it stays so.
+    /// asked with the table held, or the names, the pins or the books of what is kept, so that it stays so.
     pub(crate) fn knows_grant(&self, grant: GrantId) -> bool {
         self.has_ended() || self.grants.is_of_now(grant)
     }
@@ -292,16 +292,20 @@ impl Session {
     /// Asks for memory that another process published: sizes and files, in the order of addresses. The calling thread must
     /// hold no lock.
     pub(crate) fn open(&self, token: Token) -> Result<Vec<(u64, OwnedFd)>, CUresult> {
-        let request = self.request();
-        lock(&self.arriving).insert(request, Vec::new());
-        self.say(ToDaemon::Open { request, token });
-        self.wake_agent();
-        let answer = self.answer(request);
-        let arrived = lock(&self.arriving).remove(&request).unwrap_or_default();
-        match answer {
-            Answer::Granted | Answer::GrantedHost(_) => Ok(arrived),
-            // As the driver says of a name that means nothing, or nothing any more.
-            Answer::Denied(_) | Answer::Ended => Err(CUresult::INVALID_HANDLE),
+        loop {
+            let request = self.request();
+            lock(&self.arriving).insert(request, Vec::new());
+            self.say(ToDaemon::Open { request, token });
+            self.wake_agent();
+            let answer = self.answer(request);
+            let arrived = lock(&self.arriving).remove(&request).unwrap_or_default();
+            match answer {
+                Answer::Granted | Answer::GrantedHost(_) => return Ok(arrived),
+                // There is another daemon.
+                Answer::Ended if !self.has_ended() => {}
+                // As the driver says of a name that means nothing, or nothing any more.
+                Answer::Denied(_) | Answer::Ended => return Err(CUresult::INVALID_HANDLE),
+            }
         }
     }
 
@@ -372,6 +376,13 @@ impl Session {
         table.survivors(|handle| pins.contains_key(&handle))
     }
 
+    /// What of it never moves, and counts: the driver's own, and what it made as the program asked.
+    pub(crate) fn kept_survivors(&self) -> Vec<SizedHandle> {
+        let kept = self.kept();
+        let table = self.table();
+        kept.booked().chain(table.kept_created()).collect()
+    }
+
     /// The daemon's name for this tenant.
     pub(crate) fn tenant(&self) -> TenantId {
         TenantId(self.tenant.load(SeqCst))
@@ -379,7 +390,7 @@ impl Session {
 
     /// Another daemon has taken this program in, and was told of these handles: from now on its page and its connection are
     /// those of the session. Only the agent may call this, while no daemon is there.
-    pub(crate) fn begin_again(&self, welcome: Welcome, told: Told) -> Result<(), JoinError> {
+    pub(crate) fn begin_again(&self, welcome: Welcome, mut told: Told) -> Result<(), JoinError> {
         // Before the table is taken: whoever publishes holds the names first. And to the end: what is opened or closed from now
         // on is told to the new daemon.
         let mut names = self.names();
@@ -391,15 +402,21 @@ impl Session {
         if let Some(us) = slice {
             self.page.set_slice_us(us);
         }
+        self.page.set_unseen_bytes(kept.managed_bytes());
         self.connection.renew(welcome.connection)?;
         self.tenant.store(welcome.tenant.0, SeqCst);
         let mut table = self.table();
         let pins = lock(&self.pins);
         let is_pinned = |handle| pins.contains_key(&handle);
+        kept.booked().chain(table.kept_created()).for_each(|sized| {
+            told.kept.remove(&sized.handle);
+        });
+        let no_more_kept = std::mem::take(&mut told.kept);
         let untold = table.begin_again(told, is_pinned, || self.grants.number());
         self.outbox.clear();
         // First of all: what the daemon takes for the program's, and is not, must not move.
-        untold.freed.into_iter().for_each(|handle| self.outbox.put_freed(handle));
+        let freed = untold.freed.into_iter().chain(no_more_kept);
+        freed.for_each(|handle| self.outbox.put_freed(handle));
         let hosted: Vec<SizedHandle> = table.hosted().collect();
         for handles in hosted.chunks(HANDLES_MAX) {
             self.outbox.put(ToDaemon::HostedBefore { handles: handles.to_vec() }, Vec::new());

@@ -18,6 +18,9 @@ use wire::{
 /// The most handles of one tenant: far more than any GPU has blocks.
 const ALL_HANDLES_MAX: usize = 1 << 20;
 
+/// The largest handle of what never moves, which is as the program asked for it. The sum of all fits into a number.
+const KEPT_BYTES_MAX: u64 = 1 << 40;
+
 /// How long it may take to tell the next of what it has.
 const NEXT_WITHIN: Duration = Duration::from_secs(30);
 
@@ -72,7 +75,10 @@ impl Told {
             return Err(Ended::OutOfOrder("another number of files than handles, or too many"));
         }
         let all = || here.iter().chain(&away).chain(&unshown);
-        if !all().all(is_handle) {
+        let may_move = || here.iter().chain(&away);
+        if !may_move().all(|sized| is_handle(sized, HANDLE_BYTES_MAX))
+            || !unshown.iter().all(|sized| is_handle(sized, KEPT_BYTES_MAX))
+        {
             return Err(Ended::OutOfOrder("a handle's size is not a multiple of 2 MiB, or too large"));
         }
         if !all().all(|sized| self.seen.insert(sized.handle)) {
@@ -94,6 +100,6 @@ impl Told {
     }
 }
 
-fn is_handle(handle: &SizedHandle) -> bool {
-    handle.bytes > 0 && handle.bytes.is_multiple_of(BLOCK_BYTES) && handle.bytes <= HANDLE_BYTES_MAX
+fn is_handle(handle: &SizedHandle, bytes_max: u64) -> bool {
+    handle.bytes > 0 && handle.bytes.is_multiple_of(BLOCK_BYTES) && handle.bytes <= bytes_max
 }

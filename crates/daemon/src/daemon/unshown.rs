@@ -64,8 +64,11 @@ impl Daemon {
         };
         let shown = sum(|survivor| survivor.place != UNSHOWN);
         let shown_here = sum(|survivor| ![UNSHOWN, SurvivorPlace::Arena].contains(&survivor.place));
-        let context = Bytes(self.gpu(gpu).residue_bytes);
-        let free = self.core.gpu(gpu).map_or(Bytes::ZERO, |view| view.capacity.less(view.used + context));
+        let shared = self.gpu(gpu);
+        let context = Bytes(shared.residue_bytes);
+        // All that there is, also what is left to others: contexts grow before anybody knows.
+        let total = Bytes(shared.capacity_bytes.saturating_add(shared.spare_bytes));
+        let free = self.core.gpu(gpu).map_or(Bytes::ZERO, |view| total.less(view.used + context));
         let may_have = Bytes(self.memory_limit(job, gpu)).less(context);
         let (mut left, mut too_much) = (free.less(shown_here).min(may_have.less(shown)), Bytes::ZERO);
         let is_believed = |survivor: &Survivor| {

@@ -65,6 +65,7 @@ mod sharing;
 mod soak;
 mod storm;
 mod takeover;
+mod takeover_growth;
 mod takeover_names;
 mod takeover_several;
 mod turns;

@@ -246,6 +246,13 @@ fn tell(session: &Session, connection: &Connection, can_go_on: bool) -> Result<T
             batch.send(connection, false)?;
         }
     }
+    for sized in session.kept_survivors() {
+        told.kept.insert(sized.handle);
+        batch.unshown.push(sized);
+        if batch.is_full() {
+            batch.send(connection, false)?;
+        }
+    }
     if !batch.is_empty() {
         batch.send(connection, false)?;
     }

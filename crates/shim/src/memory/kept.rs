@@ -10,7 +10,7 @@ mod arrays;
 pub(crate) mod managed;
 pub(crate) mod watched;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use cuda::CUresult;
 use cuda::types::CUcontext;
@@ -54,13 +54,36 @@ pub(crate) struct Kept {
     /// The blocks that small ones share.
     blocks: Vec<HandleId>,
     small_bytes: u64,
-    /// What is booked in all.
+    /// What is booked in all, by name.
+    booked: BTreeMap<HandleId, u64>,
+    /// And how much that is.
     bytes: u64,
     /// Managed memory, of which the driver counts nothing for this process.
     managed_bytes: u64,
 }
 
 impl Kept {
+    /// All that a daemon counts.
+    pub(crate) fn booked(&self) -> impl Iterator<Item = SizedHandle> {
+        self.booked.iter().map(|(&handle, &bytes)| SizedHandle { handle, bytes })
+    }
+
+    /// Of that, what the driver counts for nobody.
+    pub(crate) fn managed_bytes(&self) -> u64 {
+        self.managed_bytes
+    }
+
+    /// Something is booked.
+    fn enter(&mut self, handle: HandleId, bytes: u64) {
+        self.booked.insert(handle, bytes);
+        self.bytes += bytes;
+    }
+
+    /// Something is not booked any more.
+    fn strike(&mut self, handle: HandleId) {
+        self.bytes -= self.booked.remove(&handle).unwrap_or(0);
+    }
+
     /// Notes what something is. Returns what had the same name: that went on a way that was not seen.
     fn insert(&mut self, made: Made, context: CUcontext, booking: Booking) -> Option<Booking> {
         let before = self.remove(made);
@@ -96,7 +119,7 @@ impl Kept {
         self.small_bytes = self.small_bytes.saturating_sub(bytes);
         let needed = self.small_bytes.div_ceil(BLOCK_BYTES) as usize;
         let spare = self.blocks.split_off(needed.min(self.blocks.len()));
-        self.bytes -= spare.len() as u64 * BLOCK_BYTES;
+        spare.iter().for_each(|&handle| self.strike(handle));
         spare
     }
 }
@@ -115,7 +138,7 @@ fn book(session: &Session, bytes: u64) -> Option<Result<HandleId, CUresult>> {
                 drop(kept);
                 return book(session, bytes);
             }
-            kept.bytes += bytes;
+            kept.enter(handle, bytes);
             session.table().set_kept_bytes(kept.bytes);
             session.say(ToDaemon::Kept { grant, handle: SizedHandle { handle, bytes } });
             drop(kept);
@@ -156,8 +179,8 @@ fn keep(session: &Session, bytes: u64) -> Option<Result<Booking, CUresult>> {
 fn let_go(session: &Session, booking: Booking) {
     let mut kept = session.kept();
     match booking {
-        Booking::Own(handle, bytes) => {
-            kept.bytes -= bytes;
+        Booking::Own(handle, _) => {
+            kept.strike(handle);
             session.say_freed(handle);
         }
         Booking::Small(bytes) => {
@@ -241,7 +264,7 @@ mod tests {
         assert!(!kept.take_small(1));
         for handle in 1..=2 {
             kept.blocks.push(HandleId(handle));
-            kept.bytes += BLOCK_BYTES;
+            kept.enter(HandleId(handle), BLOCK_BYTES);
         }
         assert!(kept.take_small(BLOCK_BYTES - 1));
         assert!(kept.take_small(BLOCK_BYTES));

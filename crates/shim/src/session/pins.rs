@@ -45,6 +45,8 @@ impl Session {
             let answer = self.grants.wait(request);
             let mut pins = lock(&self.pins);
             match answer {
+                // By one that is gone: the next one was not told, and may move them.
+                Answer::Granted | Answer::GrantedHost(_) if !self.knows_grant(request) => continue,
                 Answer::Granted | Answer::GrantedHost(_) => {}
                 Answer::Denied(reason) => return Err(NotPinned::Denied(reason)),
                 Answer::Ended if self.has_ended() => {}

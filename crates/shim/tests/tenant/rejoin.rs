@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::bench::*;
 use crate::created::{FILES, create, map};
-use wire::{FromDaemon, SharedPage, SizedHandle, ToDaemon};
+use wire::{FromDaemon, HANDLE_BYTES_MAX, SharedPage, SizedHandle, ToDaemon};
 
 const BYTES: u64 = 64 << 20;
 const GONE: &str = "the daemon is gone";
@@ -231,6 +231,32 @@ fn memory_that_was_granted_by_another_daemon_is_asked_for_again() {
 }
 
 #[test]
+fn what_never_moves_counts_with_the_next_daemon_too() {
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[("ROTA_WHOLE_HANDLES", "1")]);
+    program.enter();
+    let bytes = 2 * HANDLE_BYTES_MAX;
+    let [(_, first), (_, gone), (number, last)] = [(); 3].map(|()| {
+        program.tell(&format!("create {bytes:x} {FILES:x}"));
+        daemon.grant_to_keep(bytes);
+        let created = program.answer();
+        let (message, _) = daemon.next();
+        let ToDaemon::Kept { handle, .. } = message else { panic!("{message:?}") };
+        (created.strip_prefix("0 ").unwrap().to_owned(), handle)
+    });
+    drop(daemon);
+    wait_for(|| bench.stderr().contains(GONE));
+    let (daemon, survivor) = next_daemon(&bench);
+    let mut unshown = survivor.unshown;
+    unshown.sort_unstable_by_key(|sized| sized.handle.0);
+    assert_eq!(unshown, [first, gone, last]);
+    assert!(survivor.here.is_empty() && survivor.away.is_empty());
+    assert_eq!(program.ask(&format!("call cuMemRelease {number}")), "0");
+    assert_eq!(daemon.next().0, freed(last));
+    assert!(program.end().success());
+}
+
+#[test]
 fn a_child_that_is_forked_meanwhile_keeps_nothing_of_it() {
     let bench = Bench::new();
     let failing = bench.path("exports-fail");
@@ -361,6 +387,38 @@ fn what_others_have_the_next_daemon_knows_and_cannot_move() {
     assert_eq!(program.answer(), "0 0");
     for created in [before, after, free] {
         assert_eq!(program.ask(&format!("call cuMemRelease {created:x}")), "0");
+    }
+    assert!(program.end().success());
+}
+
+#[test]
+fn what_one_daemon_did_not_answer_the_next_one_publishes() {
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[]);
+    program.enter();
+    let [(name, _), (shared, handle)] = [(); 2].map(|()| {
+        let (address, handle, _) = daemon.serve(&mut program, BYTES);
+        (address, handle)
+    });
+    program.tell(&format!("call cuIpcGetMemHandle {name:x} {shared:x}"));
+    let (ToDaemon::Pin { request, .. }, _) = daemon.next() else { panic!("nothing is pinned") };
+    daemon.send(FromDaemon::Pinned { request });
+    let (ToDaemon::Publish { token: first, .. }, _) = daemon.next() else { panic!("nothing is published") };
+    let listener = bench.listen();
+    drop(daemon);
+    let (daemon, survivor) = Daemon::take_over(SharedPage::create(2).unwrap(), &listener);
+    assert_eq!(survivor.unshown, [handle], "it is pinned");
+    let (ToDaemon::Pin { .. }, _) = daemon.next() else { panic!("nothing is pinned") };
+    let (message, files) = daemon.next();
+    let ToDaemon::Publish { request, token, handles, complete: true } = message else {
+        panic!("{message:?}")
+    };
+    assert_eq!((token, handles, files.len()), (first, vec![handle], 1));
+    daemon.send(FromDaemon::Published { request });
+    assert_eq!(program.answer(), "0");
+    while daemon.has_more() {
+        let (message, _) = daemon.receive();
+        assert!(matches!(message, ToDaemon::Channels { .. }), "it is published once: {message:?}");
     }
     assert!(program.end().success());
 }

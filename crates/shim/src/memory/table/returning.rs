@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use wire::{GrantId, HandleId};
+use wire::{GrantId, HandleId, SizedHandle};
 
 use super::parts::Whole;
 use super::{Making, Part, Table};
@@ -25,6 +25,8 @@ pub(crate) struct Told {
     pub(crate) shown: BTreeSet<HandleId>,
     /// As being here, without a file.
     pub(crate) unshown: BTreeSet<HandleId>,
+    /// The same of what never moves.
+    pub(crate) kept: BTreeSet<HandleId>,
 }
 
 impl Told {
@@ -45,7 +47,14 @@ pub(crate) struct Untold {
 }
 
 impl Table {
-    /// All that a new daemon is to know.
+    /// What the program created, and never moves.
+    pub(crate) fn kept_created(&self) -> impl Iterator<Item = SizedHandle> {
+        let kept = self.created.iter().filter(|created| created.making() == Making::Kept);
+        kept.flat_map(|created| &created.parts)
+            .map(|part| SizedHandle { handle: part.handle, bytes: part.bytes })
+    }
+
+    /// All that a new daemon is to know of what may move.
     pub(crate) fn survivors(&self, is_pinned: impl Fn(HandleId) -> bool) -> Survivors {
         let ranges = self.ranges.values().map(|(_, range)| (&range.parts, false));
         let created = self.created.iter().filter(|created| created.making() == Making::Moving);
