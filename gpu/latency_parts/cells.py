@@ -63,8 +63,9 @@ class Service(Spoken):
             words |= {"copied": 1} if kind == "copied" else {}
             words |= {"core": core} if core else {}
             argv = [bench.service, *(f"{name}={value}" for name, value in words.items())]
-        paths = [str(PROGRAMS.parent.parent / "python"), os.environ.get("PYTHONPATH", "")]
-        said = {"ROTA_HINTS": hints, "ROTA_SDK": str(run.bundled("librota.so")), "PYTHONPATH": ":".join(filter(None, paths)), "ROTA_QUIET": "1"}
+        first = {"PYTHONPATH": PROGRAMS.parent.parent / "python", "LD_LIBRARY_PATH": run.work}
+        said = {name: ":".join(filter(None, (str(path), os.environ.get(name)))) for name, path in first.items()}
+        said |= {"ROTA_HINTS": hints, "ROTA_SDK": str(run.bundled("librota.so")), "ROTA_QUIET": "1"}
         super().__init__(run, label, argv, under, run.terms(*terms) if under else (), {**(env or {}), **said}, ready_s=None)
         self.bench, self.kind, self.under, self.orders, self.counted = bench, kind, under, 0, {}
 
@@ -147,10 +148,10 @@ class Bench:
     def __init__(self, run, given, deadline):
         self.run, self.given, self.deadline = run, given, deadline
         self.solo, self.cells = {}, []
-        # By the name that a program that is linked with it looks for.
-        library = run.work / "librota.so.1"
-        library.symlink_to(run.bundled("librota.so").resolve())
-        sdk = ["-I", str(run.bundled("rota.h").resolve().parent), str(library), f"-Xlinker=-rpath={run.work}"]
+        # By the names that the linker and the program look for.
+        for name in ("librota.so", "librota.so.1"):
+            (run.work / name).symlink_to(run.bundled("librota.so").resolve())
+        sdk = ["-I", str(run.bundled("rota.h").resolve().parent), "-L", str(run.work), "-lrota"]
         with ThreadPoolExecutor() as pool:
             service = pool.submit(run.build, "latency.cu", "-arch=native", *sdk)
             busy = pool.submit(run.build, "shares.cu", "-arch=native")

@@ -11,6 +11,7 @@
 //! | `graph N MS` | captures so many kernels, launches them as a graph, in the second stream |
 //! | `launch-ex MS`, `launch-cooperative MS` | one kernel in the default stream, by other functions |
 //! | `instantiate MS`, `launch-graph` | captures one kernel as a graph; launches that, in the default stream |
+//! | `poll`, `poll-event` | looks at the default stream, or at the event, recorded there, until all of it is done |
 //! | `allocate`, `free` | device memory of one mebibyte |
 //! | `keep MIB`, `check` | fills so much more memory, in pieces; looks whether all of that is as it was |
 //! | `change BYTE` | fills all of that with other bytes, moved by this one, and waits for the context |
@@ -231,7 +232,7 @@ impl Puppet {
                 .shared
                 .does(&self.bench, &words)
                 .or_else(|| self.large.does(&self.bench, &words))
-                .or_else(|| self.launches.does(&self.bench, self.beside, &words))
+                .or_else(|| self.launches.does(&self.bench, (self.beside, self.event), &words))
                 .or_else(|| self.threads.does(&self.bench, self.event, &words))
             {
                 Some(code) => code,

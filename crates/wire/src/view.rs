@@ -106,7 +106,7 @@ pub struct TenantView {
     pub host_bytes: u64,
     /// What became of its hints; none for one that is not latency-critical and has given none.
     pub hints: Option<Hints>,
-    /// What it went through; none at the door.
+    /// What it went through; none at the door, or where there are too many for one answer.
     pub statistics: Option<Statistics>,
 }
 

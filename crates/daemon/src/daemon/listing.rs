@@ -1,6 +1,7 @@
 //! Who is there, for `rota ps`.
 
 use super::Daemon;
+use super::toll::SHOWN_MAX;
 use crate::config::TENANTS_MAX;
 use crate::names::on_wire;
 use sched::{Described, GpuId, Outlook, State, TenantId};
@@ -44,7 +45,7 @@ impl Daemon {
                 forecast_ns: forecast_ns(&tenant),
                 host_bytes: described.host.0,
                 hints: self.hints_of(tenant, &described),
-                statistics: self.statistics_of(tenant),
+                statistics: self.statistics_of(tenant).filter(|_| self.known.len() <= SHOWN_MAX),
             })
         });
         let at_door = self.arriving.iter().filter_map(|(&tenant, arriving)| {

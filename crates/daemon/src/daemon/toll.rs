@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{Latencies, Statistics};
 
+/// Tenants in one answer with what they went through: with more, nobody has it, so that the answer fits into a message.
+pub(super) const SHOWN_MAX: usize = 64;
+
 /// What one tenant went through.
 #[derive(Debug, Default)]
 pub(super) struct Toll {

@@ -5,6 +5,7 @@ use super::commands::Peer;
 use super::jobs::Job;
 use super::limits::Refusal;
 use super::listing::state;
+use super::toll::SHOWN_MAX;
 use crate::events::nanos;
 use crate::names::on_wire;
 use sched::{Described, GpuId, JobId, State, TenantId};
@@ -83,6 +84,9 @@ impl Daemon {
     fn description(&self, gpu: Option<GpuView>, jobs: Vec<JobId>, only: Option<u32>) -> Answer {
         let jobs = jobs.into_iter().take(JOBS_MAX).filter_map(|id| self.jobs.get(id));
         let mut jobs: Vec<JobView> = jobs.map(|job| self.job_view(job, only)).collect();
+        if jobs.iter().map(|job| job.tenants.len()).sum::<usize>() > SHOWN_MAX {
+            jobs.iter_mut().flat_map(|job| &mut job.tenants).for_each(|tenant| tenant.statistics = None);
+        }
         let waiting = jobs.iter_mut().flat_map(|job| &mut job.tenants).filter(|tenant| tenant.waiting_ns > 0);
         let mut waiting = waiting.peekable();
         let outlook = if waiting.peek().is_some() { self.outlook() } else { BTreeMap::new() };

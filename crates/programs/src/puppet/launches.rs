@@ -1,9 +1,9 @@
-//! Other ways to launch than the usual one.
+//! Other ways to launch, and to see that it is done, than the usual ones.
 
 use std::ffi::c_void;
 
 use cuda::CUresult;
-use cuda::types::{CUgraph, CUgraphExec, CUlaunchConfig, CUstream, CUstreamCaptureMode};
+use cuda::types::{CUevent, CUgraph, CUgraphExec, CUlaunchConfig, CUstream, CUstreamCaptureMode};
 
 use super::first_error;
 use crate::api::Zeroed as _;
@@ -16,7 +16,12 @@ pub(super) struct Launches(Option<CUgraphExec>);
 
 impl Launches {
     /// None if that is none of these.
-    pub(super) fn does(&mut self, bench: &Bench, beside: CUstream, words: &[&str]) -> Option<CUresult> {
+    pub(super) fn does(
+        &mut self,
+        bench: &Bench,
+        (beside, event): (CUstream, CUevent),
+        words: &[&str],
+    ) -> Option<CUresult> {
         Some(match *words {
             ["launch-ex", ms] => extended(bench, ms.parse().ok()?),
             ["launch-cooperative", ms] => cooperative(bench, ms.parse().ok()?),
@@ -24,6 +29,11 @@ impl Launches {
             ["launch-graph"] => {
                 self.0.map_or(CUresult::INVALID_VALUE, |exec| bench.cu.cuGraphLaunch(exec, CUstream::NULL))
             }
+            ["poll"] => polled(|| bench.cu.cuStreamQuery(CUstream::NULL)),
+            ["poll-event"] => match bench.cu.cuEventRecord(event, CUstream::NULL) {
+                CUresult::SUCCESS => polled(|| bench.cu.cuEventQuery(event)),
+                code => code,
+            },
             _ => return None,
         })
     }
@@ -39,6 +49,16 @@ impl Launches {
         ]);
         self.0 = Some(exec);
         code
+    }
+}
+
+/// Looks again and again, until there is something else to say than that it is not done.
+fn polled(look: impl Fn() -> CUresult) -> CUresult {
+    loop {
+        match look() {
+            CUresult::NOT_READY => std::thread::yield_now(),
+            code => return code,
+        }
     }
 }
 

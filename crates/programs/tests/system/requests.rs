@@ -40,12 +40,12 @@ fn pause(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// An input, kernels that follow some time later, and a pause.
-fn request(service: &mut Puppet, launch: &str) {
+/// An input, kernels that follow some time later and are waited for so, and a pause.
+fn request(service: &mut Puppet, launch: &str, wait: &str) {
     service.does("read");
     pause(3);
     service.does(launch);
-    service.does("stream");
+    service.does(wait);
     pause(5);
 }
 
@@ -59,7 +59,7 @@ fn every_kind_of_launch_is_seen_behind_an_input() {
         // What was captured counts as work until then.
         service.does("synchronize");
         until(&format!("{launch} was seen, and hinted"), || {
-            request(&mut service, launch);
+            request(&mut service, launch, "stream");
             hints(&stage).shim > 0
         });
         service.end();
@@ -74,31 +74,35 @@ fn every_kind_of_launch_is_seen_behind_an_input() {
 fn requests_that_nobody_tells_of_are_seen_and_their_end_is_told_at_once() {
     let stage = stage();
     let mut work = work(&stage, "work");
-    let mut service = Puppet::start_with(&stage, "service", &["--class", "lc", "--slo", "1ms"], &[]);
-    let at_once = |event: &serde_json::Value| {
-        event["event"] == "idle" && event["job"] == "service" && event["for_ns"] == 0
-    };
-    let mut asked = 0;
-    until("an end was told", || {
-        request(&mut service, "launch 1 1");
-        asked += 1;
-        stage.events().iter().any(|event| at_once(event))
-    });
-    let seen = statistics(&stage, "service").requests.expect("some have ended");
-    assert!(!seen.by_program);
-    // The last one has ended when the next begins. A pause within one may come out longer than it was meant to be.
-    assert!(seen.times.count + 1 >= asked, "{} of {asked} requests were seen", seen.times.count);
-    assert!(
-        seen.times.p50_ns >= 4_000_000 && seen.slo_missed > 0,
-        "3 ms of preparation, 1 ms of work: {seen:?}"
-    );
+    for wait in ["stream", "synchronize", "event", "poll", "poll-event"] {
+        let mut service = Puppet::start_with(&stage, "service", &["--class", "lc", "--slo", "1ms"], &[]);
+        let pid = service.pid();
+        let at_once = |event: &serde_json::Value| {
+            event["event"] == "idle" && event["pid"] == pid && event["for_ns"] == 0
+        };
+        let mut asked = 0;
+        until(&format!("an end was told, by {wait}"), || {
+            request(&mut service, "launch 1 1", wait);
+            asked += 1;
+            stage.events().iter().any(|event| at_once(event))
+        });
+        let seen = statistics(&stage, "service").requests.expect("some have ended");
+        assert!(!seen.by_program);
+        // The last one has ended when the next begins. A pause within one may come out longer than it was meant to be.
+        assert!(seen.times.count + 1 >= asked, "{} of {asked} requests were seen", seen.times.count);
+        let long = seen.times.p50_ns >= 4_000_000 && seen.slo_missed > 0;
+        assert!(long, "3 ms of preparation, 1 ms of work: {seen:?}");
+        if wait == "stream" {
+            let described = stage.rota().args(["describe", "service"]).output().unwrap();
+            let text = String::from_utf8(described.stdout).unwrap();
+            assert!(text.contains(" as seen from outside: p50 "), "{text}");
+        }
+        service.end();
+        until("it is gone", || stage.listing().tenants.iter().all(|tenant| tenant.job != "service"));
+    }
     let cost = statistics(&stage, "work");
     assert!(cost.freezes > 0 && cost.switching_ns > 0, "{cost:?}");
-    let described = stage.rota().args(["describe", "service"]).output().unwrap();
-    let text = String::from_utf8(described.stdout).unwrap();
-    assert!(text.contains(" as seen from outside: p50 "), "{text}");
     work.goes_on(1);
-    service.end();
     work.kill();
     stage.finish();
 }
