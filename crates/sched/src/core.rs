@@ -22,6 +22,7 @@ mod host;
 mod length;
 mod memory;
 mod outlook;
+mod precedence;
 mod rebase;
 mod reconcile;
 mod rehearse;
