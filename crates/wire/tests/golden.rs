@@ -91,8 +91,8 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ),
         ("09 01", ToDaemon::List { version: 1 }),
         (
-            "0a 03 00 0161 0103 0101 0103 0100 8080808020 01 c0843d 010a 0101 0101 0107 00 00 00 00 00 00 00 00 00 \
-             01 02 01 05",
+            "0a 03 00 0161 0103 0101 0103 0100 8080808020 01 c0843d 010a 0101 0101 0107 0101 00 00 00 00 00 00 00 00 00 \
+             00 01 02 01 05",
             command(Command::Open(JobRequest {
                 name: "a".into(),
                 asked: Change {
@@ -105,6 +105,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
                     wait: Some(true),
                     gang: Some(true),
                     oversize_bytes: Some(7),
+                    reserve: Some(true),
                 },
                 usual: Change::default(),
                 gpus: GpuChoice::Count(2),
@@ -112,7 +113,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             })),
         ),
         (
-            "0a 03 01 0161 00 0100 00 0101 05 00 00 00 00 00",
+            "0a 03 01 0161 00 0100 00 0101 05 00 00 00 00 00 00",
             command(Command::Set {
                 job: "a".into(),
                 change: Change {
@@ -223,6 +224,7 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         wait: false,
         gang: false,
         oversize_bytes: 6,
+        reserve: true,
     };
     let tenant = TenantView {
         tenant: TenantId(1),
@@ -281,6 +283,9 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         arena_used_bytes: 6,
         vgpu: None,
         turn_of_pid: Some(7),
+        favour: "f".into(),
+        be_guarantee_millionths: 8,
+        stays_bytes: 9,
     };
     let status = Status {
         schema_version: 1,
@@ -307,11 +312,11 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
     let answer = |answer| FromDaemon::Answer(Box::new(answer));
     vec![
         (
-            "08 00 01 054750552d31 0448323030 8080808040 01 02 03 01022f76 04 01 01 04 0105 00 00 00 00 06",
+            "08 00 01 054750552d31 0448323030 8080808040 01 02 03 01022f76 04 01 01 04 0105 00 00 00 00 06 01",
             answer(Answer::Opened(Opened { gpus: vec![gpu.clone()], others: 4, terms })),
         ),
         (
-            "08 01 01 01 00 0167 016e 01 02 03 04 05 06 00 0107 01 0161 01 01 01 04 0105 00 00 00 00 06 01 010177 0102 03 04 05 01 \
+            "08 01 01 01 00 0167 016e 01 02 03 04 05 06 00 0107 0166 08 09 01 0161 01 01 01 04 0105 00 00 00 00 06 01 01 010177 0102 03 04 05 01 \
              01 02 0162 0167 04 0172 03 04 05 06 07 08 0109 0a 00 0103 0b 01 01 02 03 04 05 06 07 08 09 0a 0b 010c",
             answer(Answer::Described(Description { schema_version: 1, gpu: Some(view), jobs: vec![job] })),
         ),

@@ -26,6 +26,7 @@ mod publications;
 mod refusals;
 mod rejoining;
 mod requests;
+mod reserve;
 mod sharing;
 mod stopping;
 mod strangers;
