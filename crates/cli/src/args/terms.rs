@@ -16,9 +16,9 @@ pub(crate) struct TermsArgs {
     #[arg(long, value_name = "SIZE", env = "ROTA_MEMORY", help_heading = HEADING)]
     pub(crate) memory: Option<Memory>,
 
-    /// Let it be larger than its GPU: what that cannot have lies in host memory, up to this size.
+    /// Let it be larger than its GPU, by this size.
     ///
-    /// It is mapped at the same addresses, and used at the speed of the bus. Without a size: as much as the daemon gives. `none`
+    /// What the GPU cannot have lies in host memory. It is mapped at the same addresses, and used at the speed of the bus. Without a size: as much as the daemon gives. `none`
     /// takes it back, for memory that is not there yet.
     #[arg(
         long,
@@ -71,7 +71,7 @@ pub(crate) struct TermsArgs {
     pub(crate) reserve: bool,
 
     /// Let its memory make room for others; the usual.
-    #[arg(long, conflicts_with = "reserve", help_heading = HEADING)]
+    #[arg(long, hide_short_help = true, help_heading = HEADING)]
     pub(crate) no_reserve: bool,
 
     /// Wait where memory is short.
