@@ -47,6 +47,7 @@ pub(crate) fn terms(terms: &Terms) -> String {
     if let Some(slo) = slo_ns {
         text += &format!(", served within {}", span(Duration::from_nanos(*slo)));
     }
+    text += if terms.reserve { ", its memory stays on the GPU" } else { "" };
     text += if *wait { ", waits for memory" } else { "" };
     text + if *gang { ", its processes run together" } else { "" }
 }
@@ -88,6 +89,20 @@ fn gpu(gpu: &GpuView) -> String {
         bytes => format!(", {} held by programs outside of rota", size(bytes)),
     };
     lines.line(2, "memory", used + &strangers);
+    if gpu.stays_bytes > 0 {
+        lines.line(
+            2,
+            "stays",
+            format!("{} is reserved or cannot move, and is for nobody else", size(gpu.stays_bytes)),
+        );
+    }
+    let guarantee = Share::of_millionths(gpu.be_guarantee_millionths);
+    let favour = printable(&gpu.favour);
+    lines.line(
+        2,
+        "beside lc",
+        format!("favours {favour}; best-effort programs get at least {guarantee} of the time"),
+    );
     lines.line(2, "arena", format!("{} of {} taken", size(gpu.arena_used_bytes), size(gpu.arena_bytes)));
     match gpu.turn_of_pid {
         Some(pid) => lines.line(2, "turn", format!("process {pid}")),
@@ -142,6 +157,7 @@ fn job(job: &JobView) -> String {
         0 => most,
         beyond => format!("{most}, and {} beyond the GPU in host memory", size(beyond)),
     };
+    let most = if job.terms.reserve { format!("{most}; stays on the GPU") } else { most };
     let short =
         if job.terms.wait { "waits where memory is short" } else { "out of memory where it is short" };
     lines.line(2, "memory", format!("{most}; {short}"));

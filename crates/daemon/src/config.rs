@@ -162,6 +162,13 @@ pub struct Settings {
     /// What best-effort programs get of the time beside latency-critical ones [default: 10%].
     #[arg(long, value_name = "SHARE")]
     pub be_guarantee: Option<Share>,
+    /// What counts more where latency-critical programs and others meet: `latency` takes best-effort work off the GPU ahead of
+    /// hinted requests, `throughput` lets it have slices that requests wait for, `balanced` does neither [default: latency].
+    #[arg(long, value_name = "WHAT")]
+    pub favour: Option<Favour>,
+    /// With the policy `priority`: after so long a program that waits counts as one level higher [default: 30s].
+    #[arg(long, value_name = "TIME")]
+    pub ageing: Option<Span>,
     /// End when nobody was there for so long [default: never].
     #[arg(long, value_name = "TIME")]
     pub idle_exit: Option<Span>,
@@ -218,6 +225,48 @@ pub enum Prefetch {
     On,
     /// No: all of it comes when its turn comes.
     Off,
+}
+
+/// What counts more where latency-critical programs and others meet.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Favour {
+    /// How soon requests are served.
+    Latency,
+    /// Some of both.
+    Balanced,
+    /// What best-effort programs get done.
+    Throughput,
+}
+
+impl From<sched::Favour> for Favour {
+    fn from(favour: sched::Favour) -> Self {
+        match favour {
+            sched::Favour::Latency => Self::Latency,
+            sched::Favour::Balanced => Self::Balanced,
+            sched::Favour::Throughput => Self::Throughput,
+        }
+    }
+}
+
+impl From<Favour> for sched::Favour {
+    fn from(favour: Favour) -> Self {
+        match favour {
+            Favour::Latency => Self::Latency,
+            Favour::Balanced => Self::Balanced,
+            Favour::Throughput => Self::Throughput,
+        }
+    }
+}
+
+impl std::fmt::Display for Favour {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Latency => "latency",
+            Self::Balanced => "balanced",
+            Self::Throughput => "throughput",
+        })
+    }
 }
 
 impl From<CleanCopies> for mover::CleanCopies {
@@ -375,6 +424,8 @@ impl Settings {
             oversize_max: self.oversize_max.or(other.oversize_max),
             tenants_max: self.tenants_max.or(other.tenants_max),
             be_guarantee: self.be_guarantee.or(other.be_guarantee),
+            favour: self.favour.or(other.favour),
+            ageing: self.ageing.or(other.ageing),
             idle_exit: self.idle_exit.or(other.idle_exit),
             everybody: self.everybody.or(other.everybody),
             user: other.user,

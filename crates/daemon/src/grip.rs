@@ -187,7 +187,11 @@ impl Grip {
                 .any(|b| (b.file, b.group) == (group.file, group.group) && b.channels.contains(channel))
         };
         let new = |group: &&ChannelGroup| !group.channels.iter().all(|channel| known(group, channel));
-        if let Err(cause) = self.give_slice(&reported, reported.groups.iter().filter(new), reported.slice) {
+        // How many there are decides about the shortest slice of all of them.
+        let others = reported.slice == Slice::Shortest
+            && slices::compute_groups(&before) != slices::compute_groups(&reported.groups);
+        let concerned = reported.groups.iter().filter(|group| others || new(group));
+        if let Err(cause) = self.give_slice(&reported, concerned, reported.slice) {
             tracing::debug!("a new group cannot be given its slice: {cause}");
         }
         if !self.page.frozen() {

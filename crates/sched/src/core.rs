@@ -23,6 +23,7 @@ mod host;
 mod length;
 mod memory;
 mod outlook;
+mod precedence;
 mod rebase;
 mod reconcile;
 mod rehearse;

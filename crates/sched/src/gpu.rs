@@ -218,6 +218,11 @@ pub(crate) struct Gpu {
     /// The context of whoever hinted has been loaded.
     pub(crate) warmed: bool,
     pub(crate) guarantee: Guarantee,
+    /// How long somebody latency-critical had requests of late, as far as they are busy enough for that to matter.
+    pub(crate) load: Guarantee,
+    pub(crate) load_since: Option<Time>,
+    /// They leave best-effort work less than its guarantee.
+    pub(crate) crowded: bool,
 
     /// The gang that has this GPU, or will have it once it has the others.
     pub(crate) held_by: Option<JobId>,
@@ -288,6 +293,9 @@ impl Gpu {
             held_since: None,
             warmed: false,
             guarantee: Guarantee::default(),
+            load: Guarantee::default(),
+            load_since: None,
+            crowded: false,
             held_by: None,
             gangs_waiting: BTreeSet::new(),
             stay: Span::ZERO,

@@ -68,6 +68,10 @@ pub struct GpuView {
     pub unmanaged: Bytes,
     /// Whose turn it is.
     pub running: Option<TenantId>,
+    /// What stays on it whoever's turn it is: pinned or reserved.
+    pub stays: Bytes,
+    /// May programs outside of rota compute on it?
+    pub strangers: bool,
     /// Is somebody latency-critical active?
     pub critical: bool,
 }

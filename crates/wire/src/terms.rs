@@ -61,7 +61,7 @@ pub struct Terms {
     pub weight: u32,
     /// One of two.
     pub class: Class,
-    /// One of five; counts where the daemon's policy is `priority`.
+    /// One of five; counts where the daemon's policy is `priority`, and at the door.
     pub priority: Priority,
     /// What it may have on a GPU, contexts included.
     pub memory_max_bytes: Option<u64>,
@@ -75,6 +75,8 @@ pub struct Terms {
     pub gang: bool,
     /// What it may have in the host's memory beyond what its GPUs can have; 0 if it is out of memory then.
     pub oversize_bytes: u64,
+    /// Does its memory stay on its GPUs, whoever's turn it is?
+    pub reserve: bool,
 }
 
 /// As much of the host's memory as the daemon gives to anybody.
@@ -101,6 +103,8 @@ pub struct Change {
     pub gang: Option<bool>,
     /// See [`Terms::oversize_bytes`]; [`OVERSIZE_ALL`] is as much as the daemon gives.
     pub oversize_bytes: Option<u64>,
+    /// See [`Terms::reserve`].
+    pub reserve: Option<bool>,
 }
 
 impl Change {
@@ -121,6 +125,7 @@ impl Change {
             wait: self.wait.or(other.wait),
             gang: self.gang.or(other.gang),
             oversize_bytes: self.oversize_bytes.or(other.oversize_bytes),
+            reserve: self.reserve.or(other.reserve),
         }
     }
 
@@ -143,6 +148,7 @@ impl Change {
             wait: self.wait.unwrap_or(terms.wait),
             gang: self.gang.unwrap_or(terms.gang),
             oversize_bytes: self.oversize_bytes.unwrap_or(terms.oversize_bytes),
+            reserve: self.reserve.unwrap_or(terms.reserve),
         }
     }
 }
@@ -161,6 +167,7 @@ mod tests {
         wait: false,
         gang: false,
         oversize_bytes: 0,
+        reserve: false,
     };
 
     #[test]

@@ -40,6 +40,12 @@ pub struct GpuView {
     pub vgpu: Option<String>,
     /// The process whose turn it is.
     pub turn_of_pid: Option<u32>,
+    /// What counts more where latency-critical programs and others meet: `latency`, `balanced` or `throughput`.
+    pub favour: String,
+    /// What best-effort programs get of the time beside latency-critical ones, in millionths.
+    pub be_guarantee_millionths: u32,
+    /// What stays on it, whoever's turn it is: reserved, or pinned.
+    pub stays_bytes: u64,
 }
 
 /// A job, in full.

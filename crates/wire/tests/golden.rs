@@ -91,8 +91,8 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ),
         ("09 01", ToDaemon::List { version: 1 }),
         (
-            "0a 03 00 0161 0103 0101 0103 0100 8080808020 01 c0843d 010a 0101 0101 0107 00 00 00 00 00 00 00 00 00 \
-             01 02 01 05",
+            "0a 03 00 0161 0103 0101 0103 0100 8080808020 01 c0843d 010a 0101 0101 0107 0101 00 00 00 00 00 00 00 00 00 \
+             00 01 02 01 05",
             command(Command::Open(JobRequest {
                 name: "a".into(),
                 asked: Change {
@@ -105,6 +105,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
                     wait: Some(true),
                     gang: Some(true),
                     oversize_bytes: Some(7),
+                    reserve: Some(true),
                 },
                 usual: Change::default(),
                 gpus: GpuChoice::Count(2),
@@ -112,7 +113,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             })),
         ),
         (
-            "0a 03 01 0161 00 0100 00 0101 05 00 00 00 00 00",
+            "0a 03 01 0161 00 0100 00 0101 05 00 00 00 00 00 00",
             command(Command::Set {
                 job: "a".into(),
                 change: Change {
@@ -224,6 +225,7 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         wait: false,
         gang: false,
         oversize_bytes: 6,
+        reserve: true,
     };
     let tenant = TenantView {
         tenant: TenantId(1),
@@ -295,6 +297,9 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         arena_used_bytes: 6,
         vgpu: None,
         turn_of_pid: Some(7),
+        favour: "f".into(),
+        be_guarantee_millionths: 8,
+        stays_bytes: 9,
     };
     let status = Status {
         schema_version: 1,
@@ -321,13 +326,13 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
     let answer = |answer| FromDaemon::Answer(Box::new(answer));
     vec![
         (
-            "08 00 01 054750552d31 0448323030 8080808040 01 02 03 01022f76 04 01 01 04 0105 00 00 00 00 06",
+            "08 00 01 054750552d31 0448323030 8080808040 01 02 03 01022f76 04 01 01 04 0105 00 00 00 00 06 01",
             answer(Answer::Opened(Opened { gpus: vec![gpu.clone()], others: 4, terms })),
         ),
         (
-            "08010101000167016e010203040506000107010161010101040105000000000601010177010203040501010201620167\
-             04017203040506070801090a0001030b010102030405060708090a0b010c010101010203040506010708090a0b0c0d0e\
-             0f010170",
+            "08010101000167016e010203040506000107016608090101610101010401050000000006010101017701020304050101\
+             020162016704017203040506070801090a0001030b010102030405060708090a0b010c01010101020304050601070809\
+             0a0b0c0d0e0f010170",
             answer(Answer::Described(Description { schema_version: 1, gpu: Some(view), jobs: vec![job] })),
         ),
         (

@@ -16,9 +16,9 @@ pub(crate) struct TermsArgs {
     #[arg(long, value_name = "SIZE", env = "ROTA_MEMORY", help_heading = HEADING)]
     pub(crate) memory: Option<Memory>,
 
-    /// Let it be larger than its GPU: what that cannot have lies in host memory, up to this size.
+    /// Let it be larger than its GPU, by this size.
     ///
-    /// It is mapped at the same addresses, and used at the speed of the bus. Without a size: as much as the daemon gives. `none`
+    /// What the GPU cannot have lies in host memory. It is mapped at the same addresses, and used at the speed of the bus. Without a size: as much as the daemon gives. `none`
     /// takes it back, for memory that is not there yet.
     #[arg(
         long,
@@ -45,7 +45,8 @@ pub(crate) struct TermsArgs {
 
     /// How much it matters.
     ///
-    /// Counts where the daemon's policy is `priority`.
+    /// Counts where the daemon's policy is `priority`: a higher one whose memory is on the GPU has it at once, and whoever
+    /// waits rises by a level in each `ageing`. At the door it counts always.
     #[arg(long, value_name = "LEVEL", env = "ROTA_PRIORITY", value_parser = priorities(), help_heading = HEADING)]
     pub(crate) priority: Option<Priority>,
 
@@ -56,6 +57,22 @@ pub(crate) struct TermsArgs {
     /// How soon a request of an lc job is to be served, as 10ms.
     #[arg(long, value_name = "TIME", env = "ROTA_SLO", help_heading = HEADING)]
     pub(crate) slo: Option<Span>,
+
+    /// Keep its memory on the GPU, whoever's turn it is.
+    ///
+    /// Nobody else is promised that memory. What would leave another program no room for its turns is out of memory, or waits
+    /// with --wait. What is away already comes back with its next turn.
+    #[arg(
+        long,
+        env = "ROTA_RESERVE",
+        value_parser = FalseyValueParser::new(),
+        help_heading = HEADING
+    )]
+    pub(crate) reserve: bool,
+
+    /// Let its memory make room for others; the usual.
+    #[arg(long, hide_short_help = true, help_heading = HEADING)]
+    pub(crate) no_reserve: bool,
 
     /// Wait where memory is short.
     #[arg(
@@ -90,6 +107,11 @@ impl TermsArgs {
                     (false, false) => None,
                 },
                 gang: None,
+                reserve: match (self.no_reserve, self.reserve) {
+                    (true, _) => flags.then_some(false),
+                    (false, true) => from("reserve").then_some(true),
+                    (false, false) => None,
+                },
                 oversize_bytes: self.oversize.filter(|_| from("oversize")).map(|Oversize(bytes)| bytes),
             }
         };

@@ -193,6 +193,7 @@ pub(crate) const TERMS: Terms = Terms {
     wait: false,
     gang: false,
     oversize_bytes: 0,
+    reserve: false,
 };
 
 fn opened(listing: &Listing) -> FromDaemon {

@@ -26,8 +26,7 @@ fn described(job: JobView) -> FakeDaemon {
 
 #[test]
 fn terms_are_asked_for_as_they_were_typed() {
-    let words =
-        "--name nightly --memory 8GiB --weight 3 --cores 30% --priority low --class lc --slo 10ms --wait";
+    let words = "--name nightly --memory 8GiB --weight 3 --cores 30% --priority low --class lc --slo 10ms --wait --reserve";
     let request = opened(|_| (), &words.split(' ').collect::<Vec<_>>());
     let asked = Change {
         weight: Some(3),
@@ -39,8 +38,22 @@ fn terms_are_asked_for_as_they_were_typed() {
         wait: Some(true),
         gang: None,
         oversize_bytes: None,
+        reserve: Some(true),
     };
     assert_eq!(request, JobRequest { name: "nightly".into(), asked, ..JobRequest::default() });
+}
+
+#[test]
+fn a_reserve_is_asked_for_taken_back_or_wished_for() {
+    let asked = |words: &[&str]| opened(|_| (), words).asked.reserve;
+    assert_eq!(
+        (asked(&[]), asked(&["--reserve"]), asked(&["--no-reserve"])),
+        (None, Some(true), Some(false))
+    );
+    let environment = opened(|command| _ = command.env("ROTA_RESERVE", "1"), &[]);
+    assert_eq!((environment.asked.reserve, environment.usual.reserve), (None, Some(true)));
+    let none = opened(|command| _ = command.env("ROTA_RESERVE", "0"), &[]);
+    assert_eq!(none.usual.reserve, None);
 }
 
 #[test]

@@ -169,6 +169,7 @@ fn limits_and_pauses_show() {
         wait: true,
         gang: true,
         oversize_bytes: 4 * GIB,
+        reserve: true,
     };
     let job = JobView { terms, paused: true, root_pid: None, tenants: vec![], ..job() };
     let daemon = described(Description { schema_version: 1, gpu: None, jobs: vec![job] });
@@ -181,7 +182,7 @@ Job nightly
   class       lc, latency-critical
   weight      3
   priority    high
-  memory      512.0 MiB of at most 8.0 GiB, and 4.0 GiB beyond the GPU in host memory; waits where memory is short
+  memory      512.0 MiB of at most 8.0 GiB, and 4.0 GiB beyond the GPU in host memory; stays on the GPU; waits where memory is short
   cores       at most 30% of the GPU's time
   served      within 10 ms
   gang        its processes run at the same time or not at all
@@ -223,6 +224,9 @@ fn a_gpu_is_described_with_its_jobs() {
         arena_used_bytes: 24 * GIB,
         vgpu: None,
         turn_of_pid: Some(4242),
+        favour: "latency".into(),
+        be_guarantee_millionths: 100_000,
+        stays_bytes: 3 << 30,
     };
     let daemon = described(Description { schema_version: 1, gpu: Some(gpu), jobs: vec![job()] });
     let text = stdout(daemon.rota().args(["describe", "gpu0"]));
@@ -230,6 +234,8 @@ fn a_gpu_is_described_with_its_jobs() {
 GPU 0: NVIDIA H200
   UUID        GPU-5e1f0b2a-0000-4000-8000-000000000001
   memory      12.0 GiB of 16.0 GiB in use, 600.0 MiB kept for the daemon, 1.0 GiB held by programs outside of rota
+  stays       3.0 GiB is reserved or cannot move, and is for nobody else
+  beside lc   favours latency; best-effort programs get at least 10% of the time
   arena       24.0 GiB of 32.0 GiB taken
   turn        process 4242
 

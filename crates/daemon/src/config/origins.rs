@@ -7,7 +7,7 @@ use wire::Setting;
 use wire::quantity::Span;
 
 /// Every key, with what holds where nobody says anything.
-pub(super) const KEYS: [(&str, &str); 28] = [
+pub(super) const KEYS: [(&str, &str); 30] = [
     ("socket", ""),
     ("gpus", "all"),
     ("vgpu", "none"),
@@ -33,6 +33,8 @@ pub(super) const KEYS: [(&str, &str); 28] = [
     ("oversize_max", "a quarter of the host memory that is free"),
     ("tenants_max", "128"),
     ("be_guarantee", "10%"),
+    ("favour", "latency"),
+    ("ageing", "30s"),
     ("idle_exit", "none"),
     ("everybody", "false"),
     ("user, group", "none"),
@@ -134,6 +136,8 @@ fn values(settings: &Settings) -> Vec<(&'static str, Option<String>)> {
         ("oversize_max", text(&settings.oversize_max)),
         ("tenants_max", text(&settings.tenants_max)),
         ("be_guarantee", text(&settings.be_guarantee)),
+        ("favour", text(&settings.favour)),
+        ("ageing", text(&settings.ageing)),
         ("idle_exit", text(&settings.idle_exit)),
         ("everybody", text(&settings.everybody)),
     ]

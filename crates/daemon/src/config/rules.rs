@@ -1,12 +1,14 @@
 //! What users may ask for: `[[user]]` and `[[group]]` in the file.
 //!
 //! A user's own rule comes first; else the strictest of all its groups' rules; else the rule of the user `*`. Without any,
-//! nothing is limited, but only the daemon's own user and root may have latency-critical jobs.
+//! nothing is limited, but only the daemon's own user and root may have latency-critical jobs, memory that stays on the GPU,
+//! or the priority realtime.
 
 use super::accounts::Accounts;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use thiserror::Error;
+use wire::Priority;
 use wire::quantity::{Memory, Share};
 
 /// Why a rule cannot be used.
@@ -53,6 +55,10 @@ pub struct Rule {
     pub lc: Option<bool>,
     /// The most GPUs that a job may have.
     pub gpus_max: Option<u32>,
+    /// May jobs keep their memory on the GPU, whoever's turn it is?
+    pub reserve: Option<bool>,
+    /// The highest priority of a job.
+    pub priority_max: Option<Priority>,
 }
 
 /// What somebody may ask for.
@@ -68,6 +74,10 @@ pub struct Limits {
     pub lc: Option<bool>,
     /// See [`Rule::gpus_max`].
     pub gpus_max: Option<u32>,
+    /// See [`Rule::reserve`]; where nothing is said it depends on who it is.
+    pub reserve: Option<bool>,
+    /// See [`Rule::priority_max`]; where nothing is said it depends on who it is.
+    pub priority_max: Option<Priority>,
 }
 
 /// All rules.
@@ -164,6 +174,8 @@ impl Rule {
             weight_max: self.weight_max,
             lc: self.lc,
             gpus_max: self.gpus_max,
+            reserve: self.reserve,
+            priority_max: self.priority_max,
         }
     }
 }
@@ -180,6 +192,9 @@ impl Limits {
             weight_max: least(self.weight_max, other.weight_max, |weight| weight),
             lc: least(self.lc, other.lc, |allowed| allowed),
             gpus_max: least(self.gpus_max, other.gpus_max, |gpus| gpus),
+            reserve: least(self.reserve, other.reserve, |allowed| allowed),
+            // The first is the highest.
+            priority_max: least(self.priority_max, other.priority_max, std::cmp::Reverse),
         }
     }
 }
@@ -202,9 +217,10 @@ mod tests {
     #[test]
     fn a_users_own_rule_comes_first_then_the_strictest_group_then_everybodys() {
         let everybody = Rule { name: Some("*".into()), id: None, ..rule(0, "1GiB") };
+        let heavy = Rule { weight_max: Some(2), ..rule(11, "4GiB") };
         let groups = vec![
-            Rule { lc: Some(true), ..rule(10, "50%") },
-            Rule { weight_max: Some(2), lc: Some(false), ..rule(11, "4GiB") },
+            Rule { lc: Some(true), priority_max: Some(Priority::Realtime), ..rule(10, "50%") },
+            Rule { lc: Some(false), reserve: Some(false), priority_max: Some(Priority::Low), ..heavy },
         ];
         let rules = Rules::new(vec![rule(1000, "2GiB"), everybody], groups).unwrap();
         let memory = |uid, groups: &[u32]| {
@@ -216,6 +232,7 @@ mod tests {
         assert_eq!(memory(1001, &[12]), Some(GIB));
         let both = rules.limits_of(1001, &[10, 11], 16 * GIB);
         assert_eq!((both.weight_max, both.lc), (Some(2), Some(false)));
+        assert_eq!((both.reserve, both.priority_max), (Some(false), Some(Priority::Low)));
         assert_eq!(Rules::default().limits_of(7, &[1], GIB), Limits::default());
     }
 

@@ -64,6 +64,8 @@ impl Settings {
             tenants_max: self.tenants_max.unwrap_or(usual.tenants_max.min(TENANTS_MAX)),
             be_guarantee: share("be_guarantee", self.be_guarantee, at_most_all, "at most 100%")?
                 .unwrap_or(usual.be_guarantee),
+            favour: self.favour.map_or(usual.favour, Into::into),
+            ageing: self.ageing.map_or(usual.ageing, in_core),
             handle_max: sched::Bytes(wire::HANDLE_BYTES_MAX),
             // The driver's tables grow by such a piece while a program takes memory, and NVML tells when all is taken.
             context_growth: sched::Bytes(wire::BLOCK_BYTES),

@@ -3,6 +3,7 @@
 use super::Daemon;
 use super::arrivals::Arriving;
 use super::limits::{Refusal, in_core};
+use crate::reasons;
 use sched::{Event, JobId};
 use serde_json::json;
 use std::sync::mpsc::Sender;
@@ -128,6 +129,10 @@ impl Daemon {
         let (uid, name) = (job.uid, job.name.clone());
         let terms = self.terms_with(uid, whose, Some(&job.terms), change)?;
         let core_terms = in_core(uid, &terms, job.several);
+        if let Some(why) = self.core.cannot_reserve(id).filter(|_| terms.reserve) {
+            let reason = format!("its memory cannot stay on the GPU: {}", reasons::words(why));
+            return Err(Refusal::new(reason, "others have more than would fit beside it; see `rota ps`"));
+        }
         if let Some(job) = self.jobs.get_mut(id) {
             job.terms = terms;
         }

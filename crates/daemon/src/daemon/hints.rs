@@ -133,8 +133,8 @@ impl Daemon {
             Missed::Late => "late",
             Missed::Guarantee => "guarantee",
             Missed::Unfrozen => "unfrozen",
-            // As many as it likes to send.
-            Missed::Early | Missed::Distrusted | Missed::Unable => return,
+            // As many as it likes to send, or none is ever honoured.
+            Missed::Early | Missed::Distrusted | Missed::Unable | Missed::Unfavoured => return,
         };
         self.note("hint_missed", tenant, json!({ "why": why }));
     }

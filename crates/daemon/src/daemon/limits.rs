@@ -21,6 +21,7 @@ pub(super) const USUAL: Terms = Terms {
     wait: false,
     gang: false,
     oversize_bytes: 0,
+    reserve: false,
 };
 
 /// Why terms are refused, and what to do.
@@ -48,7 +49,13 @@ impl Daemon {
         let limits = rules.limits_of(uid, &groups, self.capacity_bytes());
         // Whoever runs the daemon could have all of it anyway.
         let trusted = [0, rustix::process::geteuid().as_raw()].contains(&uid);
-        Ok(Limits { lc: limits.lc.or(Some(trusted)), ..limits })
+        let highest = if trusted { Priority::Realtime } else { Priority::High };
+        Ok(Limits {
+            lc: limits.lc.or(Some(trusted)),
+            reserve: limits.reserve.or(Some(trusted)),
+            priority_max: limits.priority_max.or(Some(highest)),
+            ..limits
+        })
     }
 
     /// What a share of a GPU's memory is a share of: the largest one.
@@ -125,6 +132,19 @@ fn within(limits: &Limits, before: &Terms, change: &Change, room: Room) -> Resul
         let reason = "the class lc was asked for, and this user may have best-effort jobs only";
         return Err(Refusal::new(reason, allowed));
     }
+    if terms.reserve && limits.reserve == Some(false) {
+        let reason = "memory that stays on the GPU was asked for, and this user may have none";
+        return Err(Refusal::new(reason, allowed));
+    }
+    // The first is the highest.
+    if let Some(most) = limits.priority_max.filter(|&most| terms.priority < most) {
+        if change.priority.is_some() {
+            let reason =
+                format!("the priority {} was asked for, and this user may have {most}", terms.priority);
+            return Err(Refusal::new(reason, allowed));
+        }
+        terms.priority = most;
+    }
     if terms.class == Class::BestEffort {
         if change.slo_ns.is_some() {
             let reason =
@@ -193,6 +213,7 @@ pub(super) fn in_core(uid: u32, terms: &Terms, several: bool) -> sched::Terms {
         when_full: if terms.wait { WhenFull::Wait } else { WhenFull::Fail },
         gang: terms.gang || several,
         host_max: Bytes(terms.oversize_bytes),
+        reserve: terms.reserve,
     }
 }
 
@@ -225,6 +246,8 @@ mod tests {
             weight_max: Some(2),
             lc: Some(false),
             gpus_max: None,
+            reserve: Some(false),
+            priority_max: Some(Priority::Low),
         }
     }
 
@@ -236,6 +259,7 @@ mod tests {
     fn who_asks_for_nothing_gets_as_much_as_is_allowed() {
         let terms = asked(Change::default()).unwrap();
         assert_eq!((terms.memory_max_bytes, terms.cores_max_millionths), (Some(8 << 30), Some(300_000)));
+        assert_eq!(terms.priority, Priority::Low);
         assert_eq!(within(&Limits::default(), &USUAL, &Change::default(), CAPACITY), Ok(USUAL));
     }
 
@@ -253,6 +277,15 @@ mod tests {
         assert!(asked(heavy).unwrap_err().reason.contains("may have 2"));
         let critical = Change { class: Some(Class::LatencyCritical), ..Change::default() };
         assert!(asked(critical).unwrap_err().reason.contains("best-effort jobs only"));
+        let kept = Change { reserve: Some(true), ..Change::default() };
+        assert!(asked(kept).unwrap_err().reason.contains("stays on the GPU"));
+        let high = Change { priority: Some(Priority::Normal), ..Change::default() };
+        assert_eq!(
+            asked(high).unwrap_err().reason,
+            "the priority normal was asked for, and this user may have low"
+        );
+        let idle = Change { priority: Some(Priority::Idle), ..Change::default() };
+        assert_eq!(asked(idle).unwrap().priority, Priority::Idle);
     }
 
     #[test]

@@ -142,6 +142,10 @@ impl Daemon {
                 self.say_of(stranger);
             }
         }
+        let present = self.strangers.believed(gpu).next().is_some();
+        if self.core.gpu(gpu).is_some_and(|view| view.strangers != present) {
+            self.step(Event::Strangers { gpu, present });
+        }
         // What the daemon leaves alone of the device is theirs.
         let spare = Bytes(self.gpu(gpu).spare_bytes);
         let orphans = self.orphans(gpu);

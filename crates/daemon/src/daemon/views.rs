@@ -129,6 +129,8 @@ impl Daemon {
     fn gpu_view(&self, number: GpuId) -> GpuView {
         let gpu = self.listed_gpu(number);
         let view = self.core.gpu(number);
+        let settings = &self.setup.rules.settings;
+        let stays_bytes = view.as_ref().map_or(0, |view| view.stays.0);
         let turn = view.as_ref().and_then(|view| view.running).and_then(|tenant| self.known.get(&tenant));
         GpuView {
             index: number.0.into(),
@@ -142,6 +144,9 @@ impl Daemon {
             arena_used_bytes: gpu.arena_used_bytes,
             vgpu: gpu.vgpu,
             turn_of_pid: turn.map(|known| known.link.who.pid),
+            favour: crate::config::Favour::from(settings.favour).to_string(),
+            be_guarantee_millionths: settings.be_guarantee.0,
+            stays_bytes,
         }
     }
 

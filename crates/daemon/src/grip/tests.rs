@@ -219,6 +219,21 @@ fn slices_are_set_for_compute_and_the_first_one_is_kept_to_go_back_to() {
 }
 
 #[test]
+fn two_contexts_of_a_program_never_both_have_the_shortest_slice() {
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(recording));
+    let one = vec![group(1, vec![5]), copy_group(1, 4, vec![6])];
+    let mut two = one.clone();
+    two.push(ChannelGroup { group: 7, ..group(1, vec![8]) });
+    grip.report(0, vec![FileId(1)], two.clone(), vec![file()]).unwrap();
+    grip.set_slice(Slice::Shortest).unwrap();
+    assert_eq!(slices_sent(), [(3, 1_200), (7, 1_200)]);
+    grip.report(0, vec![], one, vec![]).unwrap();
+    assert_eq!(slices_sent(), [(3, 1)], "the other one is gone");
+    grip.report(0, vec![], two, vec![]).unwrap();
+    assert_eq!(slices_sent(), [(3, 1_200), (7, 1_200)], "it has one more again");
+}
+
+#[test]
 fn a_freeze_of_compute_leaves_copies_running_until_all_is_frozen() {
     let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
     let groups = vec![group(1, vec![5, 6]), copy_group(1, 4, vec![7, 8, 9])];

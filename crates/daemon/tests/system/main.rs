@@ -29,6 +29,7 @@ mod publications;
 mod refusals;
 mod rejoining;
 mod requests;
+mod reserve;
 mod sharing;
 mod statistics;
 mod stopping;

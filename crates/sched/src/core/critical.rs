@@ -7,7 +7,7 @@ use super::Core;
 use crate::gpu::Hold;
 use crate::hints::Plan;
 use crate::tenant::{Grip, Tenant};
-use crate::{Action, Favour, GpuId, Missed, Ratio, Slice, Span, TenantId, Time};
+use crate::{Action, Favour, GpuId, Missed, Span, TenantId, Time};
 
 /// Hints that wait on one GPU.
 const HOLDS_MAX: usize = 64;
@@ -40,6 +40,7 @@ impl Core {
     /// On while somebody latency-critical has work, and for some time after: changing it costs.
     pub(super) fn set_critical_mode(&mut self, gpu: GpuId) {
         self.expire_holds(gpu);
+        self.note_load(gpu);
         let (now, linger) = (self.now, self.settings.lc_linger);
         let books = self.gpu_mut(gpu);
         // A hint counts as a request that is there once it is no further away than one that was is remembered.
@@ -47,39 +48,11 @@ impl Core {
         books.critical_mode = books.critical_wanting > 0 || (stirred && !books.critical.is_empty());
     }
 
-    /// The slice of somebody latency-critical. One with a tighter SLO does not wait for a long slice of one that has more
-    /// time, or no SLO at all.
-    pub(super) fn slice_of_critical(&self, gpu: GpuId, id: TenantId) -> Slice {
-        let slo = |id: TenantId| self.tenants.get(id).and_then(|tenant| tenant.slo).unwrap_or(Span::MAX);
-        let serves = |id: TenantId| self.tenants.get(id).is_some_and(|t| t.context && !t.paused);
-        let tightest =
-            self.gpu_of(gpu).critical.iter().copied().filter(|&other| serves(other)).map(slo).min();
-        if tightest.is_some_and(|tightest| tightest < slo(id)) { Slice::Guaranteed } else { Slice::Critical }
-    }
-
-    /// The slice of the best-effort tenant that runs: the shortest, unless best-effort work gets less than its share, or
-    /// somebody else may run whose slice nobody sets: then it would only be switched to and never get anywhere.
-    pub(super) fn slice_beside_critical(&self, gpu: GpuId) -> Slice {
-        if self.settings.favour == Favour::Throughput || self.gpu_of(gpu).has_strangers() {
-            return Slice::Guaranteed;
-        }
-        let critical = self.gpu_of(gpu).critical.iter().filter_map(|&id| self.tenants.get(id));
-        let busy: u32 = critical.filter(|tenant| tenant.is_active()).map(|tenant| tenant.busy.0).sum();
-        let crowded = Ratio(busy) > self.settings.be_guarantee.rest() && self.measured_critical(gpu);
-        if crowded { Slice::Guaranteed } else { Slice::Shortest }
-    }
-
     /// Does somebody latency-critical serve requests? It makes room for its like only, also between two of them: each
     /// would wait for all of its memory otherwise.
     pub(super) fn has_requests(&self, tenant: &Tenant) -> bool {
         let lately = self.now < tenant.idle_since + self.settings.lc_linger;
         tenant.critical && !tenant.paused && (tenant.wants || lately)
-    }
-
-    /// Has anybody said how busy the latency-critical tenants are? Until then all count as fully busy, which says nothing.
-    fn measured_critical(&self, gpu: GpuId) -> bool {
-        let mut critical = self.gpu_of(gpu).critical.iter().filter_map(|&id| self.tenants.get(id));
-        critical.any(|tenant| tenant.measured)
     }
 
     /// Is best-effort work held back now?
@@ -122,6 +95,10 @@ impl Core {
         }
         if self.settings.favour != Favour::Latency {
             return Err(Missed::Unfavoured);
+        }
+        // What is held back then is not made up for by slices: those are all that best-effort work has.
+        if self.is_crowded(gpu) {
+            return Err(Missed::Guarantee);
         }
         let (now, lead) = (self.now, self.settings.hint_lead);
         self.tell_held(gpu);

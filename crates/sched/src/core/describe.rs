@@ -43,6 +43,8 @@ impl Core {
             used: books.held + books.residues + books.departed(),
             unmanaged: books.unmanaged,
             running: books.turn.map(|turn| turn.tenant),
+            stays: books.pinned,
+            strangers: books.strangers,
             critical: books.critical_mode,
         })
     }

@@ -273,7 +273,12 @@ impl Shift {
         }
         books.moving.iter_mut().for_each(|moving| self.number(&mut moving.op));
         books.looking.iter_mut().for_each(|op| self.number(op));
-        books.guarantee.moved(self.from / HALF.0, self.to / HALF.0);
+        for counted in [&mut books.guarantee, &mut books.load] {
+            counted.moved(self.from / HALF.0, self.to / HALF.0);
+        }
+        if let Some(since) = &mut books.load_since {
+            self.at(since);
+        }
         self.virtual_time(gpu, &mut books.present);
         books.stay = Span::ZERO;
     }

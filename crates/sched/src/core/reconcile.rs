@@ -6,7 +6,7 @@
 
 use super::{Core, OpKind};
 use crate::gpu::{For, Moving};
-use crate::tenant::{Grip, Spot};
+use crate::tenant::{Grip, Spot, Tenant};
 use crate::{Action, Bytes, GpuId, Owned, Scope, Slice, Span, TenantId, Time};
 use std::collections::BTreeSet;
 
@@ -45,7 +45,8 @@ impl Core {
             tenant.is_some_and(|tenant| tenant.context && !tenant.paused && !self.makes_way(id, tenant))
         };
         for &id in &books.critical {
-            if can(id) && self.tenants.get(id).is_some_and(|tenant| tenant.is_whole()) {
+            let runs = |tenant: &Tenant| tenant.is_whole() && !self.makes_way_for_tighter(gpu, tenant);
+            if can(id) && self.tenants.get(id).is_some_and(runs) {
                 target.push((id, self.slice_of_critical(gpu, id)));
             }
         }
@@ -90,7 +91,8 @@ impl Core {
             let Some(tenant) = self.tenants.get(id) else { continue };
             if tenant.grip_retry <= self.now && target.iter().all(|&(target, _)| target != id) {
                 // Held back for a moment, its copies may go on; whoever makes way for others may have to move.
-                let briefly = held_back && owner == Some(id) && !self.makes_way(id, tenant);
+                let held_back = held_back && owner == Some(id) || tenant.critical && !tenant.paused;
+                let briefly = held_back && !self.makes_way(id, tenant);
                 freeze.push((id, if briefly { Scope::Compute } else { Scope::All }));
             }
         }

@@ -1,6 +1,7 @@
 //! When to look at a GPU again, so that nothing is missed.
 
 use super::Core;
+use crate::guarantee::HALF;
 use crate::{GpuId, TenantId, Time};
 
 impl Core {
@@ -77,6 +78,12 @@ impl Core {
         }
         if let Some(hold) = self.next_hold(gpu) {
             at(hold);
+        }
+        if books.load_since.is_some() {
+            at(self.now + HALF);
+        }
+        if let Some(until) = self.next_precedence(gpu) {
+            at(until);
         }
         next
     }

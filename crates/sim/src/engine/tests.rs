@@ -1,4 +1,5 @@
 mod any;
+mod critical;
 
 use sched::{Class, Event, Ratio, Settings, Span, Terms};
 

@@ -198,6 +198,7 @@ job = [
             wanted: Span::ZERO,
             ran: Span::ZERO,
             ran_beside: Span::ZERO,
+            late: 0,
         }
     }
 

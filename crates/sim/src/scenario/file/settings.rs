@@ -3,7 +3,7 @@
 use super::super::document::{Node, Problem};
 use super::super::fields::Fields;
 use super::super::quantity::SPAN;
-use sched::{Costs, Deadlines, PolicyKind, Settings, Span};
+use sched::{Costs, Deadlines, Favour, PolicyKind, Settings, Span};
 
 const POLICIES: [(&str, PolicyKind); 4] = [
     ("fair", PolicyKind::Fair),
@@ -12,8 +12,11 @@ const POLICIES: [(&str, PolicyKind); 4] = [
     ("serial", PolicyKind::Serial),
 ];
 
+const FAVOURS: [(&str, Favour); 3] =
+    [("latency", Favour::Latency), ("balanced", Favour::Balanced), ("throughput", Favour::Throughput)];
+
 /// The words that stand for a setting where no table is named.
-pub(super) const NAMES: [&str; 17] = [
+pub(super) const NAMES: [&str; 18] = [
     "policy",
     "turn_min",
     "turn_max",
@@ -29,6 +32,7 @@ pub(super) const NAMES: [&str; 17] = [
     "lc_turn",
     "hint_lead",
     "be_guarantee",
+    "favour",
     "costs",
     "deadlines",
 ];
@@ -56,6 +60,7 @@ pub(super) fn read(node: &Node) -> Result<Settings, Problem> {
     from.span("lc_turn", &mut settings.lc_turn)?;
     from.span("hint_lead", &mut settings.hint_lead)?;
     from.part("be_guarantee", &mut settings.be_guarantee)?;
+    from.word("favour", &mut settings.favour, &FAVOURS)?;
     if let Some(node) = from.take("costs") {
         settings.costs = costs(node)?;
     }
@@ -118,6 +123,7 @@ mod tests {
             let value = match name {
                 "policy" => "serial",
                 "prefetch" => "off",
+                "favour" => "throughput",
                 "headroom" => "1GiB",
                 "tenants_max" => "7",
                 "overcommit_max" | "moving_share" | "filler_below" | "be_guarantee" => "7%",
