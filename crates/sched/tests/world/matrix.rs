@@ -39,7 +39,7 @@ impl Seen {
 }
 
 /// Kinds of events, in the order of their declaration.
-pub(crate) const KINDS: [&str; 40] = [
+pub(crate) const KINDS: [&str; 41] = [
     "Gpu",
     "Settings",
     "Unmanaged",
