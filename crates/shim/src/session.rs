@@ -6,6 +6,7 @@
 //! everything new goes to the real driver. When another daemon comes, it begins again.
 
 mod pins;
+mod replaced;
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
@@ -268,20 +269,9 @@ impl Session {
         }
     }
 
-    /// Whether what was granted to this request counts still: the daemon that granted it may have been replaced since. To be
-    /// asked with the table held, or the names, the pins or the books of what is kept, so that it stays so.
-    pub(crate) fn knows_grant(&self, grant: GrantId) -> bool {
-        self.has_ended() || self.grants.is_of_now(grant)
-    }
-
     /// A new request that will be answered.
     pub(crate) fn request(&self) -> GrantId {
         self.grants.open()
-    }
-
-    /// A name for a request whose answer nobody waits for.
-    pub(crate) fn unawaited_request(&self) -> GrantId {
-        self.grants.number()
     }
 
     /// Waits for the answer. The calling thread must hold no lock.
@@ -376,13 +366,6 @@ impl Session {
         table.survivors(|handle| pins.contains_key(&handle))
     }
 
-    /// What of it never moves, and counts: the driver's own, and what it made as the program asked.
-    pub(crate) fn kept_survivors(&self) -> Vec<SizedHandle> {
-        let kept = self.kept();
-        let table = self.table();
-        kept.booked().chain(table.kept_created()).collect()
-    }
-
     /// The daemon's name for this tenant.
     pub(crate) fn tenant(&self) -> TenantId {
         TenantId(self.tenant.load(SeqCst))
@@ -408,10 +391,7 @@ impl Session {
         let mut table = self.table();
         let pins = lock(&self.pins);
         let is_pinned = |handle| pins.contains_key(&handle);
-        kept.booked().chain(table.kept_created()).for_each(|sized| {
-            told.kept.remove(&sized.handle);
-        });
-        let no_more_kept = std::mem::take(&mut told.kept);
+        let no_more_kept = replaced::kept_no_more(&kept, &table, &mut told);
         let untold = table.begin_again(told, is_pinned, || self.grants.number());
         self.outbox.clear();
         // First of all: what the daemon takes for the program's, and is not, must not move.

@@ -101,7 +101,8 @@ fn programs_that_are_there_join_the_next_daemon() {
             };
             programs.iter().all(is_there)
         });
-        assert_eq!(programs.each_ref().map(mentions), [round; 2]);
+        // The daemon has them before they have heard of it.
+        until("they say so, once for each", || programs.each_ref().map(mentions) == [round; 2]);
     }
     // They are tenants like any other: they move for somebody who does not fit beside them.
     let third = ["--mib", "60", "--piece-mib", "4", "--steps", "1000000", "--seed", "3"];
