@@ -72,6 +72,8 @@ pub struct Tenant {
     pub host_bytes: u64,
     /// What became of its hints; none for one that is not latency-critical and has given none.
     pub hints: Option<Hints>,
+    /// Does its memory stay on the GPU, because its job reserved it?
+    pub reserved: bool,
 }
 
 /// A process that uses a GPU past rota.

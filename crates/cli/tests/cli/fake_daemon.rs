@@ -160,6 +160,7 @@ pub(crate) fn two_tenants() -> Vec<Tenant> {
             forecast_ns: None,
             host_bytes: 0,
             hints: None,
+            reserved: false,
         },
         Tenant {
             tenant: TenantId(2),
@@ -177,6 +178,7 @@ pub(crate) fn two_tenants() -> Vec<Tenant> {
             forecast_ns: Some(43_210_000_000),
             host_bytes: 0,
             hints: None,
+            reserved: false,
         },
     ]
 }

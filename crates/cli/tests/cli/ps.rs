@@ -97,7 +97,8 @@ fn json_has_stable_keys_and_whole_numbers() {
       "places": null,
       "forecast_ns": null,
       "host_bytes": 0,
-      "hints": null
+      "hints": null,
+      "reserved": false
     },
     {
       "tenant": 2,
@@ -114,7 +115,8 @@ fn json_has_stable_keys_and_whole_numbers() {
       "places": 2,
       "forecast_ns": 43210000000,
       "host_bytes": 0,
-      "hints": null
+      "hints": null,
+      "reserved": false
     }
   ],
   "unmanaged": []

@@ -44,6 +44,7 @@ impl Daemon {
                 forecast_ns: forecast_ns(&tenant),
                 host_bytes: described.host.0,
                 hints: self.hints_of(tenant, &described),
+                reserved: described.reserved,
             })
         });
         let at_door = self.arriving.iter().filter_map(|(&tenant, arriving)| {
@@ -64,6 +65,7 @@ impl Daemon {
                 forecast_ns: forecast_ns(&tenant),
                 host_bytes: 0,
                 hints: None,
+                reserved: described.reserved,
             })
         });
         // As many as may come fit into one message; the rest of those at the door are not shown.
