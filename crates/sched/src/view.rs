@@ -44,6 +44,8 @@ pub struct Described {
     pub pinned: Bytes,
     /// In the host's memory for good, mapped at addresses of the device.
     pub host: Bytes,
+    /// All of its memory has to stay on the device: its job is reserved.
+    pub reserved: bool,
 }
 
 /// What somebody who waits may expect.

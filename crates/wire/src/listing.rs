@@ -74,6 +74,8 @@ pub struct Tenant {
     pub hints: Option<Hints>,
     /// What it went through; none at the door, or where there are too many for one answer.
     pub statistics: Option<Statistics>,
+    /// Does its memory stay on the GPU, because its job reserved it?
+    pub reserved: bool,
 }
 
 /// A process that uses a GPU past rota.

@@ -161,6 +161,7 @@ pub(crate) fn two_tenants() -> Vec<Tenant> {
             host_bytes: 0,
             hints: None,
             statistics: None,
+            reserved: false,
         },
         Tenant {
             tenant: TenantId(2),
@@ -179,6 +180,7 @@ pub(crate) fn two_tenants() -> Vec<Tenant> {
             host_bytes: 0,
             hints: None,
             statistics: None,
+            reserved: false,
         },
     ]
 }

@@ -98,7 +98,8 @@ fn json_has_stable_keys_and_whole_numbers() {
       "forecast_ns": null,
       "host_bytes": 0,
       "hints": null,
-      "statistics": null
+      "statistics": null,
+      "reserved": false
     },
     {
       "tenant": 2,
@@ -116,7 +117,8 @@ fn json_has_stable_keys_and_whole_numbers() {
       "forecast_ns": 43210000000,
       "host_bytes": 0,
       "hints": null,
-      "statistics": null
+      "statistics": null,
+      "reserved": false
     }
   ],
   "unmanaged": []

@@ -46,6 +46,7 @@ impl Daemon {
                 host_bytes: described.host.0,
                 hints: self.hints_of(tenant, &described),
                 statistics: self.statistics_of(tenant).filter(|_| self.known.len() <= SHOWN_MAX),
+                reserved: described.reserved,
             })
         });
         let at_door = self.arriving.iter().filter_map(|(&tenant, arriving)| {
@@ -67,6 +68,7 @@ impl Daemon {
                 host_bytes: 0,
                 hints: None,
                 statistics: None,
+                reserved: described.reserved,
             })
         });
         // As many as may come fit into one message; the rest of those at the door are not shown.
