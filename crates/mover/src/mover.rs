@@ -237,6 +237,8 @@ pub struct Mover<D: Device> {
     pub(crate) clock: Clock,
     /// The most of one request to a tenant, unless a single handle has more.
     pub(crate) request_bytes: u64,
+    /// How far apart the marks within a long copy are.
+    pub(crate) waypoint_bytes: u64,
     #[cfg(test)]
     pub(crate) planted: planted::Planted,
     /// Arena space for copies out that start next. Empty between exchanges.
@@ -266,6 +268,7 @@ impl<D: Device> Mover<D> {
             has_waited: false,
             clock: Clock::new(),
             request_bytes: REQUEST_BYTES_MAX,
+            waypoint_bytes: transit::WAYPOINT_BYTES,
             #[cfg(test)]
             planted: planted::Planted::default(),
             reserved: BTreeMap::new(),

@@ -88,14 +88,12 @@ impl<T> Default for Line<T> {
 impl<T> Line<T> {
     /// Nothing that waits here happens any more, and the marks behind it do not pass.
     fn fail(&mut self, error: DeviceError) {
-        // No mark is behind the last of it yet: the next one is.
-        let is_open = !matches!(self.waiting.back(), Some(Item::Mark(_)));
         let marks = self.waiting.drain(..).filter_map(|item| match item {
             Item::Mark(number) => Some(number),
             _ => None,
         });
-        let first = marks.min().unwrap_or(self.marks_set + 1);
-        self.failures.push_back((first, self.marks_set + u64::from(is_open), error));
+        let Some(first) = marks.min() else { return };
+        self.failures.push_back((first, self.marks_set, error));
         if self.failures.len() > FAILURES_MAX {
             self.failures.pop_front();
         }
@@ -125,7 +123,8 @@ impl<D: Device> Paced<D> {
         &mut self.device
     }
 
-    /// Starts a copy between a memory and the host, on a lane of copies.
+    /// Starts a copy between a memory and the host, on a lane of copies. Where that fails, so does all that has no mark behind
+    /// it yet: there may be several before the last one of a handle, and none of them could tell.
     ///
     /// # Safety
     /// As for [`Device::copy_out`] and [`Device::copy_in`].
@@ -149,8 +148,7 @@ impl<D: Device> Paced<D> {
             let (target, host) = (target.clone(), host as usize + at as usize);
             line.waiting.push_back(Item::Copy(Copy { target, offset: offset + at, host, bytes: length }));
         }
-        self.pump(lane, is_gentle);
-        Ok(())
+        self.pump(lane, is_gentle)
     }
 
     /// As [`Device::zero`].
@@ -181,7 +179,8 @@ impl<D: Device> Paced<D> {
             return self.device.passed(mark);
         }
         let is_gentle = self.pace.is_gentle();
-        self.pump(mark.lane, is_gentle);
+        // The marks behind what fails tell.
+        let _ = self.pump(mark.lane, is_gentle);
         let (device, line) = self.split(mark.lane);
         if let Some(error) = line.failure(mark.number) {
             return Err(error.clone());
@@ -202,8 +201,7 @@ impl<D: Device> Paced<D> {
 
     /// As [`Device::drain`]: what waits is started first.
     pub(crate) fn drain(&mut self) -> Result<(), DeviceError> {
-        self.pump(Lane::Out, false);
-        self.pump(Lane::In, false);
+        let _ = (self.pump(Lane::Out, false), self.pump(Lane::In, false));
         self.device.drain()
     }
 
@@ -215,20 +213,22 @@ impl<D: Device> Paced<D> {
         }
     }
 
-    /// Starts what waits: one piece if none is under way, or everything.
-    fn pump(&mut self, lane: Lane, is_gentle: bool) {
+    /// Starts what waits: one piece if none is under way, or everything. After a failure nothing waits any more.
+    fn pump(&mut self, lane: Lane, is_gentle: bool) -> Result<(), DeviceError> {
         let (device, line) = self.split(lane);
         while !line.waiting.is_empty() {
             // An error shows at the mark behind the piece, too.
             if is_gentle && line.piece.is_some_and(|piece| device.passed(piece) == Ok(false)) {
-                return;
+                break;
             }
             line.piece = None;
-            let Some(item) = line.waiting.pop_front() else { return };
+            let Some(item) = line.waiting.pop_front() else { break };
             if let Err(error) = start_item(device, lane, line, item, is_gentle) {
-                line.fail(error);
+                line.fail(error.clone());
+                return Err(error);
             }
         }
+        Ok(())
     }
 }
 

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 /// Within a longer copy, a mark is set every so many bytes.
-const WAYPOINT_BYTES: u64 = 1 << 30;
+pub(super) const WAYPOINT_BYTES: u64 = 1 << 30;
 
 /// Whether a copy out was started.
 #[derive(Debug)]
@@ -380,7 +380,7 @@ impl<D: Device> Mover<D> {
         pieces: &[(u64, Extent)],
     ) -> Result<(Mark, usize), DeviceError> {
         let bytes: u64 = pieces.iter().map(|(_, run)| run.bytes).sum();
-        let (mut copied, mut next_waypoint) = (0, WAYPOINT_BYTES);
+        let (mut copied, mut next_waypoint) = (0, self.waypoint_bytes);
         #[cfg(test)]
         let mut early = None;
         let cut = |&(offset, run): &(u64, Extent)| {
@@ -402,7 +402,7 @@ impl<D: Device> Mover<D> {
             count += 1;
             copied += run.bytes;
             if copied >= next_waypoint && copied < bytes {
-                next_waypoint = copied + WAYPOINT_BYTES;
+                next_waypoint = copied + self.waypoint_bytes;
                 self.waypoints[lane as usize].push_back(self.device.mark(lane)?);
             }
         }

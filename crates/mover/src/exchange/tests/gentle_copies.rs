@@ -1,6 +1,7 @@
 //! Copies beside somebody latency-critical: short ones, one at a time.
 
-use super::{Operation, STEPS_MAX, usual};
+use super::{Operation, STEPS_MAX, Setup, usual};
+use crate::BLOCK_BYTES;
 use crate::pace::PIECE_BYTES;
 
 #[test]
@@ -51,6 +52,27 @@ fn every_call_of_the_device_fails_once() {
             if !setup.mover.device().all_happened() {
                 assert!(nth > 3, "all calls were tried");
                 assert_eq!(outcome.failed, []);
+                break;
+            }
+            setup.check_all();
+        }
+    }
+}
+
+#[test]
+fn a_piece_that_fails_before_a_mark_within_a_copy_fails_all_of_it() {
+    for operation in [Operation::CopyOut, Operation::CopyIn] {
+        for nth in 1..STEPS_MAX {
+            let (mut setup, plan) = Setup::a_in_b_away(&[9, 8], &[8, 9], 20, 50);
+            setup.mover.waypoint_bytes = 3 * BLOCK_BYTES;
+            setup.mover.pace().be_gentle(true);
+            setup.mover.device_mut().fail(operation, nth);
+            let outcome = setup.exchange(plan.clone());
+            setup.check_told(&plan, &outcome);
+            let is_over = !setup.mover.device().all_happened();
+            assert_eq!(outcome.failed.is_empty(), is_over, "{nth}: {outcome:?}");
+            if is_over {
+                assert!(nth > 9, "all pieces were tried");
                 break;
             }
             setup.check_all();
