@@ -204,3 +204,22 @@ fn nobody_lower_runs_beside_the_owner_of_a_turn() {
         assert_eq!(rig.runs(), runs, "{priority:?}");
     }
 }
+
+#[test]
+fn who_is_cut_short_again_and_again_keeps_nobody_behind_it_from_a_turn() {
+    let mut rig = Rig::new(by_priority());
+    rig.job(1, of(Priority::High));
+    let high = rig.tenant(1, 1, 0, 1);
+    let (a, b) = (rig.busy(2, 2, 0, 1), rig.busy(3, 3, 0, 1));
+    let mut at = 0.0;
+    while at < 20.0 {
+        at += 0.04;
+        rig.until(at);
+        rig.tell(Event::Wants(high));
+        at += 0.01;
+        rig.until(at);
+        rig.tell(Event::Idle(high));
+    }
+    let shares = [rig.ran(a), rig.ran(b)];
+    close(shares[0], shares[1], 0.1);
+}
