@@ -62,6 +62,7 @@ fn the_longest_listing_fits_into_a_message() {
         host_bytes: LARGE,
         hints: statistics.as_ref().map(|_| hints),
         statistics,
+        reserved: true,
     };
     let shown = std::iter::repeat_n(tenant(Some(statistics)), 64);
     let tenants = shown.chain(std::iter::repeat_n(tenant(None), 64)).collect();
