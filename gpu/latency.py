@@ -31,7 +31,7 @@ parser.add_argument("--setups", default=",".join(SETUPS), help="some of them, wi
 parser.add_argument("--beside", default=None, help="how many and what: 1x50us,4x50ms,...; by default what the part asks for")
 parser.add_argument("--requests", type=int, default=None, help="in one measurement: 1000 in the grid, 10000 in the headline")
 parser.add_argument("--windows", type=int, default=20, help="alone and beside others in turn, so many of each")
-parser.add_argument("--setting", default="--be-guarantee=1%,10%,50%,90%,100%", help="what is traded: a flag of rotad with its values, from the service's end to the others'")
+parser.add_argument("--setting", default="--favour=latency,balanced,throughput", help="what is traded: a flag of rotad with its values, from the service's end to the others'")
 given = parser.parse_args()
 
 

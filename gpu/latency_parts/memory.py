@@ -18,7 +18,7 @@ def memory(bench, requests):
     bench.solo_rates([kind])
     bench.natively_alone(requests, gib=SERVICE_GIB)
     daemon = bench.daemon(capacity=f"{CAPACITY_GIB}GiB", arena=f"{2 * PROGRAM_GIB}GiB", turn=TURN)
-    terms = ["--class", "lc", "--slo", "10ms"]
+    terms = ["--class", "lc", "--slo", "10ms", "--reserve"]
     service = Service(bench, "service", "kernel", daemon, hints="sdk", terms=terms, gib=SERVICE_GIB)
     service.ready()
     beside = Beside(bench, "beside", f"2x{kind}", daemon)
