@@ -92,6 +92,9 @@ impl Deep {
         match self.stays.get(&tenant)? {
             Stay::Going(Way::Out) => Some("what is left of it on the GPU is being put away".into()),
             Stay::Going(Way::In) => Some("it is being brought back".into()),
+            Stay::Out { again: Some(_), .. } => {
+                Some("it cannot be brought back, which is tried again".into())
+            }
             Stay::Out { .. } => Some("it has nothing on the GPU".into()),
             Stay::Unsure(why) => Some(format!("what is on the GPU of it is not known: {why}")),
             Stay::Refused(why) => Some(format!("its context stays on the GPU: {why}")),
@@ -119,7 +122,10 @@ impl Daemon {
         let was = self.jobs.get_mut(job).map(|job| std::mem::replace(&mut job.deep, deep));
         if was != Some(deep) {
             self.step(Event::Deep { job, deep });
-            self.deep.stays.retain(|_, stay| !matches!(stay, Stay::Refused(_)));
+            let its = self.members(job);
+            self.deep
+                .stays
+                .retain(|tenant, stay| !(matches!(stay, Stay::Refused(_)) && its.contains(tenant)));
         }
     }
 
@@ -131,15 +137,24 @@ impl Daemon {
         self.look_deep();
     }
 
-    /// It shall not run after all.
+    /// It shall not run after all: nothing is kept free any more for what of it is out.
     pub(super) fn resume_no_more(&mut self, job: JobId) {
         self.deep.resuming.retain(|other| *other != job);
+        for tenant in self.members(job) {
+            if let Some(Stay::Out { .. }) = self.deep.stays.get(&tenant) {
+                self.step(Event::Residue { tenant, bytes: Bytes::ZERO });
+            }
+        }
     }
 
     /// Sends and fetches whom it is time for.
     pub(super) fn look_deep(&mut self) {
-        let deep: Vec<JobId> =
-            self.jobs.iter().filter(|(_, job)| job.deep && job.paused).map(|(id, _)| id).collect();
+        let deep: Vec<JobId> = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| job.deep && job.paused && !job.several)
+            .map(|(id, _)| id)
+            .collect();
         for tenant in deep.iter().flat_map(|&job| self.members(job)).collect::<Vec<_>>() {
             if !self.deep.stays.contains_key(&tenant) && self.core.is_emptied(tenant) {
                 self.go(tenant, Way::Out);
@@ -197,10 +212,13 @@ impl Daemon {
             return;
         };
         let Some(pid) = self.known.get(&tenant).map(|known| known.link.who.pid) else { return };
-        // A driver without checkpoints has put nobody away.
-        let standing = move || standing_of(&checkpoints, pid).unwrap_or(Standing::Running);
         let found = move || {
-            let told = Told { tenant, way: Way::Out, became: Ok(standing()), took: Duration::ZERO };
+            let became = match standing_of(&checkpoints, pid) {
+                // A driver without checkpoints has put nobody away.
+                Err(Failure::Refused(_)) => Ok(Standing::Running),
+                standing => standing,
+            };
+            let told = Told { tenant, way: Way::Out, became, took: Duration::ZERO };
             let _ = inputs.send(Input::Deep(told));
         };
         if let Err(cause) = on_a_thread(found) {
@@ -248,11 +266,21 @@ impl Daemon {
                 self.has_channels(tenant, channels > 0);
                 self.note("deep_back", tenant, json!({ "took_ns": nanos(took) }));
             }
-            Ok(_) => self.context_is_out(tenant, was_found, took),
+            Ok(Standing::Out) => {
+                self.note_out(tenant, was_found, took);
+                if was_found {
+                    self.go_on_with_job_of(tenant);
+                }
+            }
+            Ok(Standing::Locked | Standing::Failed) => {
+                self.is_unsure(tenant, "an earlier worker has left it in the middle".into());
+                self.go_on_with_job_of(tenant);
+            }
             Err(Failure::Unsure(why)) if way == Way::Out => {
-                tracing::error!("tenant {tenant}: it is not known whether its context is put away: {why}");
-                self.note("deep_refused", tenant, json!({ "why": why }));
-                self.deep.stays.insert(tenant, Stay::Unsure(why));
+                self.is_unsure(tenant, why);
+                if was_found {
+                    self.go_on_with_job_of(tenant);
+                }
             }
             Err(Failure::Refused(why)) if way == Way::Out => {
                 self.deep.stays.insert(tenant, Stay::Refused(why.clone()));
@@ -270,7 +298,15 @@ impl Daemon {
         self.look_deep();
     }
 
-    fn context_is_out(&mut self, tenant: TenantId, was_found: bool, took: Duration) {
+    /// Nobody knows what of it is on the GPU, so its context counts.
+    fn is_unsure(&mut self, tenant: TenantId, why: String) {
+        tracing::error!("tenant {tenant}: it is not known whether its context is put away: {why}");
+        self.note("deep_refused", tenant, json!({ "why": why }));
+        self.deep.stays.insert(tenant, Stay::Unsure(why));
+    }
+
+    /// It has nothing on the GPU any more.
+    fn note_out(&mut self, tenant: TenantId, was_found: bool, took: Duration) {
         let usual = self.known.get(&tenant).map(|known| Bytes(self.gpu(known.gpu).residue_bytes));
         let residue = *self.deep.residues.entry(tenant).or_insert(usual.unwrap_or_default());
         self.deep.stays.insert(tenant, Stay::Out { residue, again: None });
@@ -280,7 +316,11 @@ impl Daemon {
             tenant,
             json!({ "took_ns": nanos(took), "residue_bytes": residue.0, "found": was_found }),
         );
-        let Some(job) = self.jobs.of(tenant).filter(|_| was_found) else { return };
+    }
+
+    /// One that an earlier worker was at cannot run as it is found: it stays so while its job is paused, or is brought back first.
+    fn go_on_with_job_of(&mut self, tenant: TenantId) {
+        let Some(job) = self.jobs.of(tenant) else { return };
         match self.jobs.get(job).is_some_and(|job| job.paused) {
             true => self.set_deep(job, true),
             // Who paused it is not known any more.

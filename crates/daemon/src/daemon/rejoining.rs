@@ -366,6 +366,8 @@ impl Daemon {
             counted.map(|survivor| survivor.bytes.0).sum()
         };
         let (resident_bytes, away_bytes) = (sum(false), sum(true));
+        let some_can_go =
+            handles.iter().any(|survivor| survivor.place == sched::SurvivorPlace::Device { movable: true });
         let grip = link.grip.clone();
         let (idleness, hinting, demands) = Default::default();
         let pins = Pins::with_unshown(unshown::of(&handles));
@@ -400,7 +402,8 @@ impl Daemon {
         if !channels {
             self.gathered(tenant);
         }
-        if resident_bytes == 0 {
+        // All that can go had gone before a program was put away.
+        if !some_can_go {
             self.find_deep(tenant);
         }
         let _ = answer.send(Taken { tenant, grip, replies: self.executor(gpu).replies.clone() });

@@ -1,17 +1,23 @@
 //! Jobs that are to give up their contexts, with a driver that refuses. What follows where it does not is shown on virtual GPUs.
 
 use crate::tenant::Tenant;
-use crate::world::{SMALL_BYTES, World, await_that, rules};
-use rota_daemon::checkpoints::Step;
-use wire::{Answer, Command};
+use crate::world::{RESIDUE_BYTES, SMALL_BYTES, World, await_that, rules};
+use rota_daemon::checkpoints::{Standing, Step};
+use wire::{
+    Answer, BLOCK_BYTES, Command, Connection, FromDaemon, HandleId, SizedHandle, TenantId, ToDaemon, VERSION,
+};
 
 const JOB: &str = "test";
 
-fn reason(world: &World) -> String {
+fn described(world: &World) -> wire::TenantView {
     match world.command(Command::Describe { what: JOB.into() }) {
-        Answer::Described(description) => description.jobs[0].tenants[0].reason.clone(),
+        Answer::Described(description) => description.jobs[0].tenants[0].clone(),
         other => panic!("{other:?}"),
     }
+}
+
+fn reason(world: &World) -> String {
+    described(world).reason
 }
 
 #[test]
@@ -47,4 +53,79 @@ fn a_plain_pause_asks_the_driver_for_nothing() {
     std::thread::sleep(std::time::Duration::from_millis(100));
     assert!(tenant.page().resident(), "nobody needs its room");
     assert_eq!(world.checkpoints.asked(), []);
+}
+
+/// A program of an earlier worker, with memory on the device that cannot move.
+fn returner(world: &World) -> (TenantId, Connection) {
+    let connection = Connection::connect(&world.socket()).expect("the daemon listens");
+    let word = ToDaemon::Rejoin {
+        version: VERSION,
+        tenant: TenantId(5),
+        epoch: 7,
+        job: JOB.into(),
+        program: "survivor".into(),
+        gpu: world.listing().gpus[0].uuid.clone(),
+        resident: true,
+        frozen: false,
+        channels: false,
+        holds_launches: false,
+        sessions: 1,
+    };
+    connection.send(&word, &[]).expect("the daemon hears");
+    let answer = || connection.receive::<FromDaemon>().expect("the daemon answers").0;
+    assert!(matches!(answer(), FromDaemon::Waiting { .. }));
+    let unshown = vec![SizedHandle { handle: HandleId(1), bytes: BLOCK_BYTES }];
+    let has = ToDaemon::Has { here: vec![], away: vec![], unshown, complete: true };
+    connection.send(&has, &[]).expect("the daemon hears");
+    match answer() {
+        FromDaemon::Welcome { tenant, .. } => (tenant, connection),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn one_that_is_put_away_is_found_though_some_of_its_memory_never_moves() {
+    let world = World::begin(rules());
+    world.checkpoints.say_that_all_are(Standing::Out);
+    let (_, _connection) = returner(&world);
+    await_that("it is found", || !world.events_named("deep").is_empty());
+}
+
+#[test]
+fn one_that_is_found_locked_has_its_context_on_the_gpu() {
+    let world = World::begin(rules());
+    world.checkpoints.say_that_all_are(Standing::Locked);
+    let (_, _connection) = returner(&world);
+    await_that("it is found", || !world.events_named("deep_refused").is_empty());
+    await_that("it cannot be brought back", || reason(&world).contains("cannot be brought back"));
+    assert_eq!(world.events_named("deep").len(), 0, "its context is there, and counts");
+}
+
+#[test]
+fn what_others_do_asks_for_nobody_again_who_was_refused() {
+    let world = World::begin(rules());
+    let tenant = Tenant::with_memory(&world, SMALL_BYTES);
+    let _other = Tenant::join_in(&world, "other");
+    await_that("it works", || tenant.steps() > 0);
+    world.command(Command::PauseDeep { job: JOB.into() });
+    await_that("the driver refuses", || !world.events_named("deep_refused").is_empty());
+    for _ in 0..3 {
+        world.command(Command::PauseDeep { job: "other".into() });
+        world.command(Command::Resume { job: "other".into() });
+    }
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let refused = world.events_named("deep_refused");
+    let of_it = refused.iter().filter(|event| event["tenant"] == tenant.id().0).count();
+    assert_eq!((of_it, refused.len() > 1), (1, true), "{refused:?}");
+}
+
+#[test]
+fn nothing_is_kept_free_for_one_that_is_paused_again_before_it_is_back() {
+    let world = World::begin(rules());
+    world.checkpoints.say_that_all_are(Standing::Out);
+    let (_, _connection) = returner(&world);
+    await_that("it is to come back, and cannot", || reason(&world).contains("cannot be brought back"));
+    assert_eq!(described(&world).context_bytes, RESIDUE_BYTES);
+    world.command(Command::Pause { job: JOB.into() });
+    await_that("it counts for nothing", || described(&world).context_bytes == 0);
 }

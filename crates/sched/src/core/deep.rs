@@ -23,16 +23,22 @@ impl Core {
         let deep = self.deep.iter().filter_map(|&job| self.jobs.get(job)).filter(|job| job.paused);
         let members = deep.flat_map(|job| job.members.iter().copied());
         let here = |id: &TenantId| self.tenants.get(*id).is_some_and(|tenant| is_here(tenant, gpu));
-        let mut full = members.filter(here).filter(|&id| !self.going_of(id).is_empty());
-        let Some(id) = full.next() else { return false };
-        let Some(tenant) = self.tenants.get(id) else { return false };
-        if tenant.grip != Grip::Frozen(Scope::All) || self.a_fellow_may_run(tenant) {
-            self.gpu_mut(gpu).leaving.insert(id);
-            return true;
+        let full: Vec<TenantId> = members.filter(here).filter(|&id| !self.going_of(id).is_empty()).collect();
+        let mut some_leave = false;
+        for id in full {
+            let Some(tenant) = self.tenants.get(id) else { continue };
+            if tenant.grip != Grip::Frozen(Scope::All) || self.a_fellow_may_run(tenant) {
+                self.gpu_mut(gpu).leaving.insert(id);
+                some_leave = true;
+                continue;
+            }
+            let out = self.going_of(id);
+            // Where the arena has no place for it, it stays: nobody ends for that. Another one may have less.
+            if self.begin_move(gpu, out, Vec::new(), For::Turn(None)) {
+                return true;
+            }
         }
-        let out = self.going_of(id);
-        // Where the arena has no place for it, it stays: nobody ends for that.
-        self.begin_move(gpu, out, Vec::new(), For::Turn(None))
+        some_leave
     }
 
     /// Is a tenant of a paused job off the GPU, with all of its memory that can move away, and nothing of it under way?

@@ -23,8 +23,13 @@ pub(super) enum Failure {
 /// Has a program that is frozen, and whose memory is away, give up the rest. If that fails it is as it was.
 pub(super) fn send(checkpoints: &Arc<dyn Checkpoints>, link: &Link) -> Result<Standing, Failure> {
     let pid = link.who.pid;
-    for _ in 0..STEPS_MAX {
-        match standing_of(checkpoints, pid)? {
+    for steps_taken in 0..STEPS_MAX {
+        let standing = standing_of(checkpoints, pid).map_err(|failure| match failure {
+            // It is not as it was.
+            Failure::Refused(why) if steps_taken > 0 => Failure::Unsure(why),
+            failure => failure,
+        });
+        match standing? {
             Standing::Running => take(checkpoints, pid, Step::Lock)?,
             Standing::Locked => {
                 let thawed = link.grip.thaw().map_err(|cause| Failure::Refused(cause.to_string()));
@@ -156,12 +161,14 @@ mod tests {
         standing: Mutex<Standing>,
         taken: Mutex<Vec<(Step, bool)>>,
         refuses: Option<Step>,
+        /// After so many steps it does not say any more how the program stands.
+        silent_after: usize,
     }
 
     impl Driver {
         fn at(link: &Link, standing: Standing, refuses: Option<Step>) -> Arc<Driver> {
             let (standing, taken) = (Mutex::new(standing), Mutex::default());
-            Arc::new(Driver { link: link.clone(), standing, taken, refuses })
+            Arc::new(Driver { link: link.clone(), standing, taken, refuses, silent_after: usize::MAX })
         }
 
         fn taken(&self) -> Vec<(Step, bool)> {
@@ -171,6 +178,10 @@ mod tests {
 
     impl Checkpoints for Driver {
         fn standing(&self, _: u32) -> Result<Standing, CheckpointError> {
+            if self.taken().len() >= self.silent_after {
+                let call = "cuCheckpointProcessGetState";
+                return Err(CheckpointError::Refused { call, code: cuda::CUresult::UNKNOWN });
+            }
             Ok(*self.standing.lock().unwrap())
         }
 
@@ -215,6 +226,17 @@ mod tests {
             );
             assert_eq!((driver.taken().len(), *driver.standing.lock().unwrap()), (steps, Standing::Running));
             assert!(link.grip.page().frozen(), "it would run without its memory");
+        }
+    }
+
+    #[test]
+    fn one_that_has_gone_some_steps_is_not_as_it_was() {
+        for silent_after in [0, 1, 2] {
+            let (link, _tenant) = link(vec![5]);
+            let mut driver = Driver::at(&link, Standing::Running, None);
+            Arc::get_mut(&mut driver).unwrap().silent_after = silent_after;
+            let sent = send(&dyn_of(&driver), &link);
+            assert_eq!(matches!(sent, Err(Failure::Unsure(_))), silent_after > 0, "{sent:?}");
         }
     }
 

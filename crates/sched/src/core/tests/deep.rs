@@ -54,3 +54,18 @@ fn without_a_place_in_the_arena_it_stays_and_nobody_ends() {
     let ended = rig.said(0.0, |action| matches!(action, Action::End { .. }).then_some(()));
     assert_eq!(ended, []);
 }
+
+#[test]
+fn one_that_has_no_place_in_the_arena_keeps_no_other_one() {
+    let mut rig = Rig::new(settings());
+    rig.job(1, Terms::default());
+    rig.job(2, Terms::default());
+    let (large, small) = (rig.busy(1, 1, 0, 4), rig.busy(2, 2, 0, 2));
+    rig.tell(Event::Arena(Bytes::from_gib(3)));
+    for job in [1, 2].map(JobId) {
+        rig.tell(Event::Pause(job));
+        rig.tell(Event::Deep { job, deep: true });
+    }
+    rig.until(10.0);
+    assert!(!rig.core.is_emptied(large) && rig.core.is_emptied(small));
+}
