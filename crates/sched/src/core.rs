@@ -24,6 +24,7 @@ mod length;
 mod memory;
 mod outlook;
 mod precedence;
+mod pressed;
 mod rebase;
 mod reconcile;
 mod rehearse;

@@ -1,6 +1,7 @@
 //! One GPU: its books, its line of tenants and the turn that is on.
 
 use crate::guarantee::Guarantee;
+use crate::load::Load;
 use crate::policies::Rank;
 use crate::way::Places;
 use crate::{Bytes, GpuSpec, JobId, OpId, Owned, Span, TenantId, Time, UserId};
@@ -215,11 +216,13 @@ pub(crate) struct Gpu {
     pub(crate) holds: Vec<Hold>,
     /// Since when best-effort work is held back.
     pub(crate) held_since: Option<Time>,
+    /// A request is pressed for time: best-effort work is off for it until then.
+    pub(crate) pressed_until: Time,
     /// The context of whoever hinted has been loaded.
     pub(crate) warmed: bool,
     pub(crate) guarantee: Guarantee,
     /// How long somebody latency-critical had requests of late, as far as they are busy enough for that to matter.
-    pub(crate) load: Guarantee,
+    pub(crate) load: Load,
     pub(crate) load_since: Option<Time>,
     /// They leave best-effort work less than its guarantee.
     pub(crate) crowded: bool,
@@ -291,9 +294,10 @@ impl Gpu {
             critical_mode: false,
             holds: Vec::new(),
             held_since: None,
+            pressed_until: Time::ZERO,
             warmed: false,
             guarantee: Guarantee::default(),
-            load: Guarantee::default(),
+            load: Load::default(),
             load_since: None,
             crowded: false,
             held_by: None,

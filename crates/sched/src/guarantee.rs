@@ -56,15 +56,6 @@ impl Guarantee {
         true
     }
 
-    /// What was held back in the half-second before the present one.
-    pub(crate) fn last_half(&self, now: Time) -> Span {
-        match now.0 / HALF.0 {
-            half if half == self.half => self.held_before,
-            half if half == self.half + 1 => self.held,
-            _ => Span::ZERO,
-        }
-    }
-
     /// The same books with the half-second `from` in the place of `to`; what is older than a window is forgotten.
     pub(crate) fn moved(&mut self, from: u64, to: u64) {
         if self.half + 1 < from || self.held + self.held_before == Span::ZERO {
@@ -200,14 +191,6 @@ mod tests {
         assert!(guarantee.allows(ms(0), Span::ZERO, Ratio::ONE));
         assert!(held(&[(0, 1000)]).allows(ms(1000), Span::ZERO, TENTH), "no longer is no worse");
         assert!(guarantee.allows(Time(u64::MAX - 5), Span::MAX, TENTH));
-    }
-
-    #[test]
-    fn the_half_second_before_is_known() {
-        let guarantee = held(&[(100, 150), (600, 680)]);
-        assert_eq!(guarantee.last_half(ms(700)), Span::from_millis(50));
-        assert_eq!(guarantee.last_half(ms(1_200)), Span::from_millis(80));
-        assert_eq!(guarantee.last_half(ms(1_600)), Span::ZERO);
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod rejoining;
 mod requests;
 mod reserve;
 mod sharing;
+mod sights;
 mod statistics;
 mod stopping;
 mod strangers;

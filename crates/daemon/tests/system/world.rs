@@ -8,8 +8,9 @@ use mover::{Arena, Device, Mover, Pace};
 use rota_daemon::checkpoints::Checkpoints;
 use rota_daemon::daemon::{About, Freezes, Input, Lost, Rules, Setup, SharedGpu, serve};
 use rota_daemon::events::Events;
+use rota_daemon::machine::{Process, Sight};
 use rota_daemon::resource_manager::ResourceManager;
-use sched::{Settings, Span};
+use sched::{GpuId, Settings, Span};
 use serde_json::Value;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -227,6 +228,12 @@ impl World {
     /// Where the daemon listens.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("socket")
+    }
+
+    /// NVML sees these on the first GPU, and no tenant.
+    pub(crate) fn sees(&self, processes: Vec<Process>) {
+        let sight = Sight { gpu: GpuId(0), processes, books: Arc::default() };
+        self.inputs.send(Input::Sight(sight)).expect("the daemon is there");
     }
 
     /// Asks the daemon to stop.

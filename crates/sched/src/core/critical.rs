@@ -39,8 +39,9 @@ impl Core {
 
     /// On while somebody latency-critical has work, and for some time after: changing it costs.
     pub(super) fn set_critical_mode(&mut self, gpu: GpuId) {
-        self.expire_holds(gpu);
         self.note_load(gpu);
+        self.mind_pressed(gpu);
+        self.expire_holds(gpu);
         let (now, linger) = (self.now, self.settings.lc_linger);
         let books = self.gpu_mut(gpu);
         // A hint counts as a request that is there once it is no further away than one that was is remembered.
@@ -59,6 +60,9 @@ impl Core {
     pub(super) fn holds_back(&self, gpu: GpuId) -> bool {
         let books = self.gpu_of(gpu);
         // Whoever is off already stays off if it would have to go again before it had come back.
+        if self.is_pressed(gpu) {
+            return true;
+        }
         let ahead = if books.held_since.is_some() { self.costs.freeze + self.costs.thaw } else { Span::ZERO };
         books.holds.iter().any(|hold| hold.from <= self.now + ahead)
     }
@@ -106,7 +110,9 @@ impl Core {
         if books.holds.len() >= HOLDS_MAX {
             return Err(Missed::Distrusted);
         }
-        if !books.guarantee.allows(now, within.min(lead) + lead, self.settings.be_guarantee) {
+        // It may be off already for a request that is pressed for time.
+        let pressed = books.pressed_until.since(now);
+        if !books.guarantee.allows(now, pressed + within.min(lead) + lead, self.settings.be_guarantee) {
             return Err(Missed::Guarantee);
         }
         // By what was measured only as long as that is usual: one slow freeze must not make all hints late, since then
@@ -135,7 +141,7 @@ impl Core {
 
     /// Tells the guarantee for how long best-effort work has been held back: also while it still is, since holds that
     /// follow each other may never end.
-    fn tell_held(&mut self, gpu: GpuId) {
+    pub(super) fn tell_held(&mut self, gpu: GpuId) {
         let now = self.now;
         let books = self.gpu_mut(gpu);
         if let Some(since) = &mut books.held_since {

@@ -6,7 +6,7 @@
 //!   then it would only be switched to, and never get anywhere.
 //! - **Latency-critical ones among each other**: the tighter SLO goes first. One that has more time for its requests has a short
 //!   slice beside one that has less; and if its requests are long, it is off the GPU while a request of the other is served. Not
-//!   for longer than that one's SLO: one that is late, or never idle, has no precedence any more.
+//!   for longer than twice that one's SLO: one that is late, or never idle, has no precedence any more.
 
 use super::Core;
 use crate::guarantee::HALF;
@@ -17,7 +17,10 @@ use crate::{Favour, GpuId, Ratio, Slice, Span, TenantId, Time};
 const LONG_TIMES: u64 = 2;
 
 /// And if the other's SLO is so many times that: otherwise its request is over before it pays.
-const SLACK_TIMES: u64 = 4;
+pub(super) const SLACK_TIMES: u64 = 4;
+
+/// It goes first for so many times its SLO: requests that come while it has one are not seen, and have their time too.
+const PRECEDENCE_TIMES: u64 = 2;
 
 /// Slices of a service and of best-effort work beside it, and what of the time the latter has then, both being busy. By
 /// lengths of 10, 2.05 and 1.2 and 20 ms, and two switches of 0.23 ms.
@@ -70,7 +73,8 @@ impl Core {
 
     /// Notes for how long the latency-critical have requests. Two things have to say that they leave too little: how busy they
     /// are, which is all that counts while each waits for itself only, and how much of the time any of them has requests,
-    /// because while they wait for each other each of them looks busy.
+    /// because while they wait for each other each of them looks busy. And it has to last: a burst takes all of the time for a
+    /// second or two also of services that leave enough, and longer slices of others would make them late.
     pub(super) fn note_load(&mut self, gpu: GpuId) {
         let now = self.now;
         let most = self.settings.be_guarantee.rest();
@@ -85,7 +89,8 @@ impl Core {
         if is_busy && books.critical_wanting > 0 {
             books.load_since = Some(now);
         }
-        books.crowded = is_busy && books.load.last_half(now) > limit.of(HALF);
+        let mean = books.load.mean(now);
+        books.crowded = is_busy && mean > limit.of(HALF);
     }
 
     /// Is somebody latency-critical off the GPU for now, because one with a tighter SLO has a request?
@@ -106,9 +111,9 @@ impl Core {
     }
 
     /// Until when a request that is there goes before those of others that have more time.
-    fn precedence_until(&self, tenant: &Tenant) -> Option<Time> {
+    pub(super) fn precedence_until(&self, tenant: &Tenant) -> Option<Time> {
         let is_served = tenant.wants && tenant.is_whole();
-        tenant.slo.filter(|_| is_served).map(|slo| tenant.queued_at + slo)
+        tenant.slo.filter(|_| is_served).map(|slo| tenant.queued_at + slo.times(PRECEDENCE_TIMES))
     }
 
     /// When somebody's precedence ends next.
@@ -118,7 +123,7 @@ impl Core {
     }
 
     /// The latency-critical who are there and not paused.
-    fn serving(&self, gpu: GpuId) -> impl Iterator<Item = (TenantId, &Tenant)> {
+    pub(super) fn serving(&self, gpu: GpuId) -> impl Iterator<Item = (TenantId, &Tenant)> {
         let critical = self.gpu_of(gpu).critical.iter();
         let known = critical.filter_map(|&id| Some((id, self.tenants.get(id)?)));
         known.filter(|(_, tenant)| tenant.context && !tenant.paused)

@@ -253,6 +253,7 @@ impl Shift {
         self.over(&mut books.critical_until);
         self.over(&mut books.crowd.until);
         self.over(&mut books.parted_until);
+        self.over(&mut books.pressed_until);
         let since =
             [&mut books.starved_since, &mut books.burials_since, &mut books.held_since, &mut books.wake];
         since.into_iter().flatten().for_each(|time| self.at(time));
@@ -273,9 +274,8 @@ impl Shift {
         }
         books.moving.iter_mut().for_each(|moving| self.number(&mut moving.op));
         books.looking.iter_mut().for_each(|op| self.number(op));
-        for counted in [&mut books.guarantee, &mut books.load] {
-            counted.moved(self.from / HALF.0, self.to / HALF.0);
-        }
+        books.guarantee.moved(self.from / HALF.0, self.to / HALF.0);
+        books.load.moved(self.from / HALF.0, self.to / HALF.0);
         if let Some(since) = &mut books.load_since {
             self.at(since);
         }

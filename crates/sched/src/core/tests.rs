@@ -18,6 +18,7 @@ mod meeting;
 mod moves;
 mod outlook;
 mod pinned;
+mod pressed;
 mod pressure;
 mod priorities;
 mod rebase;

@@ -85,6 +85,9 @@ impl Core {
         if let Some(until) = self.next_precedence(gpu) {
             at(until);
         }
+        if let Some(pressed) = self.next_pressed(gpu) {
+            at(pressed);
+        }
         next
     }
 }
