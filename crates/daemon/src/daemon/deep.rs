@@ -11,12 +11,13 @@
 //! A program's context counts for nothing while it is out. It counts again before it comes back, and it comes when there is room:
 //! should others have grown so much meanwhile that they would not fit beside it, when they have freed some.
 
+mod said;
 mod steps;
 
 use super::{Daemon, Freezes, Input};
 use crate::checkpoints::{Checkpoints, Standing};
 use crate::events::nanos;
-use sched::{Bytes, Event, JobId, TenantId};
+use sched::{Bytes, Event, Hindrance, JobId, TenantId};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -86,20 +87,6 @@ impl Deep {
     pub(super) fn is_away(&self, tenant: TenantId) -> bool {
         matches!(self.stays.get(&tenant), Some(Stay::Going(_) | Stay::Out { .. } | Stay::Unsure(_)))
     }
-
-    /// What to tell of a tenant of a paused job.
-    pub(super) fn said_of(&self, tenant: TenantId) -> Option<String> {
-        match self.stays.get(&tenant)? {
-            Stay::Going(Way::Out) => Some("what is left of it on the GPU is being put away".into()),
-            Stay::Going(Way::In) => Some("it is being brought back".into()),
-            Stay::Out { again: Some(_), .. } => {
-                Some("it cannot be brought back, which is tried again".into())
-            }
-            Stay::Out { .. } => Some("it has nothing on the GPU".into()),
-            Stay::Unsure(why) => Some(format!("what is on the GPU of it is not known: {why}")),
-            Stay::Refused(why) => Some(format!("its context stays on the GPU: {why}")),
-        }
-    }
 }
 
 impl Daemon {
@@ -156,8 +143,14 @@ impl Daemon {
             .map(|(id, _)| id)
             .collect();
         for tenant in deep.iter().flat_map(|&job| self.members(job)).collect::<Vec<_>>() {
-            if !self.deep.stays.contains_key(&tenant) && self.core.is_emptied(tenant) {
-                self.go(tenant, Way::Out);
+            if self.deep.stays.contains_key(&tenant) {
+                continue;
+            }
+            match self.core.hinders_deep(tenant) {
+                None => self.go(tenant, Way::Out),
+                // Nobody has seen yet what the driver does with memory that another process has.
+                Some(why @ Hindrance::Shared(_)) => self.is_refused(tenant, said::words(why)),
+                Some(_) => {}
             }
         }
         for job in std::mem::take(&mut self.deep.resuming) {
@@ -283,9 +276,7 @@ impl Daemon {
                 }
             }
             Err(Failure::Refused(why)) if way == Way::Out => {
-                self.deep.stays.insert(tenant, Stay::Refused(why.clone()));
-                tracing::warn!("tenant {tenant}: its context stays on the GPU: {why}");
-                self.note("deep_refused", tenant, json!({ "why": why }));
+                self.is_refused(tenant, why);
             }
             Err(Failure::Refused(why) | Failure::Unsure(why)) => {
                 let residue = self.deep.residues.get(&tenant).copied().unwrap_or_default();
@@ -296,6 +287,13 @@ impl Daemon {
             }
         }
         self.look_deep();
+    }
+
+    /// It is as after a plain pause, for this reason.
+    fn is_refused(&mut self, tenant: TenantId, why: String) {
+        tracing::warn!("tenant {tenant}: its context stays on the GPU: {why}");
+        self.note("deep_refused", tenant, json!({ "why": why }));
+        self.deep.stays.insert(tenant, Stay::Refused(why));
     }
 
     /// Nobody knows what of it is on the GPU, so its context counts.
