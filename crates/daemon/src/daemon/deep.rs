@@ -1,7 +1,7 @@
 //! Deep away: of a paused job whose memory is all out, what is left on the GPU, its contexts, is put away by the driver's own
 //! checkpoint (`rota pause --deep`), and brought back before the job is resumed.
 //!
-//! A step may take seconds, so a thread for each program takes them ([`steps`]), and asks the driver first how the program stands: so what an
+//! A step may take seconds, so a thread for each program sees to them ([`steps`]), each in a process of its own, and asks the driver first how the program stands: so what an
 //! earlier worker, or a step that failed, has left is gone on with. Locked, the program's calls wait; only then it is thawed,
 //! because the driver copies by the program's own channels, and it is frozen again before it is unlocked. So it never
 //! runs while its memory is away. Whatever the driver refuses is said, and the program is as it was: paused. An H200's driver
@@ -25,8 +25,9 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use steps::{Failure, fetch, on_a_thread, send, standing_of};
 
-/// How long after a failure it is tried again to bring somebody back.
+/// How long after a failure it is tried again to bring somebody back; twice as long after the next one.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
+const AGAIN_AFTER_MAX: Duration = Duration::from_secs(60);
 /// How often it is looked whether there is room for somebody.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -67,6 +68,8 @@ pub(super) struct Deep {
     stays: BTreeMap<TenantId, Stay>,
     /// What their contexts took before.
     residues: BTreeMap<TenantId, Bytes>,
+    /// How long it takes until it is tried again to bring one back, after the last failure.
+    pauses: BTreeMap<TenantId, Duration>,
     /// To be resumed when all of theirs are back.
     resuming: Vec<JobId>,
     inputs: Option<Sender<Input>>,
@@ -81,6 +84,14 @@ impl Deep {
     pub(super) fn forget(&mut self, tenant: TenantId) {
         self.stays.remove(&tenant);
         self.residues.remove(&tenant);
+        self.pauses.remove(&tenant);
+    }
+
+    /// It cannot be brought back: how long it is not tried again.
+    fn failed_to_fetch(&mut self, tenant: TenantId) -> Duration {
+        let pause = self.pauses.get(&tenant).map_or(AGAIN_AFTER, |last| (*last * 2).min(AGAIN_AFTER_MAX));
+        self.pauses.insert(tenant, pause);
+        pause
     }
 
     /// Whether what NVML shows of a tenant says nothing of its context.
@@ -128,7 +139,10 @@ impl Daemon {
     pub(super) fn resume_no_more(&mut self, job: JobId) {
         self.deep.resuming.retain(|other| *other != job);
         for tenant in self.members(job) {
-            if let Some(Stay::Out { .. }) = self.deep.stays.get(&tenant) {
+            self.deep.pauses.remove(&tenant);
+            if let Some(Stay::Out { again, .. }) = self.deep.stays.get_mut(&tenant) {
+                // Asked for once more, it is not to wait for long.
+                *again = again.map(|_| Instant::now());
                 self.step(Event::Residue { tenant, bytes: Bytes::ZERO });
             }
         }
@@ -206,7 +220,7 @@ impl Daemon {
         };
         let Some(pid) = self.known.get(&tenant).map(|known| known.link.who.pid) else { return };
         let found = move || {
-            let became = match standing_of(&checkpoints, pid) {
+            let became = match standing_of(checkpoints.as_ref(), pid) {
                 // A driver without checkpoints has put nobody away.
                 Err(Failure::Refused(_)) => Ok(Standing::Running),
                 standing => standing,
@@ -233,8 +247,8 @@ impl Daemon {
         let gone = on_a_thread(move || {
             let begin = Instant::now();
             let became = match way {
-                Way::Out => send(&checkpoints, &link),
-                Way::In => fetch(&checkpoints, &link),
+                Way::Out => send(checkpoints.as_ref(), &link),
+                Way::In => fetch(checkpoints.as_ref(), &link),
             };
             let _ = report.send(Input::Deep(Told { tenant, way, became, took: begin.elapsed() }));
         });
@@ -280,7 +294,7 @@ impl Daemon {
             }
             Err(Failure::Refused(why) | Failure::Unsure(why)) => {
                 let residue = self.deep.residues.get(&tenant).copied().unwrap_or_default();
-                let again = Some(Instant::now() + AGAIN_AFTER);
+                let again = Some(Instant::now() + self.deep.failed_to_fetch(tenant));
                 self.deep.stays.insert(tenant, Stay::Out { residue, again });
                 self.note("error", tenant, json!({ "what": format!("cannot be brought back: {why}") }));
                 tracing::error!("tenant {tenant}: cannot be brought back, which is tried again: {why}");
