@@ -4,6 +4,7 @@
 //! itself for this: see [`helper`].
 
 pub mod helper;
+pub mod watched;
 
 use cuda::types::{CUcheckpointLockArgs, CUprocessState};
 use cuda::{CUresult, Driver};
@@ -77,7 +78,7 @@ pub enum CheckpointError {
         /// As long.
         seconds: u64,
     },
-    /// Nobody could be started to ask it: nothing was done.
+    /// Nobody could be started to ask it, or watch the program meanwhile: nothing was done.
     #[error("no process can be had for {call}: {cause}")]
     NoHelper {
         /// The function.
@@ -85,6 +86,9 @@ pub enum CheckpointError {
         /// Why not.
         cause: String,
     },
+    /// Nothing was asked about a program that is not there any more.
+    #[error("the program has ended")]
+    Gone,
     /// Whoever asked it has ended, and has not said what it answered.
     #[error(
         "{call}: the process that asked for it has ended ({how}) without an answer; its messages are above"

@@ -15,6 +15,7 @@ mod said;
 mod steps;
 
 use super::{Daemon, Freezes, Input};
+use crate::checkpoints::watched::Watched;
 use crate::checkpoints::{Checkpoints, Standing};
 use crate::events::nanos;
 use sched::{Bytes, Event, Hindrance, JobId, TenantId};
@@ -23,7 +24,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
-use steps::{Failure, fetch, on_a_thread, send, standing_of};
+use steps::{Failure, fetch, not_told, on_a_thread, send, sorted_out, standing_of};
 
 /// How long after a failure it is tried again to bring somebody back; twice as long after the next one.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
@@ -220,8 +221,9 @@ impl Daemon {
         };
         let Some(pid) = self.known.get(&tenant).map(|known| known.link.who.pid) else { return };
         let found = move || {
-            let became = match standing_of(checkpoints.as_ref(), pid) {
-                // A driver without checkpoints has put nobody away.
+            let watched = Watched::new(checkpoints, pid).map_err(not_told);
+            let became = match watched.and_then(|checkpoints| standing_of(&checkpoints, pid)) {
+                // A driver without checkpoints has put nobody away, and of one that has ended nobody asks any more.
                 Err(Failure::Refused(_)) => Ok(Standing::Running),
                 standing => standing,
             };
@@ -246,9 +248,10 @@ impl Daemon {
         let report = inputs.clone();
         let gone = on_a_thread(move || {
             let begin = Instant::now();
-            let became = match way {
-                Way::Out => send(checkpoints.as_ref(), &link),
-                Way::In => fetch(checkpoints.as_ref(), &link),
+            let became = match (Watched::new(checkpoints, link.who.pid), way) {
+                (Ok(checkpoints), Way::Out) => send(&checkpoints, &link),
+                (Ok(checkpoints), Way::In) => fetch(&checkpoints, &link),
+                (Err(error), _) => Err(sorted_out(error)),
             };
             let _ = report.send(Input::Deep(Told { tenant, way, became, took: begin.elapsed() }));
         });

@@ -105,11 +105,16 @@ fn freeze(link: &Link) -> Result<(), Failure> {
 }
 
 pub(super) fn standing_of(checkpoints: &dyn Checkpoints, pid: u32) -> Result<Standing, Failure> {
-    checkpoints.standing(pid).map_err(|error| match error {
+    checkpoints.standing(pid).map_err(not_told)
+}
+
+/// How a program stands was not said.
+pub(super) fn not_told(error: CheckpointError) -> Failure {
+    match error {
         // Of one that was not asked about nothing is known.
         CheckpointError::NoHelper { .. } => Failure::Unsure(error.to_string()),
         error => sorted_out(error),
-    })
+    }
 }
 
 fn take(checkpoints: &dyn Checkpoints, pid: u32, step: Step) -> Result<(), Failure> {
@@ -121,7 +126,7 @@ pub(super) fn on_a_thread(work: impl FnOnce() + Send + 'static) -> std::io::Resu
 }
 
 /// What was not answered may be done all the same.
-fn sorted_out(error: CheckpointError) -> Failure {
+pub(super) fn sorted_out(error: CheckpointError) -> Failure {
     match error {
         CheckpointError::Unanswered { .. } | CheckpointError::Silent { .. } => {
             Failure::Unsure(error.to_string())
@@ -129,6 +134,7 @@ fn sorted_out(error: CheckpointError) -> Failure {
         CheckpointError::NotThere
         | CheckpointError::Refused { .. }
         | CheckpointError::Unknown(_)
+        | CheckpointError::Gone
         | CheckpointError::NoHelper { .. } => Failure::Refused(error.to_string()),
     }
 }
