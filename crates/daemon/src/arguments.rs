@@ -2,6 +2,7 @@
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Parser, Subcommand};
+use rota_daemon::checkpoints::helper::{self, Asked};
 use rota_daemon::config::{Gpus, Settings};
 use rota_daemon::self_test;
 use std::path::PathBuf;
@@ -75,6 +76,18 @@ pub(crate) enum Verb {
         /// The process to end with
         #[arg(long, value_name = "PID")]
         parent: u32,
+    },
+    /// What asks the driver to put a program away, started by rotad itself
+    #[command(name = helper::VERB, hide = true)]
+    CheckpointStep {
+        /// The process to end with
+        #[arg(long, value_name = "PID")]
+        parent: u32,
+        /// The program
+        #[arg(long, value_name = "PID")]
+        pid: u32,
+        /// What to ask
+        asked: Asked,
     },
 }
 

@@ -1,12 +1,17 @@
 //! The driver's own checkpoint of a program: what it has on the GPU goes into its own memory, and comes back.
 //!
-//! Each step takes the driver's answer as it is. As a value, so that tests have their own driver.
+//! Each step takes the driver's answer as it is. As a value, so that tests have their own driver. The worker has none in
+//! itself for this: see [`helper`].
+
+pub mod helper;
+pub mod watched;
 
 use cuda::types::{CUcheckpointLockArgs, CUprocessState};
 use cuda::{CUresult, Driver};
 use std::sync::Arc;
 use std::time::Duration;
 
+const GET_STATE: &str = "cuCheckpointProcessGetState";
 /// How long a program's work may take to end before it counts as not locked.
 const LOCK_WITHIN: Duration = Duration::from_secs(3);
 
@@ -65,6 +70,35 @@ pub enum CheckpointError {
     /// It says what nobody knows.
     #[error("the driver says that the program is in state {0}, which is not known")]
     Unknown(u32),
+    /// It did not answer, and is not waited for any more.
+    #[error("{call} has not answered for {seconds} s")]
+    Unanswered {
+        /// The function.
+        call: &'static str,
+        /// As long.
+        seconds: u64,
+    },
+    /// Nobody could be started to ask it, or watch the program meanwhile: nothing was done.
+    #[error("no process can be had for {call}: {cause}")]
+    NoHelper {
+        /// The function.
+        call: &'static str,
+        /// Why not.
+        cause: String,
+    },
+    /// Nothing was asked about a program that is not there any more.
+    #[error("the program has ended")]
+    Gone,
+    /// Whoever asked it has ended, and has not said what it answered.
+    #[error(
+        "{call}: the process that asked for it has ended ({how}) without an answer; its messages are above"
+    )]
+    Silent {
+        /// The function.
+        call: &'static str,
+        /// How it ended.
+        how: String,
+    },
 }
 
 fn hint(code: CUresult) -> &'static str {
@@ -96,7 +130,7 @@ impl Checkpoints for ByDriver {
         let call = self.0.cuCheckpointProcessGetState.ok_or(CheckpointError::NotThere)?;
         let mut state = CUprocessState::default();
         // SAFETY: `state` is a place for the result.
-        check("cuCheckpointProcessGetState", unsafe { call(pid as i32, &mut state) })?;
+        check(GET_STATE, unsafe { call(pid as i32, &mut state) })?;
         match state {
             CUprocessState::RUNNING => Ok(Standing::Running),
             CUprocessState::LOCKED => Ok(Standing::Locked),

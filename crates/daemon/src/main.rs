@@ -16,6 +16,7 @@ mod worker;
 use anyhow::Context as _;
 use arguments::{Arguments, Verb};
 use clap::{CommandFactory as _, FromArgMatches as _};
+use rota_daemon::checkpoints::helper;
 use rota_daemon::config::{Config, Gpus, Settings};
 use rota_daemon::self_test;
 use rota_daemon::virtual_machine::VirtualMachine;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         }
         Some(Verb::CheckConfig { config }) => check(arguments.settings, config.as_deref()),
         Some(Verb::SelfTestTenant { parent }) => self_test::tenant(parent),
+        Some(Verb::CheckpointStep { parent, pid, asked }) => helper::answer(parent, pid, asked),
         Some(Verb::Keeper { .. }) => unreachable!("it is one above"),
     };
     match done {

@@ -4,14 +4,12 @@
 use crate::supervisor::outfit::{self, Inherited};
 use crate::{background, freezing, gpus, log, notify, rights, second_tier, supervisor};
 use anyhow::Context as _;
-use cuda::{Driver, Library};
 use keeper::{Node, Patience};
 use mover::{Arena, CudaDevice, Device as _, Mover};
 use rota_daemon::arbiter::Arbiter;
-use rota_daemon::checkpoints::ByDriver;
+use rota_daemon::checkpoints::helper::ByHelper;
 use rota_daemon::config::{CleanCopies, Config};
 use rota_daemon::conversation::is_guarded;
-use rota_daemon::daemon::deep::ByWhom;
 use rota_daemon::daemon::{About, Freezes, Input, Lost, Rules, Setup, SharedGpu, serve};
 use rota_daemon::events::Events;
 use rota_daemon::machine;
@@ -152,7 +150,7 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<ExitCode> {
             rules: config.rules,
         },
         manager: ResourceManager::SYSTEM,
-        checkpoints: checkpoints(),
+        checkpoints: Some(Arc::new(ByHelper::default())),
     };
     if !listener.is_open() {
         listener.open(&config.socket).context(supervisor::IS_ANOTHER_THERE)?;
@@ -230,12 +228,6 @@ fn die_of_panics() {
 fn die() -> ! {
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
     std::process::abort()
-}
-
-/// Who puts contexts away: the driver that is loaded already, whatever it can do.
-fn checkpoints() -> ByWhom {
-    let driver = Driver::load(Library::find(None).ok()?).ok()?;
-    Some(Arc::new(ByDriver(Arc::new(driver))))
 }
 
 /// The mover of a GPU. Where copies cannot be kept, everything else works.

@@ -45,6 +45,7 @@ use crate::{
     Action, Bytes, Costs, Event, GpuId, HandleId, JobId, OpId, Owned, RequestId, Settings, Slice, TenantId,
     Time, UserId,
 };
+pub use deep::Hindrance;
 pub use roster::NUMBER_MAX;
 use roster::Roster;
 use std::collections::{BTreeMap, BTreeSet};

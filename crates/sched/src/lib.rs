@@ -29,7 +29,7 @@ mod view;
 mod way;
 
 pub use action::{Action, Missed, Scope, Short, Slice};
-pub use core::{Core, NUMBER_MAX};
+pub use core::{Core, Hindrance, NUMBER_MAX};
 pub use event::{Class, Event, GpuSpec, Outcome, Priority, Survivor, SurvivorPlace, Terms, WhenFull};
 pub use hints::HintCounts;
 pub use ids::{GpuId, HandleId, JobId, OpId, Owned, RequestId, TenantId, TicketId, UserId};

@@ -265,14 +265,13 @@ fn open(name: &Name) -> Result<u64, CUresult> {
     if let Some(start) = session.names().open_again(context, name) {
         return start;
     }
-    let epoch = session.page.epoch();
-    let sizes_and_files = session.open(name.token)?;
+    let (request, sizes_and_files) = session.open(name.token)?;
     let mapped = map(session, sizes_and_files).and_then(|(start, sizes)| {
         let opened = Opened::new(context, name.token, start, sizes);
         match opened.place(name) {
             Some(_) => {
                 let mut names = session.names();
-                if session.page.epoch() != epoch {
+                if !session.knows_grant(request) {
                     // There is another daemon meanwhile, which was not told of it.
                     let request = session.unawaited_request();
                     session.say(ToDaemon::Open { request, token: name.token });
@@ -287,8 +286,12 @@ fn open(name: &Name) -> Result<u64, CUresult> {
         }
     });
     if mapped.is_err() {
-        session.say(ToDaemon::Closed { token: name.token });
-        session.wake_agent();
+        let _names = session.names();
+        // A daemon that was not told of it would close another one of the same name.
+        if session.knows_grant(request) {
+            session.say(ToDaemon::Closed { token: name.token });
+            session.wake_agent();
+        }
     }
     mapped
 }

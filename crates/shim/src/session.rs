@@ -279,9 +279,9 @@ impl Session {
         self.grants.wait(request)
     }
 
-    /// Asks for memory that another process published: sizes and files, in the order of addresses. The calling thread must
-    /// hold no lock.
-    pub(crate) fn open(&self, token: Token) -> Result<Vec<(u64, OwnedFd)>, CUresult> {
+    /// Asks for memory that another process published: sizes and files, in the order of addresses, and the request by which the
+    /// daemon counts it. The calling thread must hold no lock.
+    pub(crate) fn open(&self, token: Token) -> Result<(GrantId, Vec<(u64, OwnedFd)>), CUresult> {
         loop {
             let request = self.request();
             lock(&self.arriving).insert(request, Vec::new());
@@ -290,7 +290,7 @@ impl Session {
             let answer = self.answer(request);
             let arrived = lock(&self.arriving).remove(&request).unwrap_or_default();
             match answer {
-                Answer::Granted | Answer::GrantedHost(_) => return Ok(arrived),
+                Answer::Granted | Answer::GrantedHost(_) => return Ok((request, arrived)),
                 // There is another daemon.
                 Answer::Ended if !self.has_ended() => {}
                 // As the driver says of a name that means nothing, or nothing any more.

@@ -1,7 +1,7 @@
 //! Deep away: of a paused job whose memory is all out, what is left on the GPU, its contexts, is put away by the driver's own
 //! checkpoint (`rota pause --deep`), and brought back before the job is resumed.
 //!
-//! A step may take seconds, so a thread for each program takes them ([`steps`]), and asks the driver first how the program stands: so what an
+//! A step may take seconds, so a thread for each program sees to them ([`steps`]), each in a process of its own, and asks the driver first how the program stands: so what an
 //! earlier worker, or a step that failed, has left is gone on with. Locked, the program's calls wait; only then it is thawed,
 //! because the driver copies by the program's own channels, and it is frozen again before it is unlocked. So it never
 //! runs while its memory is away. Whatever the driver refuses is said, and the program is as it was: paused. An H200's driver
@@ -11,21 +11,24 @@
 //! A program's context counts for nothing while it is out. It counts again before it comes back, and it comes when there is room:
 //! should others have grown so much meanwhile that they would not fit beside it, when they have freed some.
 
+mod said;
 mod steps;
 
 use super::{Daemon, Freezes, Input};
+use crate::checkpoints::watched::Watched;
 use crate::checkpoints::{Checkpoints, Standing};
 use crate::events::nanos;
-use sched::{Bytes, Event, JobId, TenantId};
+use sched::{Bytes, Event, Hindrance, JobId, TenantId};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
-use steps::{Failure, fetch, on_a_thread, send, standing_of};
+use steps::{Failure, fetch, not_told, on_a_thread, send, sorted_out, standing_of};
 
-/// How long after a failure it is tried again to bring somebody back.
+/// How long after a failure it is tried again to bring somebody back; twice as long after the next one.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
+const AGAIN_AFTER_MAX: Duration = Duration::from_secs(60);
 /// How often it is looked whether there is room for somebody.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -66,6 +69,8 @@ pub(super) struct Deep {
     stays: BTreeMap<TenantId, Stay>,
     /// What their contexts took before.
     residues: BTreeMap<TenantId, Bytes>,
+    /// How long it takes until it is tried again to bring one back, after the last failure.
+    pauses: BTreeMap<TenantId, Duration>,
     /// To be resumed when all of theirs are back.
     resuming: Vec<JobId>,
     inputs: Option<Sender<Input>>,
@@ -80,25 +85,19 @@ impl Deep {
     pub(super) fn forget(&mut self, tenant: TenantId) {
         self.stays.remove(&tenant);
         self.residues.remove(&tenant);
+        self.pauses.remove(&tenant);
+    }
+
+    /// It cannot be brought back: how long it is not tried again.
+    fn failed_to_fetch(&mut self, tenant: TenantId) -> Duration {
+        let pause = self.pauses.get(&tenant).map_or(AGAIN_AFTER, |last| (*last * 2).min(AGAIN_AFTER_MAX));
+        self.pauses.insert(tenant, pause);
+        pause
     }
 
     /// Whether what NVML shows of a tenant says nothing of its context.
     pub(super) fn is_away(&self, tenant: TenantId) -> bool {
         matches!(self.stays.get(&tenant), Some(Stay::Going(_) | Stay::Out { .. } | Stay::Unsure(_)))
-    }
-
-    /// What to tell of a tenant of a paused job.
-    pub(super) fn said_of(&self, tenant: TenantId) -> Option<String> {
-        match self.stays.get(&tenant)? {
-            Stay::Going(Way::Out) => Some("what is left of it on the GPU is being put away".into()),
-            Stay::Going(Way::In) => Some("it is being brought back".into()),
-            Stay::Out { again: Some(_), .. } => {
-                Some("it cannot be brought back, which is tried again".into())
-            }
-            Stay::Out { .. } => Some("it has nothing on the GPU".into()),
-            Stay::Unsure(why) => Some(format!("what is on the GPU of it is not known: {why}")),
-            Stay::Refused(why) => Some(format!("its context stays on the GPU: {why}")),
-        }
     }
 }
 
@@ -141,7 +140,10 @@ impl Daemon {
     pub(super) fn resume_no_more(&mut self, job: JobId) {
         self.deep.resuming.retain(|other| *other != job);
         for tenant in self.members(job) {
-            if let Some(Stay::Out { .. }) = self.deep.stays.get(&tenant) {
+            self.deep.pauses.remove(&tenant);
+            if let Some(Stay::Out { again, .. }) = self.deep.stays.get_mut(&tenant) {
+                // Asked for once more, it is not to wait for long.
+                *again = again.map(|_| Instant::now());
                 self.step(Event::Residue { tenant, bytes: Bytes::ZERO });
             }
         }
@@ -156,8 +158,14 @@ impl Daemon {
             .map(|(id, _)| id)
             .collect();
         for tenant in deep.iter().flat_map(|&job| self.members(job)).collect::<Vec<_>>() {
-            if !self.deep.stays.contains_key(&tenant) && self.core.is_emptied(tenant) {
-                self.go(tenant, Way::Out);
+            if self.deep.stays.contains_key(&tenant) {
+                continue;
+            }
+            match self.core.hinders_deep(tenant) {
+                None => self.go(tenant, Way::Out),
+                // Nobody has seen yet what the driver does with memory that another process has.
+                Some(why @ Hindrance::Shared(_)) => self.is_refused(tenant, said::words(why)),
+                Some(_) => {}
             }
         }
         for job in std::mem::take(&mut self.deep.resuming) {
@@ -213,8 +221,9 @@ impl Daemon {
         };
         let Some(pid) = self.known.get(&tenant).map(|known| known.link.who.pid) else { return };
         let found = move || {
-            let became = match standing_of(&checkpoints, pid) {
-                // A driver without checkpoints has put nobody away.
+            let watched = Watched::new(checkpoints, pid).map_err(not_told);
+            let became = match watched.and_then(|checkpoints| standing_of(&checkpoints, pid)) {
+                // A driver without checkpoints has put nobody away, and of one that has ended nobody asks any more.
                 Err(Failure::Refused(_)) => Ok(Standing::Running),
                 standing => standing,
             };
@@ -239,9 +248,10 @@ impl Daemon {
         let report = inputs.clone();
         let gone = on_a_thread(move || {
             let begin = Instant::now();
-            let became = match way {
-                Way::Out => send(&checkpoints, &link),
-                Way::In => fetch(&checkpoints, &link),
+            let became = match (Watched::new(checkpoints, link.who.pid), way) {
+                (Ok(checkpoints), Way::Out) => send(&checkpoints, &link),
+                (Ok(checkpoints), Way::In) => fetch(&checkpoints, &link),
+                (Err(error), _) => Err(sorted_out(error)),
             };
             let _ = report.send(Input::Deep(Told { tenant, way, became, took: begin.elapsed() }));
         });
@@ -283,19 +293,24 @@ impl Daemon {
                 }
             }
             Err(Failure::Refused(why)) if way == Way::Out => {
-                self.deep.stays.insert(tenant, Stay::Refused(why.clone()));
-                tracing::warn!("tenant {tenant}: its context stays on the GPU: {why}");
-                self.note("deep_refused", tenant, json!({ "why": why }));
+                self.is_refused(tenant, why);
             }
             Err(Failure::Refused(why) | Failure::Unsure(why)) => {
                 let residue = self.deep.residues.get(&tenant).copied().unwrap_or_default();
-                let again = Some(Instant::now() + AGAIN_AFTER);
+                let again = Some(Instant::now() + self.deep.failed_to_fetch(tenant));
                 self.deep.stays.insert(tenant, Stay::Out { residue, again });
                 self.note("error", tenant, json!({ "what": format!("cannot be brought back: {why}") }));
                 tracing::error!("tenant {tenant}: cannot be brought back, which is tried again: {why}");
             }
         }
         self.look_deep();
+    }
+
+    /// It is as after a plain pause, for this reason.
+    fn is_refused(&mut self, tenant: TenantId, why: String) {
+        tracing::warn!("tenant {tenant}: its context stays on the GPU: {why}");
+        self.note("deep_refused", tenant, json!({ "why": why }));
+        self.deep.stays.insert(tenant, Stay::Refused(why));
     }
 
     /// Nobody knows what of it is on the GPU, so its context counts.

@@ -227,7 +227,7 @@ impl Daemon {
                     true => format!("its job is paused; `rota resume {}` lets it go on", job.name),
                     false => "its job goes on as soon as all of it is back".into(),
                 };
-                match self.deep.said_of(tenant) {
+                match self.deep_words(tenant, job) {
                     Some(said) => format!("{how}; {said}"),
                     None => how,
                 }

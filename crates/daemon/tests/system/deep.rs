@@ -1,6 +1,6 @@
 //! Jobs that are to give up their contexts, with a driver that refuses. What follows where it does not is shown on virtual GPUs.
 
-use crate::tenant::Tenant;
+use crate::tenant::{Tenant, Verdict};
 use crate::world::{RESIDUE_BYTES, SMALL_BYTES, World, await_that, rules};
 use rota_daemon::checkpoints::{Standing, Step};
 use wire::{
@@ -41,6 +41,37 @@ fn a_refusal_is_said_and_changes_nothing() {
     assert!(matches!(world.command(Command::Resume { job: JOB.into() }), Answer::Described(_)));
     await_that("it goes on", || tenant.steps() > steps);
     assert_eq!(tenant.wrong(), [""; 0]);
+}
+
+#[test]
+fn one_whose_memory_others_may_use_is_refused_before_the_driver_is_asked() {
+    let world = World::begin(rules());
+    let tenant = Tenant::with_memory(&world, SMALL_BYTES);
+    await_that("it works", || tenant.steps() > 0);
+    assert_eq!(tenant.pin(&tenant.handles()[..1]), Verdict::Granted);
+    world.command(Command::PauseDeep { job: JOB.into() });
+    await_that("it is refused", || !world.events_named("deep_refused").is_empty());
+    let why = reason(&world);
+    assert!(why.contains("its context stays on the GPU: ") && why.contains("other processes"), "{why}");
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert_eq!(world.checkpoints.asked(), []);
+    let steps = tenant.steps();
+    world.command(Command::Resume { job: JOB.into() });
+    await_that("it goes on", || tenant.steps() > steps);
+    assert_eq!(tenant.wrong(), [""; 0]);
+}
+
+#[test]
+fn what_it_waits_for_is_said() {
+    let world = World::begin(rules());
+    let tenant = Tenant::with_memory(&world, SMALL_BYTES);
+    await_that("it works", || tenant.steps() > 0);
+    let grant = tenant.grow(BLOCK_BYTES);
+    assert_eq!(tenant.verdict(grant), Verdict::Granted);
+    world.command(Command::PauseDeep { job: JOB.into() });
+    await_that("it waits", || reason(&world).contains("stays on the GPU for now: it was promised"));
+    tenant.use_grant(grant, BLOCK_BYTES);
+    await_that("it is done, and the driver asked", || !world.checkpoints.asked().is_empty());
 }
 
 #[test]

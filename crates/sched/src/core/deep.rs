@@ -3,8 +3,32 @@
 
 use super::Core;
 use crate::gpu::For;
-use crate::tenant::{Grip, Phase, Tenant};
-use crate::{Bytes, GpuId, JobId, Scope, TenantId};
+use crate::tenant::{Grip, Held, Phase, Spot, Tenant};
+use crate::{Bytes, GpuId, JobId, Scope, TenantId, Time};
+
+/// Why what is left of a tenant on the GPU cannot be put away now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hindrance {
+    /// It has no context there.
+    NoContext,
+    /// So much stays on the device, where the mover has it too: put away and brought back by others, it might be in another place,
+    /// and the mover would not know.
+    Shared(Bytes),
+    /// All it has stays on the device, as its job's terms say.
+    Reserved,
+    /// It is not paused, or not frozen yet.
+    NotOff,
+    /// Its memory is on its way.
+    Moving,
+    /// It may make so much memory, and has not.
+    Granted(Bytes),
+    /// So much could not go out, which is tried again.
+    Stuck(Bytes),
+    /// So much is still to go out: others move, or the arena has no place for it.
+    InLine(Bytes),
+    /// Whether all of its memory can move is not known yet.
+    Untold,
+}
 
 impl Core {
     /// All memory of a job goes out whenever it is paused, or not any more.
@@ -41,14 +65,29 @@ impl Core {
         some_leave
     }
 
-    /// Is a tenant of a paused job off the GPU, with all of its memory that can move away, and nothing of it under way?
-    pub fn is_emptied(&self, id: TenantId) -> bool {
-        let Some(tenant) = self.tenants.get(id) else { return false };
-        let settled = !tenant.moving && !tenant.is_unsettled() && tenant.granted.is_empty();
-        let off = tenant.grip == Grip::Frozen(Scope::All);
-        // Of what its tenant has just made, nobody can say yet whether it moves.
-        let told = tenant.handles.values().all(|held| !held.can_go(crate::Time::MAX));
-        tenant.paused && is_here(tenant, tenant.gpu) && settled && off && told
+    /// What keeps somebody from putting away what is left of a tenant on the GPU. None once it is
+    /// paused and off the GPU, all of its memory that can move is away, and nothing of it is under way.
+    pub fn hinders_deep(&self, id: TenantId) -> Option<Hindrance> {
+        let Some(tenant) = self.tenants.get(id) else { return Some(Hindrance::NoContext) };
+        let here = || tenant.handles.values().filter(|held| held.spot == Spot::Device);
+        let sum = |held: &mut dyn Iterator<Item = &Held>| held.map(|held| held.bytes).sum::<Bytes>();
+        let shared = sum(&mut here().filter(|held| held.adopted && held.pinned));
+        let movable = sum(&mut here().filter(|held| held.can_go(Time::MAX)));
+        let stuck = here().any(|held| held.can_go(Time::MAX) && !held.can_go(self.now));
+        let off = tenant.paused && tenant.grip == Grip::Frozen(Scope::All);
+        match () {
+            () if tenant.phase != Phase::Here || !tenant.context => Some(Hindrance::NoContext),
+            () if shared > Bytes::ZERO => Some(Hindrance::Shared(shared)),
+            () if tenant.reserved && movable > Bytes::ZERO => Some(Hindrance::Reserved),
+            () if !off => Some(Hindrance::NotOff),
+            () if tenant.moving || tenant.is_unsettled() => Some(Hindrance::Moving),
+            () if !tenant.granted.is_empty() => Some(Hindrance::Granted(tenant.granted_sum)),
+            () if stuck => Some(Hindrance::Stuck(movable)),
+            () if movable > Bytes::ZERO => Some(Hindrance::InLine(movable)),
+            // Of what its tenant has just made, nobody can say yet whether it moves.
+            () if here().any(|held| !held.adopted && !held.pinned) => Some(Hindrance::Untold),
+            () => None,
+        }
     }
 
     /// Does all that is on a GPU fit, with nothing on its way?

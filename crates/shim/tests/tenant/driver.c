@@ -207,6 +207,15 @@ int cuMemExportToShareableHandle(int *file, uint64_t handle, int kind, unsigned 
     *file = kind == 1 ? fcntl((int)handle, F_DUPFD_CLOEXEC, 0) : -1;
     return *file < 0 ? INVALID_VALUE : SUCCESS;
 }
+int cuMemImportFromShareableHandle(uint64_t *handle, void *file, int kind) {
+    const char *waits = getenv("FAKE_IMPORT_WAITS"); // While this file is there.
+    if (waits && !access(waits, F_OK)) note("importing");
+    while (waits && !access(waits, F_OK)) usleep(1000);
+    if (getenv("FAKE_IMPORTS_FAIL")) return NOT_SUPPORTED;
+    int copy = kind == 1 ? fcntl((int)(intptr_t)file, F_DUPFD_CLOEXEC, 0) : -1;
+    *handle = (uint64_t)copy;
+    return copy < 0 ? INVALID_VALUE : SUCCESS;
+}
 int cuMemGetAddressRange_v2(uint64_t *base, size_t *bytes, uint64_t address) { (void)base, (void)bytes, (void)address; return INVALID_VALUE; }
 // Like the real driver, this knows only what is mapped: the kernel refuses to read anything else.
 static int is_mapped(uint64_t address) {
@@ -245,7 +254,7 @@ int cuMemcpyBatchAsync(uint64_t *to, uint64_t *from, size_t *bytes, size_t count
 #define MISSING(name) int name(void) { return NOT_SUPPORTED; }
 MISSING(cuGetErrorName) MISSING(cuGetErrorString) MISSING(cuDeviceGetName)
 MISSING(cuMemGetAllocationGranularity)
-MISSING(cuMemImportFromShareableHandle) MISSING(cuMemHostRegister_v2) MISSING(cuMemHostUnregister)
+MISSING(cuMemHostRegister_v2) MISSING(cuMemHostUnregister)
 MISSING(cuMemHostGetDevicePointer_v2) MISSING(cuMemHostAlloc) MISSING(cuMemFreeHost) MISSING(cuMemcpyDtoHAsync_v2) MISSING(cuMemsetD8Async)
 MISSING(cuMemcpyHtoDAsync_v2) MISSING(cuStreamCreate) MISSING(cuStreamDestroy_v2) MISSING(cuStreamSynchronize)
 MISSING(cuEventCreate) MISSING(cuEventRecord) MISSING(cuEventQuery) MISSING(cuEventSynchronize)

@@ -8,4 +8,5 @@ mod contexts;
 mod created;
 mod lives;
 mod memory;
+mod opens;
 mod rejoin;

@@ -119,6 +119,15 @@ int main(void) {
             result = call5("cuMemExportToShareableHandle", AT(file), value, more, 0, 0);
             if (!result && pread(file, &first, sizeof first, 0) < 0) result = -1;
             printf("%d %llx\n", result, (unsigned long long)first);
+        } else if (!strcmp(word, "open-name")) {
+            // Memory of another process: the token of its name, and its size.
+            struct { char bytes[64]; } of_others = {"rota-ipc"};
+            memcpy(of_others.bytes + 8, &value, sizeof value);
+            memcpy(of_others.bytes + 32, &more, sizeof more);
+            int (*opens)(uint64_t *, __typeof__(of_others), unsigned) =
+                (int (*)(uint64_t *, __typeof__(of_others), unsigned))dlsym(RTLD_DEFAULT, "cuIpcOpenMemHandle_v2");
+            result = opens(&address, of_others, 1);
+            printf("%d %llx\n", result, (unsigned long long)address);
         } else if (!strcmp(word, "deinitialize")) {
             void *driver = dlopen(getenv("ROTA_DRIVER"), RTLD_NOW);
             ((void (*)(void))dlsym(driver, "fake_deinitialize"))();

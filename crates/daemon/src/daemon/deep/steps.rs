@@ -3,13 +3,9 @@
 use crate::checkpoints::{CheckpointError, Checkpoints, Standing, Step};
 use crate::executor::Link;
 use sched::Scope;
-use std::sync::{Arc, mpsc};
-use std::time::Duration;
 
 /// Steps from one end to the other, and a few more.
 const STEPS_MAX: usize = 8;
-/// How long the driver may take for one of them: seconds are usual.
-const STEP_WITHIN: Duration = Duration::from_secs(20);
 
 /// Why somebody is not where it was to be.
 #[derive(Debug)]
@@ -21,7 +17,7 @@ pub(super) enum Failure {
 }
 
 /// Has a program that is frozen, and whose memory is away, give up the rest. If that fails it is as it was.
-pub(super) fn send(checkpoints: &Arc<dyn Checkpoints>, link: &Link) -> Result<Standing, Failure> {
+pub(super) fn send(checkpoints: &dyn Checkpoints, link: &Link) -> Result<Standing, Failure> {
     let pid = link.who.pid;
     for steps_taken in 0..STEPS_MAX {
         let standing = standing_of(checkpoints, pid).map_err(|failure| match failure {
@@ -30,7 +26,7 @@ pub(super) fn send(checkpoints: &Arc<dyn Checkpoints>, link: &Link) -> Result<St
             failure => failure,
         });
         match standing? {
-            Standing::Running => take(checkpoints, pid, Step::Lock)?,
+            Standing::Running => lock(checkpoints, pid)?,
             Standing::Locked => {
                 let thawed = link.grip.thaw().map_err(|cause| Failure::Refused(cause.to_string()));
                 if let Err(failure) = thawed.and_then(|_| take(checkpoints, pid, Step::Out)) {
@@ -44,8 +40,29 @@ pub(super) fn send(checkpoints: &Arc<dyn Checkpoints>, link: &Link) -> Result<St
     Err(Failure::Unsure("the driver does not say that it is put away".to_owned()))
 }
 
+/// Locks a program that is frozen. Where the driver does not say whether it has, it is unlocked, and as it was if it says that.
+fn lock(checkpoints: &dyn Checkpoints, pid: u32) -> Result<(), Failure> {
+    let Err(failure) = take(checkpoints, pid, Step::Lock) else { return Ok(()) };
+    let Failure::Unsure(why) = failure else { return Err(failure) };
+    match unlock_if_locked(checkpoints, pid).and_then(|()| standing_of(checkpoints, pid)) {
+        Ok(Standing::Running) => Err(Failure::Refused(why)),
+        Ok(_) => Err(Failure::Unsure(why)),
+        Err(Failure::Refused(more) | Failure::Unsure(more)) => {
+            Err(Failure::Unsure(format!("{why}; then: {more}")))
+        }
+    }
+}
+
+/// Of one that is not locked the driver refuses this, which is all the same.
+fn unlock_if_locked(checkpoints: &dyn Checkpoints, pid: u32) -> Result<(), Failure> {
+    match take(checkpoints, pid, Step::Unlock) {
+        Ok(()) | Err(Failure::Refused(_)) => Ok(()),
+        unsure => unsure,
+    }
+}
+
 /// It stays: frozen, and only then unlocked.
-fn back(checkpoints: &Arc<dyn Checkpoints>, link: &Link, failure: Failure) -> Failure {
+fn back(checkpoints: &dyn Checkpoints, link: &Link, failure: Failure) -> Failure {
     match (freeze(link).and_then(|()| take(checkpoints, link.who.pid, Step::Unlock)), failure) {
         (Ok(()), Failure::Refused(why) | Failure::Unsure(why)) => Failure::Refused(why),
         (
@@ -56,9 +73,9 @@ fn back(checkpoints: &Arc<dyn Checkpoints>, link: &Link, failure: Failure) -> Fa
 }
 
 /// Brings a program back, and leaves it frozen.
-pub(super) fn fetch(checkpoints: &Arc<dyn Checkpoints>, link: &Link) -> Result<Standing, Failure> {
+pub(super) fn fetch(checkpoints: &dyn Checkpoints, link: &Link) -> Result<Standing, Failure> {
     let pid = link.who.pid;
-    for _ in 0..STEPS_MAX {
+    for looks in 0..STEPS_MAX {
         match standing_of(checkpoints, pid)? {
             Standing::Out => {
                 // Channels that are born meanwhile must run: the driver copies by them.
@@ -69,6 +86,8 @@ pub(super) fn fetch(checkpoints: &Arc<dyn Checkpoints>, link: &Link) -> Result<S
                 freeze(link)?;
                 take(checkpoints, pid, Step::Unlock)?;
             }
+            // It was to be locked, and nobody knows whether that is over.
+            Standing::Running if looks == 0 => unlock_if_locked(checkpoints, pid)?,
             Standing::Running => return Ok(Standing::Running),
             Standing::Failed => return Err(Failure::Unsure(FAILED.to_owned())),
         }
@@ -85,34 +104,38 @@ fn freeze(link: &Link) -> Result<(), Failure> {
     }
 }
 
-pub(super) fn standing_of(checkpoints: &Arc<dyn Checkpoints>, pid: u32) -> Result<Standing, Failure> {
-    within(checkpoints, "cuCheckpointProcessGetState", move |driver| driver.standing(pid))
+pub(super) fn standing_of(checkpoints: &dyn Checkpoints, pid: u32) -> Result<Standing, Failure> {
+    checkpoints.standing(pid).map_err(not_told)
 }
 
-fn take(checkpoints: &Arc<dyn Checkpoints>, pid: u32, step: Step) -> Result<(), Failure> {
-    within(checkpoints, step.call(), move |driver| driver.take(pid, step))
+/// How a program stands was not said.
+pub(super) fn not_told(error: CheckpointError) -> Failure {
+    match error {
+        // Of one that was not asked about nothing is known.
+        CheckpointError::NoHelper { .. } => Failure::Unsure(error.to_string()),
+        error => sorted_out(error),
+    }
+}
+
+fn take(checkpoints: &dyn Checkpoints, pid: u32, step: Step) -> Result<(), Failure> {
+    checkpoints.take(pid, step).map_err(sorted_out)
 }
 
 pub(super) fn on_a_thread(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     std::thread::Builder::new().name("deep".into()).spawn(work).map(drop)
 }
 
-/// Asks the driver on a thread that is left behind if it does not answer.
-fn within<T: Send + 'static>(
-    checkpoints: &Arc<dyn Checkpoints>,
-    call: &str,
-    ask: impl FnOnce(&dyn Checkpoints) -> Result<T, CheckpointError> + Send + 'static,
-) -> Result<T, Failure> {
-    let (sender, answer) = mpsc::channel();
-    let checkpoints = checkpoints.clone();
-    let asked = on_a_thread(move || {
-        // Nobody may be waiting any more.
-        let _ = sender.send(ask(checkpoints.as_ref()));
-    });
-    asked.map_err(|cause| Failure::Refused(format!("no thread can be had for {call}: {cause}")))?;
-    match answer.recv_timeout(STEP_WITHIN) {
-        Ok(answer) => answer.map_err(|error| Failure::Refused(error.to_string())),
-        Err(_) => Err(Failure::Unsure(format!("{call} has not answered for {} s", STEP_WITHIN.as_secs()))),
+/// What was not answered may be done all the same.
+pub(super) fn sorted_out(error: CheckpointError) -> Failure {
+    match error {
+        CheckpointError::Unanswered { .. } | CheckpointError::Silent { .. } => {
+            Failure::Unsure(error.to_string())
+        }
+        CheckpointError::NotThere
+        | CheckpointError::Refused { .. }
+        | CheckpointError::Unknown(_)
+        | CheckpointError::Gone
+        | CheckpointError::NoHelper { .. } => Failure::Refused(error.to_string()),
     }
 }
 
@@ -129,7 +152,7 @@ mod tests {
     use sched::TenantId;
     use std::ffi::{c_int, c_ulong, c_void};
     use std::os::fd::RawFd;
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
     use wire::{ChannelGroup, Connection, FileId, SharedPage};
 
     /// Succeeds at everything.
@@ -161,6 +184,8 @@ mod tests {
         standing: Mutex<Standing>,
         taken: Mutex<Vec<(Step, bool)>>,
         refuses: Option<Step>,
+        /// It does not answer this one, and does it as soon as the next one is asked for.
+        hangs: Option<Step>,
         /// After so many steps it does not say any more how the program stands.
         silent_after: usize,
     }
@@ -168,7 +193,8 @@ mod tests {
     impl Driver {
         fn at(link: &Link, standing: Standing, refuses: Option<Step>) -> Arc<Driver> {
             let (standing, taken) = (Mutex::new(standing), Mutex::default());
-            Arc::new(Driver { link: link.clone(), standing, taken, refuses, silent_after: usize::MAX })
+            let (hangs, silent_after) = (None, usize::MAX);
+            Arc::new(Driver { link: link.clone(), standing, taken, refuses, hangs, silent_after })
         }
 
         fn taken(&self) -> Vec<(Step, bool)> {
@@ -186,7 +212,14 @@ mod tests {
         }
 
         fn take(&self, _: u32, step: Step) -> Result<(), CheckpointError> {
+            let before = self.taken().last().map(|(step, _)| *step);
             self.taken.lock().unwrap().push((step, self.link.grip.page().frozen()));
+            if self.hangs == Some(step) {
+                return Err(CheckpointError::Unanswered { call: step.call(), seconds: 20 });
+            }
+            if before == self.hangs && before == Some(Step::Lock) {
+                *self.standing.lock().unwrap() = Standing::Locked;
+            }
             if self.refuses == Some(step) {
                 return Err(CheckpointError::Refused { call: step.call(), code: cuda::CUresult::UNKNOWN });
             }
@@ -199,17 +232,13 @@ mod tests {
         }
     }
 
-    fn dyn_of(driver: &Arc<Driver>) -> Arc<dyn Checkpoints> {
-        driver.clone()
-    }
-
     #[test]
     fn it_is_thawed_only_while_it_is_locked() {
         let (link, _tenant) = link(vec![5, 6]);
         let driver = Driver::at(&link, Standing::Running, None);
-        assert!(matches!(send(&dyn_of(&driver), &link), Ok(Standing::Out)));
+        assert!(matches!(send(driver.as_ref(), &link), Ok(Standing::Out)));
         assert_eq!(driver.taken(), [(Step::Lock, true), (Step::Out, false)]);
-        assert!(matches!(fetch(&dyn_of(&driver), &link), Ok(Standing::Running)));
+        assert!(matches!(fetch(driver.as_ref(), &link), Ok(Standing::Running)));
         assert_eq!(driver.taken()[2..], [(Step::In, false), (Step::Unlock, true)]);
         assert!(link.grip.page().frozen());
     }
@@ -219,7 +248,7 @@ mod tests {
         for (refuses, steps) in [(Step::Lock, 1), (Step::Out, 3)] {
             let (link, _tenant) = link(vec![5]);
             let driver = Driver::at(&link, Standing::Running, Some(refuses));
-            let sent = send(&dyn_of(&driver), &link);
+            let sent = send(driver.as_ref(), &link);
             assert!(
                 matches!(&sent, Err(Failure::Refused(why)) if why.starts_with(refuses.call())),
                 "{sent:?}"
@@ -235,8 +264,46 @@ mod tests {
             let (link, _tenant) = link(vec![5]);
             let mut driver = Driver::at(&link, Standing::Running, None);
             Arc::get_mut(&mut driver).unwrap().silent_after = silent_after;
-            let sent = send(&dyn_of(&driver), &link);
+            let sent = send(driver.as_ref(), &link);
             assert_eq!(matches!(sent, Err(Failure::Unsure(_))), silent_after > 0, "{sent:?}");
+        }
+    }
+
+    #[test]
+    fn one_whose_lock_is_not_answered_is_unlocked_and_as_it_was() {
+        let (link, _tenant) = link(vec![5]);
+        let mut driver = Driver::at(&link, Standing::Running, None);
+        Arc::get_mut(&mut driver).unwrap().hangs = Some(Step::Lock);
+        let sent = send(driver.as_ref(), &link);
+        assert!(matches!(sent, Err(Failure::Refused(_))), "{sent:?}");
+        assert_eq!(driver.taken(), [(Step::Lock, true), (Step::Unlock, true)]);
+        assert_eq!(*driver.standing.lock().unwrap(), Standing::Running);
+    }
+
+    #[test]
+    fn one_that_answers_neither_lock_nor_unlock_is_not_taken_as_it_was_before_it_does() {
+        let (link, _tenant) = link(vec![5]);
+        let mut driver = Driver::at(&link, Standing::Running, None);
+        Arc::get_mut(&mut driver).unwrap().hangs = Some(Step::Unlock);
+        let locked = lock(&Hangs(&driver), 1);
+        assert!(matches!(locked, Err(Failure::Unsure(_))), "{locked:?}");
+        // It says that it runs, and may be locked the next instant.
+        assert!(matches!(fetch(driver.as_ref(), &link), Err(Failure::Unsure(_))));
+        Arc::get_mut(&mut driver).unwrap().hangs = None;
+        assert!(matches!(fetch(driver.as_ref(), &link), Ok(Standing::Running)));
+    }
+
+    /// Answers no step.
+    #[derive(Debug)]
+    struct Hangs<'a>(&'a Driver);
+
+    impl Checkpoints for Hangs<'_> {
+        fn standing(&self, pid: u32) -> Result<Standing, CheckpointError> {
+            self.0.standing(pid)
+        }
+
+        fn take(&self, _: u32, step: Step) -> Result<(), CheckpointError> {
+            Err(CheckpointError::Unanswered { call: step.call(), seconds: 20 })
         }
     }
 
@@ -244,7 +311,7 @@ mod tests {
     fn what_was_left_in_the_middle_is_gone_on_with() {
         let (link, _tenant) = link(vec![5]);
         let driver = Driver::at(&link, Standing::Locked, None);
-        assert!(matches!(fetch(&dyn_of(&driver), &link), Ok(Standing::Running)));
+        assert!(matches!(fetch(driver.as_ref(), &link), Ok(Standing::Running)));
         assert_eq!(driver.taken(), [(Step::Unlock, true)]);
     }
 
@@ -253,7 +320,7 @@ mod tests {
         let (link, _tenant) = link(vec![5]);
         let driver = Driver::at(&link, Standing::Out, None);
         link.grip.report(1, vec![], vec![], vec![]).unwrap();
-        assert!(matches!(fetch(&dyn_of(&driver), &link), Err(Failure::Unsure(_))));
+        assert!(matches!(fetch(driver.as_ref(), &link), Err(Failure::Unsure(_))));
         assert_eq!((driver.taken().len(), *driver.standing.lock().unwrap()), (1, Standing::Locked));
     }
 }

@@ -1,6 +1,11 @@
 //! Paused jobs whose memory goes out although nobody needs the room.
 
 use super::*;
+use crate::Hindrance;
+
+fn is_emptied(rig: &Rig, tenant: TenantId) -> bool {
+    rig.core.hinders_deep(tenant).is_none()
+}
 
 #[test]
 fn all_memory_of_a_deeply_paused_job_goes_out_and_comes_back_with_its_turn() {
@@ -12,11 +17,11 @@ fn all_memory_of_a_deeply_paused_job_goes_out_and_comes_back_with_its_turn() {
     rig.tell(Event::Pause(JobId(1)));
     rig.until(4.0);
     assert_eq!(rig.core.tenant(a).unwrap().away, Bytes::ZERO, "nobody needs its room");
-    assert!(!rig.core.is_emptied(a));
+    assert!(!is_emptied(&rig, a));
     rig.tell(Event::Deep { job: JobId(1), deep: true });
     rig.until(6.0);
     assert_eq!(rig.core.tenant(a).unwrap().away, Bytes::from_gib(4));
-    assert!(rig.core.is_emptied(a) && !rig.core.is_emptied(b));
+    assert!(is_emptied(&rig, a) && !is_emptied(&rig, b));
     assert_eq!(rig.core.tenant(b).unwrap().away, Bytes::ZERO);
     rig.tell(Event::Deep { job: JobId(1), deep: false });
     rig.tell(Event::Resume(JobId(1)));
@@ -37,7 +42,7 @@ fn one_without_work_on_an_empty_gpu_goes_too() {
     assert_eq!(rig.core.tenant(a).unwrap().away, Bytes::ZERO, "it is not paused");
     rig.tell(Event::Pause(JobId(1)));
     rig.until(4.0);
-    assert!(rig.core.is_emptied(a), "{:?}", rig.core.tenant(a));
+    assert!(is_emptied(&rig, a), "{:?}", rig.core.tenant(a));
 }
 
 #[test]
@@ -50,7 +55,7 @@ fn without_a_place_in_the_arena_it_stays_and_nobody_ends() {
     rig.tell(Event::Deep { job: JobId(1), deep: true });
     rig.until(60.0);
     assert_eq!(rig.core.tenant(a).unwrap().away, Bytes::ZERO);
-    assert!(!rig.core.is_emptied(a));
+    assert!(!is_emptied(&rig, a));
     let ended = rig.said(0.0, |action| matches!(action, Action::End { .. }).then_some(()));
     assert_eq!(ended, []);
 }
@@ -67,5 +72,27 @@ fn one_that_has_no_place_in_the_arena_keeps_no_other_one() {
         rig.tell(Event::Deep { job, deep: true });
     }
     rig.until(10.0);
-    assert!(!rig.core.is_emptied(large) && rig.core.is_emptied(small));
+    assert!(!is_emptied(&rig, large) && is_emptied(&rig, small));
+}
+
+#[test]
+fn what_keeps_one_on_the_gpu_is_said() {
+    let mut rig = Rig::new(settings());
+    rig.job(1, Terms::default());
+    let a = rig.busy(1, 1, 0, 1);
+    rig.until(1.0);
+    assert_eq!(rig.core.hinders_deep(a), Some(Hindrance::NotOff));
+    rig.tell(Event::Arena(Bytes::ZERO));
+    rig.tell(Event::Pause(JobId(1)));
+    rig.tell(Event::Deep { job: JobId(1), deep: true });
+    rig.until(3.0);
+    assert_eq!(rig.core.hinders_deep(a), Some(Hindrance::InLine(Bytes::from_gib(1))));
+    let owned = Owned { tenant: a, handle: rig.handle_of(a) };
+    rig.tell(Event::Pinned { owned, pinned: true });
+    assert_eq!(rig.core.hinders_deep(a), Some(Hindrance::Shared(Bytes::from_gib(1))));
+    // What the mover does not have goes and comes with the rest.
+    rig.tell(Event::Adopted { owned, movable: false });
+    assert_eq!(rig.core.hinders_deep(a), None);
+    rig.tell(Event::Pinned { owned, pinned: false });
+    assert_eq!(rig.core.hinders_deep(a), Some(Hindrance::Untold));
 }
