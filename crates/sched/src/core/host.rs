@@ -71,8 +71,10 @@ impl Core {
         let Some(tenant) = self.tenants.get(id) else { return };
         let lacks_room = !matches!(why, Short::Malformed | Short::Unknown);
         if !lacks_room || self.host_max(tenant.job) == Bytes::ZERO {
-            // It may have been split when its job could still have some of the host's.
-            self.change_hosted(id, |hosted| hosted.take_back(request));
+            if lacks_room {
+                // It may have been split when its job could still have some of the host's.
+                self.change_hosted(id, |hosted| hosted.take_back(request));
+            }
             self.actions.push(denied);
             return;
         }
