@@ -40,7 +40,7 @@ def pieces(run, binary):
     """Both ways at once in copies of other sizes: whether the daemon's pieces are the right ones. Facts, no checks."""
     rows = []
     for out_mib, in_mib in PIECES_MIB:
-        found = run.command(f"peak {out_mib}/{in_mib}", [binary, "4", "5", str(out_mib), str(in_mib)]).result(60)
+        found = run.command(f"peak-{out_mib}-{in_mib}", [binary, "4", "5", str(out_mib), str(in_mib)]).result(60)
         ended = (harness.percentile(found[f"both_{way}_s"], 0.5) for way in ("out", "in"))
         rate = found["bytes"] / 1e9 / harness.percentile(found["both_s"], 0.5)
         rows.append([out_mib, in_mib, rate, *(found["bytes"] / 1e9 / seconds for seconds in ended)])
