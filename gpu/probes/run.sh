@@ -78,6 +78,19 @@ probe_launches() {
 
 probe_capture() { build capture capture.c -lcuda && bounded 40 capture "$work/capture"; }
 probe_ipc() { build ipc ipc.c -lcuda && bounded 30 ipc "$work/ipc"; }
+probe_lanes() {
+    build lanes lanes.cu -arch=native -lcuda || return
+    local kind
+    for kind in none create map createmap import big fresh; do bounded 30 lanes "$work/lanes" measure $kind; done
+    echo "FACT  the same while another process does it:"
+    for kind in create map createmap import big; do
+        "$work/lanes" disturb $kind 5 &
+        sleep 1
+        bounded 30 lanes "$work/lanes" measure none
+        wait
+    done
+}
+probe_ways_in() { build ways_in ways_in.cu -arch=native -lcuda && bounded 60 ways_in "$work/ways_in"; }
 probe_host_memory() { build host_memory host_memory.c -lcuda && bounded 60 host_memory "$work/host_memory"; }
 probe_residue() {
     build residue residue.c -lcuda && bounded 60 residue "$work/residue"
