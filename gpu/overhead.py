@@ -4,9 +4,9 @@ Two long-lived processes, one native and one under rota, work in alternate windo
 ratio of rates; which of the two goes first changes from pair to pair. PASS where the lower end of the 95% interval of the mean
 ratio, by bootstrap over the pairs, meets the target. A step that takes longer than the target's size of step is said.
 
-A loop of 5 us kernels is up to 2% faster or slower in one process than in the next of the same program, native ones too, for as long
-as the process lives. More windows do not even that out, so it is measured with several pairs of processes, and the interval is over
-those.
+A loop of 5 us kernels is 2% faster or slower in one CUDA context than in the next one of the same process, natively too, for as long
+as the context lives: the driver throws a coin when it makes one (probes/placement.cu). More windows do not even that out, so both
+processes have many contexts, each pair of windows goes to the next one, and the interval is over pairs of contexts.
 """
 
 import argparse
@@ -28,8 +28,9 @@ parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("--parts", default="kernels,steps,alloc-c,alloc-torch,alloc-cupy", help="some of them, with commas")
 parser.add_argument("--window", type=float, default=0.25, help="seconds, of kernels and allocations")
 parser.add_argument("--step-window", type=float, default=0.5, help="seconds, of steps")
-parser.add_argument("--kernel-processes", type=int, default=12, help="pairs of processes for the loop of kernels")
-parser.add_argument("--kernel-pairs", type=int, default=17, help="pairs of windows of each of them")
+parser.add_argument("--kernel-processes", type=int, default=1, help="pairs of processes for the loop of kernels")
+parser.add_argument("--kernel-contexts", type=int, default=24, help="contexts of each of them")
+parser.add_argument("--kernel-pairs", type=int, default=9, help="pairs of windows of each context")
 parser.add_argument("--step-pairs", type=int, default=60)
 parser.add_argument("--alloc-pairs", type=int, default=8)
 parser.add_argument("--sizes", default=",".join(SIZES), help="some of them, with commas")
@@ -49,6 +50,11 @@ class Worker(Spoken):
         if answer != "ready":
             raise Failed(f"{self.label}: {kind} {size}: {answer}")
 
+    def use_context(self, number):
+        answer = self.tell(f"context {number}", 120)
+        if answer != "ready":
+            raise Failed(f"{self.label}: context {number}: {answer}")
+
     def work(self, seconds):
         """Things done a second, in one window."""
         count, elapsed_ns = map(int, self.tell(f"work {seconds}").split())
@@ -64,13 +70,17 @@ def interval(logs, resamples=4000):
     return tuple(math.exp(value) for value in (sum(logs) / len(logs), low, high))
 
 
-def measure(native, rota, pairs, seconds):
-    """Rates of both in alternate windows; ratios of the pairs as logarithms."""
+def measure(native, rota, pairs, seconds, contexts=1):
+    """Rates of both in alternate windows, each pair of them in the next context; ratios of the pairs as logarithms."""
     for worker in (native, rota, native, rota):
         worker.work(min(seconds, 0.1))  # clocks, caches, pools
     rates, logs = {native: [], rota: []}, []
     for number in range(pairs):
-        order = (native, rota) if number % 2 == 0 else (rota, native)
+        # Which goes first changes from pair to pair, and for a context from round to round.
+        order = (native, rota) if (number + number // contexts) % 2 == 0 else (rota, native)
+        if contexts > 1:
+            for worker in order:
+                worker.use_context(number % contexts)
         pair = {worker: worker.work(seconds) for worker in order}
         for worker, rate in pair.items():
             rates[worker].append(rate)
@@ -114,22 +124,27 @@ class Bench:
 
 
 def kernels(bench, binary):
-    what, rounds = f"kernels of {KERNEL_US:g} us", None
+    what, rounds, contexts = f"kernels of {KERNEL_US:g} us", None, given.kernel_contexts
     all_native, all_rota, means = [], [], []
     for number in range(given.kernel_processes):
         two = bench.both(f"kernels{number + 1}", [binary, given.core])
         bench.must_be_tenants(two[1])
+        for worker in two:
+            for context in [*range(1, contexts), 0]:
+                worker.use_context(context)
         rounds = rounds or int(two[0].tell(f"calibrate {KERNEL_US}"))
         for worker in two:
             worker.set("kernels", rounds)
-        native, rota, logs = measure(*two, given.kernel_pairs, given.window)
-        bench.add(f"{what}, processes {number + 1}", native, rota, logs)
+        native, rota, logs = measure(*two, given.kernel_pairs * contexts, given.window, contexts)
+        for context in range(contexts):
+            of_it = slice(context, None, contexts)
+            bench.add(f"{what}, processes {number + 1}, contexts {context + 1}", native[of_it], rota[of_it], logs[of_it])
+            means.append(sum(logs[of_it]) / len(logs[of_it]))
         all_native += native
         all_rota += rota
-        means.append(sum(logs) / len(logs))
         for worker in two:
             worker.end("quit\n")
-    bench.judge(what, "kernels", bench.add(f"{what}, over processes", all_native, all_rota, means))
+    bench.judge(what, "kernels", bench.add(f"{what}, over pairs of contexts", all_native, all_rota, means))
     each_s = 1 / harness.percentile(all_native, 0.5)
     bench.run.check("one kernel and its start take 4 to 8 us", 4e-6 < each_s < 8e-6, f"{each_s * 1e6:.2f} us")
     bench.run.check("200 windows or more", len(all_native) >= 200, f"{len(all_native)} of each")

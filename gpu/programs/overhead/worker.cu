@@ -3,6 +3,7 @@
 //   set KIND [SIZE]   what to do; answered by "ready"
 //   work SECONDS      does it for so long after a lead-in; answered by "COUNT NANOSECONDS"
 //   calibrate US      answers how many rounds a kernel of so many microseconds has
+//   context NUMBER    launches in that context from now on, made when it is new; 0 is the first; answered by "ready"
 //   quit
 // Kinds: kernels ROUNDS; plain-pair, plain-batch, async-0, async-max, async-max-loop SIZE. An error ends it with a line on stderr.
 #include <cuda.h>
@@ -42,8 +43,15 @@ static int64_t now()
     return t.tv_sec * 1000000000ll + t.tv_nsec;
 }
 
+struct Place {
+    CUcontext context;
+    CUstream stream;
+    CUdeviceptr out;
+};
+
 static CUdevice device;
-static CUstream stream;
+static std::vector<Place> places;
+static CUstream stream; // of the place in use, as is `out`
 static CUmemoryPool pool;
 static CUdeviceptr held, out;
 static std::string kind;
@@ -61,6 +69,36 @@ static void must_have_launched()
         fprintf(stderr, "launch: %s\n", cudaGetErrorName(code));
         exit(1);
     }
+}
+
+static void use_place(size_t number)
+{
+    if (number < places.size()) {
+        NEED(cuCtxSetCurrent(places[number].context));
+    } else if (number == places.size()) {
+        Place place;
+        if (places.empty()) {
+            NEED(cuDevicePrimaryCtxRetain(&place.context, device));
+            NEED(cuCtxSetCurrent(place.context));
+        } else {
+#if CUDA_VERSION >= 13000
+            NEED(cuCtxCreate(&place.context, nullptr, 0, device));
+#else
+            NEED(cuCtxCreate(&place.context, 0, device));
+#endif
+        }
+        NEED(cuStreamCreate(&place.stream, CU_STREAM_NON_BLOCKING));
+        NEED(cuMemAlloc(&place.out, 512));
+        places.push_back(place);
+    } else {
+        fprintf(stderr, "contexts are made one by one: %zu after %zu\n", number, places.size());
+        exit(2);
+    }
+    stream = places[number].stream;
+    out = places[number].out;
+    launch(1);
+    must_have_launched();
+    NEED(cuCtxSynchronize());
 }
 
 // One unit of work; answers how many things it was.
@@ -143,20 +181,13 @@ static long calibrated(double us)
 
 int main(int count, char **words)
 {
-    CUcontext context;
     char line[256], name[64];
     double seconds, us;
     unsigned long value;
     NEED(cuInit(0));
     NEED(cuDeviceGet(&device, 0));
-    NEED(cuDevicePrimaryCtxRetain(&context, device));
-    NEED(cuCtxSetCurrent(context));
-    NEED(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    use_place(0);
     NEED(cuDeviceGetDefaultMemPool(&pool, device));
-    NEED(cuMemAlloc(&out, 512));
-    launch(1);
-    must_have_launched();
-    NEED(cuCtxSynchronize());
     if (count > 1) { // this thread alone: the driver's and rota's own ones are free
         cpu_set_t core;
         CPU_ZERO(&core);
@@ -168,6 +199,9 @@ int main(int count, char **words)
     while (fgets(line, sizeof line, stdin)) {
         if (sscanf(line, "set %63s %lu", name, &value) == 2) {
             choose(name, value);
+            printf("ready\n");
+        } else if (sscanf(line, "context %lu", &value) == 1) {
+            use_place(value);
             printf("ready\n");
         } else if (sscanf(line, "calibrate %lf", &us) == 1) {
             printf("%ld\n", calibrated(us));
