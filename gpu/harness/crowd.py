@@ -26,11 +26,12 @@ class Shape:
     rounds: int = 64
     step_s: float = 0.0
     read_only: bool = False
+    flips: bool = False
 
     def flags(self) -> list:
         """As the program takes them."""
         size = ["--gib", self.gib, "--alloc-mib", self.alloc_mib]
-        return size + ["--rounds", self.rounds] + (["--read-only"] if self.read_only else [])
+        return size + ["--rounds", self.rounds] + (["--read-only"] if self.read_only else []) + (["--flips"] if self.flips else [])
 
 
 class Turner:

@@ -10,10 +10,11 @@
 //!   tenant is gone: until then they wait in a `Grave`.
 //!
 //! The steps of a move are in `reserving`, `transit`, `recording` and `hashing`; [`crate::exchange`] puts them in order. [`clean`]:
-//! copies that are kept of what is on the device. [`adoption`]: what an earlier worker has left. `sinking`: to the cellar and back;
+//! copies that are kept of what is on the device, and `auditing` whether their hashes tell the truth. [`adoption`]: what an earlier worker has left. `sinking`: to the cellar and back;
 //! `cold`: whose memory goes there first.
 
 pub mod adoption;
+mod auditing;
 pub mod clean;
 mod cold;
 mod dropping;

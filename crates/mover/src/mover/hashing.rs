@@ -1,14 +1,13 @@
 //! The step before the copy out of a handle that may have a clean copy: its blocks are hashed where they are, and only
 //! those that changed are copied.
 
-use super::clean::{AuditError, Before, Hashes, Stored};
+use super::clean::Hashes;
 use super::parts::{blocks_in, bytes_of_blocks};
 use super::{Leaving, Mover, Place, Stage};
-use crate::arena::Extents;
+use crate::HandleKey;
 use crate::device::{Device, HASH_BLOCKS_MAX, Mark};
 use crate::exchange::MoveError;
-use crate::{BLOCK_BYTES, HandleKey};
-use blocks::{Block, BlockHash, Changed, Key, Sums};
+use blocks::{BlockHash, Changed, Sums};
 use std::error::Error;
 use std::ops::Range;
 
@@ -159,60 +158,6 @@ impl<D: Device> Mover<D> {
         if let Err(error) = self.device.drain() {
             tracing::error!(%key, %error, "cannot wait for hashing that failed");
         }
-    }
-
-    fn auditor(&self) -> Option<&Key> {
-        self.hasher.as_ref()?.auditor.as_ref()
-    }
-
-    /// What an auditor sees of a clean copy in blocks that are called the same now, before they are written over. None
-    /// without an auditor.
-    fn before(&self, stored: &Stored, hashes: &[BlockHash]) -> Option<Before> {
-        let (auditor, now) = (self.auditor()?, stored.hashes.as_deref()?);
-        self.arena.make_usable(&stored.extents).ok()?;
-        let is_compared = |block: usize| hashes[block] == now[block] && !now[block].zero;
-        let seen = |block| is_compared(block).then(|| auditor.hash(self.block(&stored.extents, block)));
-        Some(Before((0..now.len()).map(seen).collect()))
-    }
-
-    /// Compares all blocks of a handle that was copied out with what their hashes say. The bytes win: what was called
-    /// wrongly gets the hash of its bytes.
-    pub(super) fn audit(&mut self, key: HandleKey, leaving: &mut Leaving<D::Memory>) {
-        let Stored { extents, hashes: Some(now) } = &mut leaving.stored else { return };
-        let Some((hasher, auditor)) =
-            self.hasher.as_ref().and_then(|hasher| Some((hasher, hasher.auditor.as_ref()?)))
-        else {
-            return;
-        };
-        let before = leaving.before.take();
-        let is_wrong = |block: &usize| {
-            let bytes = self.block(extents, *block);
-            let is_zero_wrongly = now[*block].zero && bytes.iter().any(|byte| *byte != 0);
-            let seen = before.as_ref().and_then(|before| before.0[*block]);
-            is_zero_wrongly || seen.is_some_and(|seen| seen != auditor.hash(bytes))
-        };
-        let wrong: Vec<usize> = (0..now.len()).filter(is_wrong).collect();
-        for &block in &wrong {
-            now[block] = hasher.key.hash(self.block(extents, block));
-        }
-        if let Some(&first) = wrong.first() {
-            self.audit_errors.push(AuditError { key, blocks: wrong.len(), first });
-        }
-    }
-
-    /// The bytes of a block in the arena.
-    fn block(&self, extents: &Extents, block: usize) -> &Block {
-        let mut offset = block as u64 * BLOCK_BYTES;
-        for &run in extents.runs() {
-            if offset < run.bytes {
-                let place = crate::arena::Extent { offset: run.offset + offset, bytes: BLOCK_BYTES };
-                // SAFETY: runs are whole blocks, mapped, and taken by this mover; the copy that wrote there has ended,
-                // and the next is started by whoever has `self` after this.
-                return unsafe { &*self.arena.address(place).cast::<Block>() };
-            }
-            offset -= run.bytes;
-        }
-        unreachable!("a handle has as many blocks as its space")
     }
 }
 
