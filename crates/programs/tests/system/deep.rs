@@ -15,6 +15,7 @@ fn stage() -> Stage {
 fn idle(stage: &Stage, name: &str) -> Puppet {
     let mut program = Puppet::start(stage, name, &[]);
     program.does("keep 24");
+    program.does("refill");
     program.does("synchronize");
     program
 }
@@ -50,7 +51,7 @@ fn a_program_without_work_gives_up_everything_and_comes_back_as_it_was() {
         let described = rota(&stage, &["describe", "deep"]);
         assert!(described.contains("it has nothing on the GPU"), "{described}");
         // The calls wait, and are right once all is back: launches, which need no memory when they are made, too.
-        program.begin("launch 2 20");
+        program.begin("refill");
         program.begin("check");
         let mut other = idle(&stage, "other");
         other.does("check");
@@ -58,7 +59,7 @@ fn a_program_without_work_gives_up_everything_and_comes_back_as_it_was() {
         assert_eq!(on_device(&stage, &program), None);
         let back = stage.count("deep_back");
         rota(&stage, &["resume", "deep"]);
-        program.has_done("launch 2 20");
+        program.has_done("refill");
         program.has_done("check");
         assert_eq!(stage.count("deep_back"), back + 1);
         assert!(on_device(&stage, &program).is_some());
@@ -219,7 +220,7 @@ fn workers_are_killed_at_all_instants_of_the_way_and_no_byte_is_wrong() {
             let (deep, refused) = (stage.count("deep"), stage.count("deep_refused"));
             until("it is put away", || stage.count("deep") > deep || stage.count("deep_refused") > refused);
         }
-        program.begin("launch 2 5");
+        program.begin("refill");
         program.begin("check");
         rota(&stage, &["resume", "deep"]);
         if round % 2 == 1 {
@@ -227,7 +228,7 @@ fn workers_are_killed_at_all_instants_of_the_way_and_no_byte_is_wrong() {
             assert!(stage.kill_worker());
             stage.status();
         }
-        program.has_done("launch 2 5");
+        program.has_done("refill");
         program.has_done("check");
         program.does("synchronize");
     }
