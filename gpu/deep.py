@@ -4,34 +4,41 @@ By rota: a program of 4 GiB without work is paused with `rota pause --deep`, and
 nothing for the first while it is out, it then goes on through many more turns, the other is refused or comes back, and every word of
 all programs is right.
 
+By steps, to see what the driver's unlock needs: by hand, one that rota leaves alone goes through all steps. Another is locked, then
+frozen by `rota pause`, then unlocked; if that is not answered, unlocked again once rota has thawed it. Answers and times are facts;
+PASS if both go on and every word of theirs is right.
+
 By hand, to see what the driver does: one without work is taken through the driver's steps as it is, frozen. What each answers within
 10 s is a fact; the program is killed then.
 """
 
 import argparse
 import time
+from dataclasses import replace
 
 import harness
-from harness import MIB, Failed, Nvml, crowd
+from harness import MIB, Failed, Nvml, crowd, end_group, where_it_stands
 from harness.waiting import until
 
 STEP_WITHIN_S = 10
 
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-parser.add_argument("--parts", default="rota,hand", help="some of them, with commas")
+parser.add_argument("--parts", default="rota,steps,hand", help="some of them, with commas, in this order")
 parser.add_argument("--gib", type=float, default=4.0)
 parser.add_argument("--turn", default="300ms")
 parser.add_argument("--arena", default="12GiB")
 parser.add_argument("--freezes", type=int, default=20, help="how often it is frozen and moved afterwards")
 
 
-def step(run, name, checkpoint, program, what):
+def step(run, name, checkpoint, program, what, how=""):
     """One step of the driver's checkpoint, in a process of its own: its answer, or None if there is none in time."""
     try:
-        found = run.command(f"{name}-{what}", [checkpoint, str(program.pid), what]).result(STEP_WITHIN_S)
+        found = run.command(f"{name}-{what}{how}", [checkpoint, str(program.pid), what]).result(STEP_WITHIN_S)
     except Failed:
-        run.fact(f"{name}: {what}: no answer within {STEP_WITHIN_S} s")
+        run.fact(f"{name}: {what}{how}: no answer within {STEP_WITHIN_S} s")
+        run.write(f"{program.label}-{what}{how}.stands", where_it_stands(program.pid))
         return None
+    what += how
     run.fact(f"{name}: {what}: {found['answer']} after {found['s']:.3f} s")
     return found["answer"] == "CUDA_SUCCESS"
 
@@ -68,6 +75,12 @@ def by_hand(run, daemon, turns, shape, checkpoint):
     end(run, comes)
 
 
+def times(event):
+    """What all of it took, and what of it was the driver's."""
+    steps = ", ".join(f"{what} {event[f'{what}_ns'] / 1e9:.3f}" for what in ("lock", "out", "in", "unlock") if f"{what}_ns" in event)
+    return f"{event['took_ns'] / 1e9:.3f} s ({steps})"
+
+
 def deeply(run, name, daemon, program):
     """Pauses a program deeply: the event that says what became of it."""
     mark = daemon.events.mark()
@@ -75,7 +88,7 @@ def deeply(run, name, daemon, program):
     kinds = ("deep", "deep_refused")
     found = until("it to be put away, or refused", 50, lambda: [e for kind in kinds for e in daemon.events.of(kind, program.pid, mark)], 0.02)
     if found[0]["event"] == "deep":
-        run.fact(f"{name}: put away in {found[0]['took_ns'] / 1e9:.3f} s; its context had {found[0]['residue_bytes'] / MIB:.0f} MiB")
+        run.fact(f"{name}: put away in {times(found[0])}; its context had {found[0]['residue_bytes'] / MIB:.0f} MiB")
     else:
         run.fact(f"{name}: refused: {found[0]['why']}")
     return found[0]["event"] == "deep"
@@ -86,8 +99,15 @@ def resumed(run, name, daemon, program, freezes, beside):
     mark = daemon.events.mark()
     began = time.monotonic()
     daemon.rota("resume", name)
-    until("it to be back", 30, lambda: program.program.must_live() and daemon.events.of("resident", program.pid, mark), 0.02)
+    try:
+        until("it to be back", 30, lambda: program.program.must_live() and daemon.events.of("resident", program.pid, mark), 0.02)
+    except Failed:
+        run.write(f"{name}.stands", where_it_stands(program.pid))
+        run.say(daemon.listing())
+        raise
     run.fact(f"{name}: all of it is back {time.monotonic() - began:.3f} s after it was resumed")
+    for event in daemon.events.of("deep_back", program.pid, mark):
+        run.fact(f"{name}: its context was brought back in {times(event)}")
     until(
         f"{freezes} freezes",
         30 + freezes,
@@ -110,6 +130,48 @@ def by_rota(run, daemon, turns, shape, freezes):
     end(run, stays, comes)
 
 
+def by_steps(run, daemon, turns, shape, checkpoint):
+    """A program that rota leaves alone, and one that it freezes between lock and unlock."""
+    shape = replace(shape, gib=1.0, alloc_mib=256)
+
+    def idle(name, seed):
+        start = run.work / f"{name}.start"
+        program = crowd.Turner(run, name, turns, shape, seed, under=daemon, start=start)
+        program.wait_ready()
+        time.sleep(1)
+        return program, start
+
+    def goes_on(program):
+        until("it to go on", 30, lambda: program.program.must_live() and len(program.step_times()) > 3, 0.05)
+        end(run, program)
+
+    name = "alone"
+    program, start = idle("steps-alone", 3)
+    if step(run, name, checkpoint, program, "lock"):
+        if step(run, name, checkpoint, program, "out"):
+            step(run, name, checkpoint, program, "in")
+        step(run, name, checkpoint, program, "unlock")
+    harness.touch(start)
+    goes_on(program)
+
+    name = "frozen"
+    program, start = idle("steps-frozen", 4)
+    if not step(run, name, checkpoint, program, "lock"):
+        return end_group(program.program.child)
+    mark = daemon.events.mark()
+    daemon.rota("pause", program.label)
+    frozen = until("it to be frozen", 10, lambda: daemon.events.of("freeze", program.pid, mark), 0.02)
+    run.fact(f"{name}: {frozen[0]['channels']} channels were frozen while it was locked, in {frozen[0]['took_ns'] / 1e6:.2f} ms")
+    answered = step(run, name, checkpoint, program, "unlock", " while frozen")
+    mark = daemon.events.mark()
+    harness.touch(start)
+    daemon.rota("resume", program.label)
+    until("it to be thawed", 10, lambda: daemon.events.of("thaw", program.pid, mark), 0.02)
+    if not answered:
+        step(run, name, checkpoint, program, "unlock", " while thawed")
+    goes_on(program)
+
+
 def end(run, *programs):
     for program in programs:
         program.stop()
@@ -120,16 +182,25 @@ def end(run, *programs):
 def body(run, given):
     turns, checkpoint = run.build("turns.cu", "-arch=native"), run.build("checkpoint.cu", "-arch=native")
     shape = crowd.calibrated(run, turns, given.gib, 1024, 0.02)
-    daemon = run.daemon("deep", capacity=crowd.capacity_for(2, given.gib), arena=given.arena, turn=given.turn)
-    daemon.wait_arena(120)
-    parts = given.parts.split(",")
-    if "rota" in parts:
-        by_rota(run, daemon, turns, shape, given.freezes)
-    daemon.check_no_errors()
-    if "hand" in parts:
-        by_hand(run, daemon, turns, shape, checkpoint)
+    parts = {
+        "rota": lambda daemon: by_rota(run, daemon, turns, shape, given.freezes),
+        "steps": lambda daemon: by_steps(run, daemon, turns, shape, checkpoint),
+        "hand": lambda daemon: by_hand(run, daemon, turns, shape, checkpoint),
+    }
+    for part in given.parts.split(","):
+        daemon = run.daemon(f"deep-{part}", capacity=crowd.capacity_for(2, given.gib), arena=given.arena, turn=given.turn)
+        daemon.wait_arena(120)
+        # What one of them finds does not depend on another.
+        try:
+            parts[part](daemon)
+            if part == "rota":
+                daemon.check_no_errors()
+        except Failed as reason:
+            run.check(f"{part}: it ran to its end", False, str(reason))
+            run.end_programs()
+        run.end_daemons()
 
 
 if __name__ == "__main__":
     chosen = parser.parse_args()
-    harness.main("deep", 150, lambda run: body(run, chosen))
+    harness.main("deep", 180, lambda run: body(run, chosen))

@@ -86,6 +86,9 @@ pub(crate) enum Verb {
         /// The program
         #[arg(long, value_name = "PID")]
         pid: u32,
+        /// When that started
+        #[arg(long, value_name = "TICKS")]
+        start: u64,
         /// What to ask
         asked: Asked,
     },

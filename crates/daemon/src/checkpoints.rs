@@ -8,12 +8,13 @@ pub mod watched;
 
 use cuda::types::{CUcheckpointLockArgs, CUprocessState};
 use cuda::{CUresult, Driver};
+use keeper::Process;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const GET_STATE: &str = "cuCheckpointProcessGetState";
 /// How long a program's work may take to end before it counts as not locked.
-const LOCK_WITHIN: Duration = Duration::from_secs(3);
+pub const LOCK_WITHIN: Duration = Duration::from_secs(3);
 
 /// How a program stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,10 +116,10 @@ fn hint(code: CUresult) -> &'static str {
 /// Who does it.
 pub trait Checkpoints: Send + Sync + std::fmt::Debug {
     /// How a program stands.
-    fn standing(&self, pid: u32) -> Result<Standing, CheckpointError>;
+    fn standing(&self, program: Process) -> Result<Standing, CheckpointError>;
 
-    /// Takes a step, and waits until that is done.
-    fn take(&self, pid: u32, step: Step) -> Result<(), CheckpointError>;
+    /// Takes a step, and waits until that is done. Returns how long the driver took.
+    fn take(&self, program: Process, step: Step) -> Result<Duration, CheckpointError>;
 }
 
 /// By the driver.
@@ -126,11 +127,11 @@ pub trait Checkpoints: Send + Sync + std::fmt::Debug {
 pub struct ByDriver(pub Arc<Driver>);
 
 impl Checkpoints for ByDriver {
-    fn standing(&self, pid: u32) -> Result<Standing, CheckpointError> {
+    fn standing(&self, program: Process) -> Result<Standing, CheckpointError> {
         let call = self.0.cuCheckpointProcessGetState.ok_or(CheckpointError::NotThere)?;
         let mut state = CUprocessState::default();
         // SAFETY: `state` is a place for the result.
-        check(GET_STATE, unsafe { call(pid as i32, &mut state) })?;
+        check(GET_STATE, unsafe { call(program.pid as i32, &mut state) })?;
         match state {
             CUprocessState::RUNNING => Ok(Standing::Running),
             CUprocessState::LOCKED => Ok(Standing::Locked),
@@ -140,8 +141,9 @@ impl Checkpoints for ByDriver {
         }
     }
 
-    fn take(&self, pid: u32, step: Step) -> Result<(), CheckpointError> {
-        let (driver, pid, none) = (&self.0, pid as i32, std::ptr::null_mut());
+    fn take(&self, program: Process, step: Step) -> Result<Duration, CheckpointError> {
+        let (driver, pid, none) = (&self.0, program.pid as i32, std::ptr::null_mut());
+        let begin = Instant::now();
         let mut given =
             CUcheckpointLockArgs { timeout_ms: LOCK_WITHIN.as_millis() as u32, ..Default::default() };
         // SAFETY: what is given is alive until the call returns, or is nothing, which all but the first allow.
@@ -153,7 +155,8 @@ impl Checkpoints for ByDriver {
                 Step::Unlock => driver.cuCheckpointProcessUnlock.map(|call| call(pid, none)),
             }
         };
-        check(step.call(), code.ok_or(CheckpointError::NotThere)?)
+        check(step.call(), code.ok_or(CheckpointError::NotThere)?)?;
+        Ok(begin.elapsed())
     }
 }
 

@@ -157,6 +157,7 @@ pub fn hold(connection: Connection, ears: &Ears) {
             channels,
             holds_launches,
             sessions,
+            vacated,
             ..
         } => {
             if [&job, &program, &gpu].into_iter().any(|name| name.len() > NAME_BYTES_MAX) {
@@ -176,6 +177,7 @@ pub fn hold(connection: Connection, ears: &Ears) {
                 channels,
                 holds_launches,
                 sessions,
+                vacated,
             };
             if let Err(ended) = rejoin::hold(&connection, ears, claim) {
                 refuse(&connection, &ended.to_string());

@@ -50,6 +50,8 @@ pub fn deadlines() -> Deadlines {
 pub struct Link {
     /// Who it is.
     pub who: Who,
+    /// Its process, by the kernel's word.
+    pub process: keeper::Process,
     /// How to freeze it.
     pub grip: Arc<Grip>,
     /// How to speak to it.

@@ -10,6 +10,7 @@ mod held;
 mod slices;
 #[cfg(test)]
 mod tests;
+mod vacated;
 
 use crate::outgoing::Outgoing;
 use crate::resource_manager::ResourceManager;
@@ -72,6 +73,12 @@ pub enum GripError {
     /// The program's kernels go on, and they cannot be interrupted here.
     #[error("the program's work did not end within {0:?}, and this driver cannot interrupt it")]
     NotDrained(Duration),
+    /// Threads of the program stay inside of the driver.
+    #[error(
+        "the program did not leave the driver within {0:?}: a thread of it waits there for work that is on the GPU, or it \
+         may use the GPU in ways that are not seen"
+    )]
+    NotVacated(Duration),
     /// A report that cannot be true.
     #[error("a report of channels with {0}")]
     Malformed(&'static str),
@@ -89,6 +96,10 @@ struct Reported {
     gone: bool,
     /// The freeze generation in which nothing of it was left on the GPU.
     drained: u64,
+    /// The last order to keep out of the driver.
+    vacating: u64,
+    /// The last that was done.
+    vacated: u64,
 }
 
 impl Reported {

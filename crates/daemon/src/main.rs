@@ -60,7 +60,9 @@ fn main() -> ExitCode {
         }
         Some(Verb::CheckConfig { config }) => check(arguments.settings, config.as_deref()),
         Some(Verb::SelfTestTenant { parent }) => self_test::tenant(parent),
-        Some(Verb::CheckpointStep { parent, pid, asked }) => helper::answer(parent, pid, asked),
+        Some(Verb::CheckpointStep { parent, pid, start, asked }) => {
+            helper::answer(parent, keeper::Process { pid, start_ticks: start }, asked)
+        }
         Some(Verb::Keeper { .. }) => unreachable!("it is one above"),
     };
     match done {

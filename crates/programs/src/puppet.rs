@@ -14,6 +14,7 @@
 //! | `poll`, `poll-event` | looks at the default stream, or at the event, recorded there, until all of it is done |
 //! | `allocate`, `free` | device memory of one mebibyte |
 //! | `keep MIB`, `check` | fills so much more memory, in pieces; looks whether all of that is as it was |
+//! | `refill` | fills all of that with what it has, by kernels, and does not wait |
 //! | `change BYTE` | fills all of that with other bytes, moved by this one, and waits for the context |
 //! | `fill KIB` | allocates pieces of so many kibibytes until there is no more, and says how many bytes that was |
 //! | `empty` | frees them |
@@ -65,7 +66,7 @@ use cuda::types::{
 
 use crate::api::ApiError;
 use crate::bench::Bench;
-use crate::kernels::SPIN;
+use crate::kernels::{FILL, SPIN};
 use large::Large;
 use launches::Launches;
 use look::Look;
@@ -191,6 +192,7 @@ impl Puppet {
             ["free"] => self.extra.pop().map_or(CUresult::INVALID_VALUE, |address| cu.cuMemFree_v2(address)),
             ["keep", mib] => self.keep(number(mib)?),
             ["check"] => self.check(),
+            ["refill"] => self.refill(),
             ["change", byte] => self.change(number(byte)? as u8),
             ["fill", kib] => self.fill(number(kib)? as usize * 1024),
             ["empty"] => {
@@ -262,6 +264,15 @@ impl Puppet {
             self.kept.push(piece);
         }
         CUresult::SUCCESS
+    }
+
+    fn refill(&self) -> CUresult {
+        let (function, count) = (self.bench.function(FILL), PIECE_BYTES as u64 / 8);
+        let launch = |(number, piece): (usize, &CUdeviceptr)| {
+            let word = u64::from_ne_bytes([self.byte(number); 8]);
+            self.bench.launch_function(function, (4, 128), CUstream::NULL, &[piece.0, count, word])
+        };
+        first_error(self.kept.iter().enumerate().map(launch))
     }
 
     /// What all bytes of a piece are.

@@ -23,7 +23,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use wire::{FromDaemon, SizedHandle, ToDaemon, WireError};
 
-use crate::demand;
+use crate::demand::{self, vacate};
 use crate::grants::Answer;
 use crate::groups::{self, Again, Reported};
 use crate::guard::guarded;
@@ -37,6 +37,9 @@ use drain::Drain;
 /// How long after it failed something is tried again that was refused for the moment.
 const SOON: Next = Next::Within(100_000_000);
 const SECOND_NS: u64 = 1_000_000_000;
+
+/// How often it is looked whether everybody is out of the driver.
+const VACANT_LOOK: Next = Next::Within(200_000);
 
 /// Starts the agent of a session.
 pub(crate) fn start(session: &'static Session) -> Result<(), std::io::Error> {
@@ -99,6 +102,8 @@ enum Ended {
 fn serve(session: &'static Session) -> Result<Ended, WireError> {
     let mut reported = Reported::default();
     let mut drain = None;
+    // An order to keep out of the driver that is not answered yet.
+    let mut vacating = None;
     let mut held_up = false;
     loop {
         // What cannot be sent is not made either.
@@ -106,10 +111,8 @@ fn serve(session: &'static Session) -> Result<Ended, WireError> {
             true => SOON,
             false => {
                 let groups = report_groups(session, &mut reported);
-                // One file on its way at a time: they are open in the program.
-                let trimmed = cache::trim(session).map_or(Next::WhenWoken, Next::Within);
-                let next = groups.min(trimmed).min(drain::go_on(session, &mut drain));
-                if session.outbox.is_empty() { next.min(export_next(session)) } else { next }
+                let next = groups.min(drain::go_on(session, &mut drain)).min(answer(session, &mut vacating));
+                next.min(if vacate::is_closed() { Next::WhenWoken } else { tend(session) })
             }
         };
         let ready = wait(session, next, !held_up && !session.outbox.is_empty())?;
@@ -124,6 +127,12 @@ fn serve(session: &'static Session) -> Result<Ended, WireError> {
             let (message, files) = session.connection.receive::<FromDaemon>()?;
             if let FromDaemon::Drain { generation } = message {
                 drain = Some(Drain::of(generation));
+            } else if let FromDaemon::Vacate { number } = message {
+                vacate::close();
+                vacating = Some(number);
+            } else if message == FromDaemon::Reenter {
+                vacating = None;
+                vacate::open();
             } else if message == FromDaemon::WarmUp {
                 warm_up::order(session);
             } else if let Err(ended) = obey(session, message, files) {
@@ -131,6 +140,24 @@ fn serve(session: &'static Session) -> Result<Ended, WireError> {
             }
         }
     }
+}
+
+/// Does what is to be done without an order. Never while the driver is to be vacant: it may not answer.
+fn tend(session: &Session) -> Next {
+    let trimmed = cache::trim(session).map_or(Next::WhenWoken, Next::Within);
+    // One file on its way at a time: they are open in the program.
+    if session.outbox.is_empty() { trimmed.min(export_next(session)) } else { trimmed }
+}
+
+/// Says that the driver is vacant, as soon as it is.
+fn answer(session: &Session, vacating: &mut Option<u64>) -> Next {
+    let Some(number) = *vacating else { return Next::WhenWoken };
+    if !vacate::is_vacant() {
+        return VACANT_LOOK;
+    }
+    *vacating = None;
+    session.say(ToDaemon::Vacated { number });
+    Next::AtOnce
 }
 
 /// Sends the next message. False if it has to be tried again later: then it is the next one still.
@@ -285,6 +312,8 @@ fn obey(session: &Session, message: FromDaemon, files: Vec<OwnedFd>) -> Result<(
         | FromDaemon::Listing(_)
         | FromDaemon::Drain { .. }
         | FromDaemon::WarmUp
+        | FromDaemon::Vacate { .. }
+        | FromDaemon::Reenter
         | FromDaemon::Answer(_)
         | FromDaemon::GaveUp { .. }
         | FromDaemon::Shared { .. } => {}

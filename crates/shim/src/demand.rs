@@ -21,7 +21,8 @@
 //! - [`launch`]: the code of a launch, a few instructions. [`streams`], [`events`]: waits and queries.
 //! - [`contexts`]: with more than one, the default stream and "the context" could be any of several.
 //! - [`patience`]: whoever waits for the GPU sleeps while the program is frozen. [`mark`], [`awaited`]: for what.
-//! - [`hold`]: where a program is frozen by holding its launches back, they wait there.
+//! - [`hold`]: where a program is frozen by holding its launches back, they wait there. [`vacate`]: while the driver puts its
+//!   context away, all calls do.
 //!
 //! **Two threads.** One hands over work while another finds everything done. The first counts, then looks at the page;
 //! the other says in the page that nothing is left, then counts again, and takes it back if there is more. All of it is
@@ -42,6 +43,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 mod unseen;
+pub(crate) mod vacate;
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
@@ -87,10 +89,23 @@ pub(crate) fn begin() {
     if let Some(first) = session::first() {
         let page: &'static Page = &first.page;
         OWN.store(ptr::from_ref(page).cast_mut(), SeqCst);
-        let launches = if hold::begin() { &HOLDING } else { page };
-        PAGE.store(ptr::from_ref(launches).cast_mut(), SeqCst);
+        hold::begin();
+        aim();
     }
     settle();
+}
+
+/// Has launches look at the page that is right for now.
+fn aim() {
+    let is_long = || hold::holds() || SIGHT.load(SeqCst) || vacate::is_closed();
+    loop {
+        let long = is_long();
+        PAGE.store(if long { (&raw const HOLDING).cast_mut() } else { OWN.load(SeqCst) }, SeqCst);
+        // Whoever has changed it meanwhile may have stored before.
+        if is_long() == long {
+            return;
+        }
+    }
 }
 
 /// In a forked child: there is no session and no work.
@@ -99,6 +114,7 @@ pub(crate) fn forget() {
     PAGE.store((&raw const NOBODY).cast_mut(), SeqCst);
     WORK.forget();
     hold::forget();
+    vacate::forget();
     if NEVER_IDLE.load(SeqCst) {
         // The child has the function too.
         WORK.enter();
@@ -161,15 +177,14 @@ pub(crate) fn contexts() -> Vec<CUcontext> {
 /// The next launch goes the long way, so that it is seen.
 fn watch_for_launch() {
     if !hold::holds() && !SIGHT.swap(true, SeqCst) {
-        PAGE.store((&raw const HOLDING).cast_mut(), SeqCst);
+        aim();
     }
 }
 
 /// A launch that went the long way, perhaps for that.
 fn launch_seen() {
     if SIGHT.load(SeqCst) && SIGHT.swap(false, SeqCst) {
-        let launches = if hold::holds() { (&raw const HOLDING).cast_mut() } else { OWN.load(SeqCst) };
-        PAGE.store(launches, SeqCst);
+        aim();
         sight::launches();
     }
 }
@@ -229,7 +244,9 @@ impl Handover {
         let known = key != StreamKey::of_this_thread() || streams::minds_this_thread();
         let slot = WORK.claim(if known { key } else { StreamKey::UNKNOWN });
         slot.begin();
+        vacate::count();
         stir();
+        vacate::pass();
         hold::pass(known.then_some(key));
         Self(slot)
     }
@@ -242,6 +259,7 @@ impl Handover {
 impl Drop for Handover {
     fn drop(&mut self) {
         self.0.take();
+        vacate::count_off();
     }
 }
 
@@ -251,7 +269,9 @@ pub(crate) struct Inside(hold::Within);
 impl Inside {
     pub(crate) fn enter() -> Self {
         WORK.enter();
+        vacate::count();
         stir();
+        vacate::pass();
         hold::pass(None);
         Self(hold::Within::enter())
     }
@@ -260,6 +280,7 @@ impl Inside {
 impl Drop for Inside {
     fn drop(&mut self) {
         WORK.leave();
+        vacate::count_off();
         settle();
     }
 }
@@ -287,11 +308,13 @@ pub(crate) fn using(use_: Use, arguments: &[usize], call: impl FnOnce() -> CUres
         Use::Stream { argument, per_thread } => (arguments[argument], per_thread),
         Use::Default { per_thread } | Use::DefaultAndWaits { per_thread } => (0, per_thread),
     };
-    if sight::takes_input(page()) {
-        watch_for_launch();
-    }
+    let takes_input = sight::takes_input(page());
     let handover = Handover::begin(StreamKey::of(stream, per_thread));
     let within = hold::Within::enter();
+    // Once it is counted: nobody takes the driver for vacant while this changes where launches look.
+    if takes_input {
+        watch_for_launch();
+    }
     // Copies of nothing need not wait.
     let waits = matches!(use_, Use::DefaultAndWaits { .. }) && arguments[BYTES_AT] != 0;
     let before = if waits { streams::point(stream, per_thread) } else { None };

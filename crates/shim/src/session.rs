@@ -262,7 +262,7 @@ impl Session {
             let grant = self.grants.open();
             self.say(question(grant));
             self.wake_agent();
-            let answer = self.grants.wait(grant);
+            let answer = demand::vacate::aside(|| self.grants.wait(grant));
             if answer != Answer::Ended || self.has_ended() {
                 return (grant, answer);
             }
@@ -276,7 +276,7 @@ impl Session {
 
     /// Waits for the answer. The calling thread must hold no lock.
     pub(crate) fn answer(&self, request: GrantId) -> Answer {
-        self.grants.wait(request)
+        demand::vacate::aside(|| self.grants.wait(request))
     }
 
     /// Asks for memory that another process published: sizes and files, in the order of addresses, and the request by which the

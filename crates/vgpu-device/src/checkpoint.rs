@@ -1,7 +1,7 @@
 //! The driver's checkpoint of a process: locked, none of its calls goes on; checkpointed, it has nothing on any GPU.
 //!
-//! Refused is a process whose channels are off the GPU, of which the real driver (580, on an H200) was seen to never answer; and one
-//! whose memory others have, where its way is not known.
+//! For a process any of whose channels is off the GPU only locking is answered, as the real driver was seen to do (580, on an H200).
+//! Refused is one whose memory others have, where the real driver's way is not known.
 
 use cuda::CUresult;
 use cuda::types::CUprocessState;
@@ -9,7 +9,7 @@ use vgpu_messages::checkpoint::CheckpointStep;
 use vgpu_messages::quantity::Nanos;
 use vgpu_messages::*;
 
-use crate::machine::{Handled, Machine, Outcome, Then, refuse};
+use crate::machine::{Handled, Machine, Outcome, Then};
 use crate::physical::OutOfMemory;
 use crate::rm::FileKey;
 use crate::session::ConnectionId;
@@ -51,6 +51,12 @@ impl Machine {
             (CheckpointStep::Lock { timeout_nanos }, Hold::Running) => {
                 let longest = Nanos(if timeout_nanos == 0 { u64::MAX / 2 } else { timeout_nanos });
                 Ok(Outcome::In(longest, Then::Lock(id)))
+            }
+            (CheckpointStep::Out | CheckpointStep::Unlock, Hold::Locked)
+            | (CheckpointStep::In, Hold::Checkpointed)
+                if self.is_frozen(id) =>
+            {
+                Ok(Outcome::Silent)
             }
             (CheckpointStep::Out, Hold::Locked) => {
                 self.send_out(id)?;
@@ -117,18 +123,18 @@ impl Machine {
         contexts.all(|(context, _)| self.items.of_context(*context).is_empty())
     }
 
+    /// Whether any of its channels is off the GPU.
+    fn is_frozen(&self, id: SessionId) -> bool {
+        let own = self.contexts.values().filter(|context| context.session == id);
+        let mut groups = own.flat_map(|context| context.copies.into_iter().chain([context.compute]));
+        groups.any(|group| self.rm.group(group).is_some_and(|group| group.frozen))
+    }
+
     fn set_hold(&mut self, id: SessionId, hold: Hold) {
         self.sessions.get_mut(&id).expect("looked up").hold = hold;
     }
 
     fn send_out(&mut self, id: SessionId) -> Result<(), Refusal> {
-        let own = || self.contexts.values().filter(|context| context.session == id);
-        let mut groups = own().flat_map(|context| context.copies.into_iter().chain([context.compute]));
-        if groups.any(|group| self.rm.group(group).is_some_and(|group| group.frozen)) {
-            let notice = "a process whose channels are off the GPU cannot be checkpointed: its memory would be \
-                          copied by them";
-            return Err(refuse(CUresult::ILLEGAL_STATE, notice.to_owned()));
-        }
         if self.store.physical.has_shared(id) {
             return Err(CUresult::NOT_SUPPORTED.into());
         }

@@ -211,6 +211,8 @@ pub enum ToDaemon {
         holds_launches: bool,
         /// On how many GPUs this process is a tenant: it says this word for each of them, and only gets on with all.
         sessions: u32,
+        /// Whether its threads keep out of the driver (`FromDaemon::Vacate`), which no daemon has ended yet.
+        vacated: bool,
     },
     /// Memory of a tenant that comes back. Carries one file for each of `here`, in that order. Several of these messages
     /// make one whole. What none of them names is there no more: the tenant has freed it.
@@ -269,6 +271,11 @@ pub enum ToDaemon {
         class: Option<Class>,
         /// Another weight.
         weight: Option<u32>,
+    },
+    /// Done with `Vacate`: no thread of the program is inside of the driver with anything that uses the GPU.
+    Vacated {
+        /// Which order this is about.
+        number: u64,
     },
 }
 
@@ -374,4 +381,12 @@ pub enum FromDaemon {
         /// Which request.
         request: GrantId,
     },
+    /// From now on no thread of the program may enter the driver with anything that uses the GPU, frozen or not, until
+    /// `Reenter`, and whoever is the daemon then. Answered by `Vacated` when none is inside any more.
+    Vacate {
+        /// The daemon's name for this order.
+        number: u64,
+    },
+    /// The program's threads may enter the driver again.
+    Reenter,
 }

@@ -161,7 +161,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ),
         ("14 07 80808001", ToDaemon::Keep { grant: GrantId(7), bytes: 2 << 20 }),
         (
-            "15 03 05 ac02 03616263 06707974686f6e 054750552d61 00 01 01 01 02",
+            "15 03 05 ac02 03616263 06707974686f6e 054750552d61 00 01 01 01 02 01",
             ToDaemon::Rejoin {
                 version: 3,
                 tenant: TenantId(5),
@@ -174,6 +174,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
                 channels: true,
                 holds_launches: true,
                 sessions: 2,
+                vacated: true,
             },
         ),
         (
@@ -206,6 +207,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             "1e 07 0100 0102",
             ToDaemon::Set { request: GrantId(7), class: Some(Class::LatencyCritical), weight: Some(2) },
         ),
+        ("1f 03", ToDaemon::Vacated { number: 3 }),
     ]
 }
 
@@ -417,6 +419,8 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         ("0d 046c617465", FromDaemon::GaveUp { reason: "late".into() }),
         ("11", FromDaemon::WarmUp),
         ("12 07", FromDaemon::Changed { request: GrantId(7) }),
+        ("13 03", FromDaemon::Vacate { number: 3 }),
+        ("14", FromDaemon::Reenter),
         ("10 07 80808001", FromDaemon::GrantedHost { grant: GrantId(7), host_bytes: 2 << 20 }),
         ("0f 04676f6e65", FromDaemon::Lost { reason: "gone".into() }),
         (
@@ -471,6 +475,7 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::Served => 28,
         ToDaemon::Phase => 29,
         ToDaemon::Set { .. } => 30,
+        ToDaemon::Vacated { .. } => 31,
     }
 }
 
@@ -495,12 +500,14 @@ fn kind_from_daemon(message: &FromDaemon) -> usize {
         FromDaemon::Shared { .. } => 14,
         FromDaemon::WarmUp => 17,
         FromDaemon::Changed { .. } => 18,
+        FromDaemon::Vacate { .. } => 19,
+        FromDaemon::Reenter => 20,
     }
 }
 
 #[test]
 fn the_versions_belong_to_these_bytes() {
-    assert_eq!((VERSION, SCHEMA_VERSION), (4, 1), "write new golden bytes, then the new version here");
+    assert_eq!((VERSION, SCHEMA_VERSION), (5, 1), "write new golden bytes, then the new version here");
 }
 
 #[test]
@@ -509,7 +516,7 @@ fn messages_to_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = to_daemon().iter().map(|(_, message)| kind_to_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=30), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=31), "a kind of message has no golden bytes");
 }
 
 #[test]
@@ -518,7 +525,7 @@ fn messages_from_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = from_daemon().iter().map(|(_, message)| kind_from_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=18), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=20), "a kind of message has no golden bytes");
 }
 
 #[test]
@@ -531,7 +538,7 @@ fn the_page_keeps_its_offsets() {
     };
     assert_eq!(rustix::fs::fstat(page.file()).unwrap().st_size, 4096);
     assert_eq!(word(0).to_le_bytes(), *b"rotapage");
-    assert_eq!(word(8), 4, "version");
+    assert_eq!(word(8), 5, "version");
     assert_eq!(word(16), 0x1122_3344_5566_7788, "epoch");
     assert_eq!(word(24), 0, "freeze generation: even, not frozen");
     assert_eq!(word(32), 1, "residency commit: nothing is away");

@@ -115,6 +115,10 @@ pub(super) fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &
             grip.drained(generation);
             Ok(())
         }
+        ToDaemon::Vacated { number } => {
+            grip.vacated(number);
+            Ok(())
+        }
         ToDaemon::Hello { .. }
         | ToDaemon::List { .. }
         | ToDaemon::Command { .. }

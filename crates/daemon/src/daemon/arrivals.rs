@@ -262,7 +262,7 @@ impl Daemon {
                 return;
             }
         };
-        let link = Link { who: Who { tenant, pid, job }, grip: grip.clone(), outgoing };
+        let link = Link { who: Who { tenant, pid, job }, process, grip: grip.clone(), outgoing };
         self.executor(gpu).order(Work::Join(tenant, link.clone(), process));
         let (idleness, hinting, toll, demands, pins) = Default::default();
         let contexts = Recent::default();

@@ -1,30 +1,31 @@
 //! Deep away: of a paused job whose memory is all out, what is left on the GPU, its contexts, is put away by the driver's own
 //! checkpoint (`rota pause --deep`), and brought back before the job is resumed.
 //!
-//! A step may take seconds, so a thread for each program sees to them ([`steps`]), each in a process of its own, and asks the driver first how the program stands: so what an
-//! earlier worker, or a step that failed, has left is gone on with. Locked, the program's calls wait; only then it is thawed,
-//! because the driver copies by the program's own channels, and it is frozen again before it is unlocked. So it never
-//! runs while its memory is away. Whatever the driver refuses is said, and the program is as it was: paused. An H200's driver
-//! was seen never to answer for a program that is frozen, so no step is waited for without a bound; how a program stands after one
-//! that was not answered is asked when it is to come back.
+//! A step may take seconds, so a thread for each program sees to them ([`steps`]: their order, and what holds at each instant), and
+//! asks the driver first how the program stands: so what an earlier worker, or a step that failed, has left is gone on
+//! with ([`found`]). Each step has a process of its own, and none is waited for without a bound. Whatever the driver refuses is
+//! said, and the program is as it was: paused. How a program stands after a step that was not answered is asked when it is to
+//! come back; until then its threads keep out of the driver.
 //!
 //! A program's context counts for nothing while it is out. It counts again before it comes back, and it comes when there is room:
 //! should others have grown so much meanwhile that they would not fit beside it, when they have freed some.
 
+mod found;
 mod said;
 mod steps;
 
 use super::{Daemon, Freezes, Input};
 use crate::checkpoints::watched::Watched;
-use crate::checkpoints::{Checkpoints, Standing};
+use crate::checkpoints::{CheckpointError, Checkpoints, Standing, Step};
 use crate::events::nanos;
+use crate::executor::Link;
 use sched::{Bytes, Event, Hindrance, JobId, TenantId};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
-use steps::{Failure, fetch, not_told, on_a_thread, send, sorted_out, standing_of};
+use steps::{Failure, fetch, send, sorted_out};
 
 /// How long after a failure it is tried again to bring somebody back; twice as long after the next one.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
@@ -41,22 +42,27 @@ pub enum Way {
     In,
 }
 
-/// What became of a program that was to go or to come, or how one was found.
+/// What became of a program that was to go or to come.
 #[derive(Debug)]
 pub struct Told {
     tenant: TenantId,
     way: Way,
+    /// Or how one of an earlier worker's stands.
+    found: bool,
     /// How it stands now, or why not otherwise.
     became: Result<Standing, Failure>,
     took: Duration,
+    /// What the driver did for it, and how long each took.
+    steps: Vec<(Step, Duration)>,
 }
 
 #[derive(Debug)]
 enum Stay {
     /// On its way.
     Going(Way),
-    /// It has nothing on the GPU; its context would take so much.
-    Out { residue: Bytes, again: Option<Instant> },
+    /// It has nothing on the GPU; its context would take so much. Where it could not be brought back: when that is tried
+    /// again, and why.
+    Out { residue: Bytes, failed: Option<(Instant, String)> },
     /// Nobody knows, for this reason.
     Unsure(String),
     /// It is on the GPU, as the driver said this.
@@ -141,9 +147,11 @@ impl Daemon {
         self.deep.resuming.retain(|other| *other != job);
         for tenant in self.members(job) {
             self.deep.pauses.remove(&tenant);
-            if let Some(Stay::Out { again, .. }) = self.deep.stays.get_mut(&tenant) {
+            if let Some(Stay::Out { failed, .. }) = self.deep.stays.get_mut(&tenant) {
                 // Asked for once more, it is not to wait for long.
-                *again = again.map(|_| Instant::now());
+                if let Some((again, _)) = failed {
+                    *again = Instant::now();
+                }
                 self.step(Event::Residue { tenant, bytes: Bytes::ZERO });
             }
         }
@@ -182,7 +190,7 @@ impl Daemon {
 
     fn fetch_if_room(&mut self, tenant: TenantId) {
         let (residue, again) = match self.deep.stays.get(&tenant) {
-            Some(&Stay::Out { residue, again }) => (residue, again),
+            Some(Stay::Out { residue, failed }) => (*residue, failed.as_ref().map(|(again, _)| *again)),
             Some(Stay::Unsure(_)) => (Bytes::ZERO, None),
             _ => return,
         };
@@ -213,97 +221,94 @@ impl Daemon {
         (!self.deep.resuming.is_empty()).then_some(LOOK)
     }
 
-    /// A program of an earlier worker is here: perhaps that one has put it away.
-    pub(super) fn find_deep(&mut self, tenant: TenantId) {
-        let (Some(checkpoints), Some(inputs)) = (self.setup.checkpoints.clone(), self.deep.inputs.clone())
-        else {
-            return;
-        };
-        let Some(pid) = self.known.get(&tenant).map(|known| known.link.who.pid) else { return };
-        let found = move || {
-            let watched = Watched::new(checkpoints, pid).map_err(not_told);
-            let became = match watched.and_then(|checkpoints| standing_of(&checkpoints, pid)) {
-                // A driver without checkpoints has put nobody away, and of one that has ended nobody asks any more.
-                Err(Failure::Refused(_)) => Ok(Standing::Running),
-                standing => standing,
-            };
-            let told = Told { tenant, way: Way::Out, became, took: Duration::ZERO };
-            let _ = inputs.send(Input::Deep(told));
-        };
-        if let Err(cause) = on_a_thread(found) {
-            tracing::error!("tenant {tenant}: nobody can ask whether it is put away: {cause}");
+    fn go(&mut self, tenant: TenantId, way: Way) {
+        if way == Way::Out {
+            self.deep.residues.insert(tenant, self.counted(tenant));
+        }
+        match way {
+            Way::Out => self.on_a_thread(tenant, way, false, send),
+            Way::In => self.on_a_thread(tenant, way, false, fetch),
         }
     }
 
-    fn go(&mut self, tenant: TenantId, way: Way) {
+    /// Has a thread see to a program, and report.
+    fn on_a_thread(
+        &mut self,
+        tenant: TenantId,
+        way: Way,
+        found: bool,
+        see_to: fn(&dyn Checkpoints, &Link) -> Result<Standing, Failure>,
+    ) {
         let (Some(checkpoints), Some(inputs)) = (self.setup.checkpoints.clone(), self.deep.inputs.clone())
         else {
             return;
         };
         let Some(link) = self.known.get(&tenant).map(|known| known.link.clone()) else { return };
-        if way == Way::Out {
-            self.deep.residues.insert(tenant, self.counted(tenant));
-        }
         self.deep.stays.insert(tenant, Stay::Going(way));
         let report = inputs.clone();
-        let gone = on_a_thread(move || {
+        let work = move || {
             let begin = Instant::now();
-            let became = match (Watched::new(checkpoints, link.who.pid), way) {
-                (Ok(checkpoints), Way::Out) => send(&checkpoints, &link),
-                (Ok(checkpoints), Way::In) => fetch(&checkpoints, &link),
-                (Err(error), _) => Err(sorted_out(error)),
+            let (became, steps) = match Watched::new(checkpoints, link.process) {
+                Ok(checkpoints) => (see_to(&checkpoints, &link), checkpoints.taken()),
+                // Of one that nobody could ask about nothing is known.
+                Err(error @ CheckpointError::NoHelper { .. }) if found => {
+                    (Err(Failure::Unsure(error.to_string())), Vec::new())
+                }
+                Err(error) => (Err(sorted_out(error)), Vec::new()),
             };
-            let _ = report.send(Input::Deep(Told { tenant, way, became, took: begin.elapsed() }));
-        });
-        if let Err(cause) = gone {
-            let became = Err(Failure::Refused(format!("no thread can be had: {cause}")));
-            let _ = inputs.send(Input::Deep(Told { tenant, way, became, took: Duration::ZERO }));
+            let told = Told { tenant, way, found, became, took: begin.elapsed(), steps };
+            let _ = report.send(Input::Deep(told));
+        };
+        if let Err(cause) = std::thread::Builder::new().name("deep".into()).spawn(work) {
+            let why = format!("no thread can be had: {cause}");
+            let became = Err(if found { Failure::Unsure(why) } else { Failure::Refused(why) });
+            let told = Told { tenant, way, found, became, took: Duration::ZERO, steps: Vec::new() };
+            let _ = inputs.send(Input::Deep(told));
         }
     }
 
     /// A thread has done what it could.
     pub(super) fn went_deep(&mut self, told: Told) {
-        let Told { tenant, way, became, took } = told;
-        let was_found = !self.deep.stays.contains_key(&tenant);
+        let tenant = told.tenant;
         if !self.known.contains_key(&tenant) {
             return self.deep.forget(tenant);
         }
-        match became {
-            Ok(Standing::Running) if was_found => {}
-            Ok(Standing::Running) => {
-                self.deep.forget(tenant);
-                let channels = self.known.get(&tenant).map_or(0, |known| known.link.grip.channels());
-                self.has_channels(tenant, channels > 0);
-                self.note("deep_back", tenant, json!({ "took_ns": nanos(took) }));
-            }
-            Ok(Standing::Out) => {
-                self.note_out(tenant, was_found, took);
-                if was_found {
-                    self.go_on_with_job_of(tenant);
-                }
-            }
-            Ok(Standing::Locked | Standing::Failed) => {
-                self.is_unsure(tenant, "an earlier worker has left it in the middle".into());
-                self.go_on_with_job_of(tenant);
-            }
-            Err(Failure::Unsure(why)) if way == Way::Out => {
-                self.is_unsure(tenant, why);
-                if was_found {
-                    self.go_on_with_job_of(tenant);
-                }
-            }
-            Err(Failure::Refused(why)) if way == Way::Out => {
-                self.is_refused(tenant, why);
-            }
-            Err(Failure::Refused(why) | Failure::Unsure(why)) => {
-                let residue = self.deep.residues.get(&tenant).copied().unwrap_or_default();
-                let again = Some(Instant::now() + self.deep.failed_to_fetch(tenant));
-                self.deep.stays.insert(tenant, Stay::Out { residue, again });
-                self.note("error", tenant, json!({ "what": format!("cannot be brought back: {why}") }));
-                tracing::error!("tenant {tenant}: cannot be brought back, which is tried again: {why}");
-            }
+        match told.found {
+            true => self.is_found(told),
+            false => self.has_gone(told),
         }
         self.look_deep();
+    }
+
+    fn has_gone(&mut self, told: Told) {
+        let Told { tenant, way, became, took, steps, .. } = told;
+        match became {
+            Ok(Standing::Running) => {
+                self.is_back(tenant);
+                self.note("deep_back", tenant, times(took, &steps));
+            }
+            Ok(Standing::Out) => {
+                let fields = self.put_away(tenant, took, &steps);
+                self.note("deep", tenant, fields);
+            }
+            Ok(Standing::Locked | Standing::Failed) => unreachable!("no end of its way"),
+            Err(Failure::Unsure(why)) if way == Way::Out => self.is_unsure(tenant, why),
+            Err(Failure::Refused(why)) if way == Way::Out => self.is_refused(tenant, why),
+            Err(Failure::Refused(why) | Failure::Unsure(why)) => {
+                let residue = self.deep.residues.get(&tenant).copied().unwrap_or_default();
+                let again = Instant::now() + self.deep.failed_to_fetch(tenant);
+                self.note("error", tenant, json!({ "what": format!("cannot be brought back: {why}") }));
+                tracing::error!("tenant {tenant}: cannot be brought back, which is tried again: {why}");
+                self.deep.stays.insert(tenant, Stay::Out { residue, failed: Some((again, why)) });
+            }
+        }
+    }
+
+    /// It is as before it was put away.
+    fn is_back(&mut self, tenant: TenantId) {
+        self.deep.forget(tenant);
+        let channels = self.known.get(&tenant).map_or(0, |known| known.link.grip.channels());
+        self.has_channels(tenant, channels > 0);
     }
 
     /// It is as after a plain pause, for this reason.
@@ -320,31 +325,31 @@ impl Daemon {
         self.deep.stays.insert(tenant, Stay::Unsure(why));
     }
 
-    /// It has nothing on the GPU any more.
-    fn note_out(&mut self, tenant: TenantId, was_found: bool, took: Duration) {
+    /// It has nothing on the GPU any more. Returns what to note of it.
+    fn put_away(&mut self, tenant: TenantId, took: Duration, steps: &[(Step, Duration)]) -> Value {
         let usual = self.known.get(&tenant).map(|known| Bytes(self.gpu(known.gpu).residue_bytes));
         let residue = *self.deep.residues.entry(tenant).or_insert(usual.unwrap_or_default());
-        self.deep.stays.insert(tenant, Stay::Out { residue, again: None });
+        self.deep.stays.insert(tenant, Stay::Out { residue, failed: None });
         self.step(Event::Residue { tenant, bytes: Bytes::ZERO });
-        self.note(
-            "deep",
-            tenant,
-            json!({ "took_ns": nanos(took), "residue_bytes": residue.0, "found": was_found }),
-        );
+        let mut fields = times(took, steps);
+        fields["residue_bytes"] = residue.0.into();
+        fields
     }
+}
 
-    /// One that an earlier worker was at cannot run as it is found: it stays so while its job is paused, or is brought back first.
-    fn go_on_with_job_of(&mut self, tenant: TenantId) {
-        let Some(job) = self.jobs.of(tenant) else { return };
-        match self.jobs.get(job).is_some_and(|job| job.paused) {
-            true => self.set_deep(job, true),
-            // Who paused it is not known any more.
-            false => {
-                self.step(Event::Pause(job));
-                self.resume_when_back(job);
-            }
-        }
+/// How long all took, and what of it was the driver's.
+fn times(took: Duration, steps: &[(Step, Duration)]) -> Value {
+    let mut fields = json!({ "took_ns": nanos(took) });
+    for (step, took) in steps {
+        let name = match step {
+            Step::Lock => "lock_ns",
+            Step::Out => "out_ns",
+            Step::In => "in_ns",
+            Step::Unlock => "unlock_ns",
+        };
+        fields[name] = nanos(*took).into();
     }
+    fields
 }
 
 /// What brings programs of a worker that is gone back, and puts away others.

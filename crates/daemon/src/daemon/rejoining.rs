@@ -45,6 +45,8 @@ pub struct Claim {
     pub holds_launches: bool,
     /// On how many GPUs it is a tenant.
     pub sessions: u32,
+    /// Its threads keep out of the driver: an earlier worker was about to put it away, or to bring it back.
+    pub vacated: bool,
 }
 
 /// What somebody has.
@@ -145,6 +147,7 @@ pub(super) struct Returning {
     sessions: u32,
     resident: bool,
     channels: bool,
+    vacated: bool,
     first_word: FirstWord,
     welcome: (FromDaemon, Arc<OwnedFd>),
     _held: Held,
@@ -244,7 +247,9 @@ impl Daemon {
             job.gpus.insert(gpu);
         }
         let Returner { claim, process, connection, has, held, answer, .. } = returner;
-        let meeting = Meeting { tenant, gpu, frozen: claim.frozen, resident: claim.resident };
+        // It may have been left running for a step of the driver's, and must not run without its memory once that is over.
+        let frozen = claim.frozen || (claim.vacated && !claim.resident);
+        let meeting = Meeting { tenant, gpu, frozen, resident: claim.resident };
         let Met { grip, outgoing, first_word, welcome } = match self.meet(&connection, &meeting) {
             Ok(met) => met,
             Err(cause) => {
@@ -258,11 +263,11 @@ impl Daemon {
             }
         };
         let who = Who { tenant, pid: process.pid, job: claim.job };
-        let link = Link { who, grip, outgoing };
+        let link = Link { who, process, grip, outgoing };
         let handles = has.reported();
         let work = Work::TakeOver { tenant, link: link.clone(), process, is_new: !is_known, handles };
         self.executor(gpu).order(work);
-        let Claim { program, channels, resident, sessions, .. } = claim;
+        let Claim { program, channels, resident, sessions, vacated, .. } = claim;
         let returning = Returning {
             gpu,
             program,
@@ -272,6 +277,7 @@ impl Daemon {
             sessions,
             resident,
             channels,
+            vacated,
             first_word,
             welcome,
             _held: held,
@@ -324,7 +330,8 @@ impl Daemon {
     /// The mover has looked at what somebody has who comes back.
     pub(super) fn taken_over(&mut self, tenant: TenantId, found: TakenOver) {
         let Some(returning) = self.returning.remove(&tenant) else { return };
-        let Returning { gpu, program, link, resident, channels, first_word, welcome, answer, .. } = returning;
+        let Returning { gpu, program, link, resident, channels, vacated, .. } = returning;
+        let (first_word, welcome, answer) = (returning.first_word, returning.welcome, returning.answer);
         let (process, is_known, sessions) = (returning.process, returning.is_known, returning.sessions);
         let came_back = is_known.then_some(process);
         let away = |survivor: &Survivor| !matches!(survivor.place, sched::SurvivorPlace::Device { .. });
@@ -366,8 +373,6 @@ impl Daemon {
             counted.map(|survivor| survivor.bytes.0).sum()
         };
         let (resident_bytes, away_bytes) = (sum(false), sum(true));
-        let some_can_go =
-            handles.iter().any(|survivor| survivor.place == sched::SurvivorPlace::Device { movable: true });
         let grip = link.grip.clone();
         let (idleness, hinting, demands) = Default::default();
         let pins = Pins::with_unshown(unshown::of(&handles));
@@ -389,6 +394,10 @@ impl Daemon {
         self.known.insert(tenant, known);
         let residue = Bytes(self.gpu(gpu).residue_bytes);
         self.step(Event::Rejoined { tenant, job: home, gpu, residue, handles });
+        if vacated {
+            // Before the core hears of its channels, so that nothing of it moves: it may not answer.
+            self.find_deep(tenant);
+        }
         self.await_files(tenant);
         if !is_known {
             // Others may have outlived the keeper as well.
@@ -401,10 +410,6 @@ impl Daemon {
         self.note("rejoined", tenant, fields);
         if !channels {
             self.gathered(tenant);
-        }
-        // All that can go had gone before a program was put away.
-        if !some_can_go {
-            self.find_deep(tenant);
         }
         let _ = answer.send(Taken { tenant, grip, replies: self.executor(gpu).replies.clone() });
     }

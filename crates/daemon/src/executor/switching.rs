@@ -111,7 +111,8 @@ mod tests {
         grip.report(1, vec![], vec![], vec![]).unwrap();
         let who = Who { tenant: TenantId(1), pid: 1, job: "test".into() };
         let outgoing = Outgoing::start(Arc::new(daemon)).unwrap();
-        (Link { who, grip: Arc::new(grip), outgoing }, tenant)
+        let process = keeper::Process::this();
+        (Link { who, process, grip: Arc::new(grip), outgoing }, tenant)
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! A driver that refuses to put programs away, and remembers what it was asked for.
 
+use keeper::Process;
 use rota_daemon::checkpoints::{CheckpointError, Checkpoints, Standing, Step};
 use std::sync::Mutex;
+use std::time::Duration;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -23,12 +25,12 @@ impl Refusing {
 }
 
 impl Checkpoints for Refusing {
-    fn standing(&self, _: u32) -> Result<Standing, CheckpointError> {
+    fn standing(&self, _: Process) -> Result<Standing, CheckpointError> {
         Ok(self.standing.lock().unwrap().unwrap_or(Standing::Running))
     }
 
-    fn take(&self, pid: u32, step: Step) -> Result<(), CheckpointError> {
-        self.asked.lock().unwrap().push((pid, step));
+    fn take(&self, program: Process, step: Step) -> Result<Duration, CheckpointError> {
+        self.asked.lock().unwrap().push((program.pid, step));
         Err(CheckpointError::Refused { call: "cuCheckpointProcessLock", code: cuda::CUresult::NOT_READY })
     }
 }

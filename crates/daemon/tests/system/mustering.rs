@@ -38,6 +38,7 @@ fn rejoin(world: &World, gpu: usize, channels: bool) -> Session {
         channels,
         holds_launches: false,
         sessions: 2,
+        vacated: false,
     };
     connection.send(&rejoin, &[]).expect("the daemon hears");
     let answer = || connection.receive::<FromDaemon>().expect("the daemon answers");

@@ -20,6 +20,7 @@ pub(crate) fn rejoin(world: &World, tenant: TenantId, epoch: u64, resident: bool
         channels: false,
         holds_launches: false,
         sessions: 1,
+        vacated: false,
     }
 }
 
@@ -124,6 +125,7 @@ fn what_cannot_be_is_refused() {
         channels: false,
         holds_launches: false,
         sessions: 1,
+        vacated: false,
     };
     let (refused, _) = answer(&world, &elsewhere, Vec::new(), Vec::new());
     assert!(

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use wire::{Connection, FromDaemon, HANDLES_MAX, HandleId, SizedHandle, ToDaemon, VERSION, WireError};
 
 use super::farewell;
+use crate::demand::vacate;
 use crate::gpus;
 use crate::join::{self, JoinError, WELCOME_SECONDS_MAX};
 use crate::memory::physical::{self, Refused};
@@ -163,6 +164,7 @@ fn attempt(session: &'static Session, socket: &Path, can_go_on: bool) -> Result<
         channels: page.channel_generation() > 0,
         holds_launches: page.holds_launches(),
         sessions: session::all().count() as u32,
+        vacated: vacate::is_closed(),
     };
     let noted = Noted::of(&connection);
     join::ask(&connection, &rejoin)?;

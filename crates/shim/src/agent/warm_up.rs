@@ -2,7 +2,7 @@
 //!
 //! A thread of its own launches it. Loading the kernel may wait for the GPU, and the agent never does: it only says that a
 //! warm-up is wanted. Whatever fails is counted in the page and otherwise of no consequence. Nothing is launched while the
-//! program is frozen, its memory is away, or a stream is captured.
+//! program is frozen, its memory or its context is away, or a stream is captured.
 
 use std::collections::BTreeMap;
 use std::ffi::c_uint;
@@ -125,9 +125,18 @@ fn launch(session: &Session) -> bool {
     launched
 }
 
+/// Whether none is loaded or launched just now. Whoever closes the way to the driver first sees it so, or is seen.
+pub(crate) fn is_off() -> bool {
+    made_once(&LOADED, Mutex::default).try_lock().is_ok()
+}
+
 fn may_launch(session: &Session) -> bool {
     let page = &session.page;
-    !session.has_ended() && !page.frozen() && page.resident() && !page.holds_launches()
+    !demand::vacate::is_closed()
+        && !session.has_ended()
+        && !page.frozen()
+        && page.resident()
+        && !page.holds_launches()
 }
 
 /// Is the current context on this device?

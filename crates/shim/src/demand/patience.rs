@@ -24,7 +24,7 @@ use wire::Page;
 use super::awaited::{self, Awaited};
 use super::mark::{Mark, Relaxed};
 use super::streams::call;
-use super::{WORK, is_blind, made_once};
+use super::{WORK, is_blind, made_once, vacate};
 use crate::forward::index;
 use crate::guard::{guarded, lock};
 use crate::memory::captures;
@@ -158,6 +158,7 @@ fn until_ready(look: &dyn Fn() -> CUresult, gives_up: &dyn Fn(Duration) -> bool)
     let how = scheduling();
     let mut begin = Instant::now();
     loop {
+        vacate::rest();
         if let Some((page, generation)) = frozen() {
             page.wait_while_frozen(generation);
             begin = Instant::now();

@@ -11,7 +11,7 @@ use cuda::types::{CUcontext, CUstream};
 use super::events::finish;
 use super::recorded::Point;
 use super::slots::StreamKey;
-use super::{Inside, WORK, contexts, hold, page, patience, stir};
+use super::{Inside, WORK, contexts, hold, page, patience, stir, vacate};
 use crate::forgetting;
 use crate::forward::{self, index};
 use crate::guard::guarded;
@@ -111,6 +111,7 @@ pub(super) fn await_point(
             let waits = |look: &dyn Fn() -> CUresult| {
                 page().idle_since_ns().is_none() || look() == CUresult::NOT_READY
             };
+            vacate::rest();
             (look.is_some_and(waits).then(Inside::enter), point())
         },
     );

@@ -42,7 +42,7 @@ impl Session {
             let request = self.grants.open();
             self.say(ToDaemon::Pin { request, handles: handles.to_vec() });
             self.wake_agent();
-            let answer = self.grants.wait(request);
+            let answer = demand::vacate::aside(|| self.grants.wait(request));
             let mut pins = lock(&self.pins);
             match answer {
                 // By one that is gone: the next one was not told, and may move them.

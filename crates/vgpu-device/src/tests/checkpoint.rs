@@ -83,13 +83,28 @@ fn who_is_at_work_is_not_locked_and_steps_have_an_order() {
 }
 
 #[test]
-fn who_is_frozen_is_not_checkpointed() {
+fn of_who_is_frozen_only_locking_is_answered() {
     let (mut world, program, other, _) = two();
     world.freeze(&program);
     step(&mut world, &other, LOCK).unwrap();
-    assert_eq!(code(step(&mut world, &other, CheckpointStep::Out)), CUresult::ILLEGAL_STATE);
-    world.thaw(&program);
-    step(&mut world, &other, CheckpointStep::Out).unwrap();
+    for (next, then) in [
+        (CheckpointStep::Out, CUprocessState::CHECKPOINTED),
+        (CheckpointStep::In, CUprocessState::LOCKED),
+        (CheckpointStep::Unlock, CUprocessState::RUNNING),
+    ] {
+        let before = state(&mut world, &other);
+        world.freeze(&program);
+        // Whoever asks waits for ever, so it is a process of its own.
+        let asks = world.program(12, 0);
+        let request = Request::Checkpoint { pid: PID, step: next };
+        assert_eq!(world.try_ask(asks.connection, request), None, "{next:?}");
+        world.pass(5 * MS);
+        assert_eq!((world.taken(asks.connection), state(&mut world, &other)), (None, before), "{next:?}");
+        world.thaw(&program);
+        assert_eq!((world.taken(asks.connection), state(&mut world, &other)), (None, before), "{next:?}");
+        step(&mut world, &other, next).unwrap();
+        assert_eq!(state(&mut world, &other), then);
+    }
 }
 
 #[test]

@@ -11,6 +11,10 @@ impl Daemon {
             let why = self.core.hinders_deep(tenant).filter(|_| job.deep && job.paused)?;
             Some(format!("its context stays on the GPU for now: {}", words(why)))
         };
+        let is_out = matches!(self.deep.stays.get(&tenant), Some(Stay::Out { failed: None, .. }));
+        if is_out && self.jobs.of(tenant).is_some_and(|job| self.deep.resuming.contains(&job)) {
+            return Some("it has nothing on the GPU, and waits until there is room for its context".into());
+        }
         self.deep.said_of(tenant).or_else(waits)
     }
 }
@@ -20,12 +24,14 @@ impl Deep {
         match self.stays.get(&tenant)? {
             Stay::Going(Way::Out) => Some("what is left of it on the GPU is being put away".into()),
             Stay::Going(Way::In) => Some("it is being brought back".into()),
-            Stay::Out { again: Some(_), .. } => {
-                Some("it cannot be brought back, which is tried again".into())
+            Stay::Out { failed: Some((_, why)), .. } => {
+                Some(format!("it cannot be brought back, which is tried again: {why}"))
             }
             Stay::Out { .. } => Some("it has nothing on the GPU".into()),
             Stay::Unsure(why) => Some(format!("what is on the GPU of it is not known: {why}")),
-            Stay::Refused(why) => Some(format!("its context stays on the GPU: {why}")),
+            Stay::Refused(why) => {
+                Some(format!("its context stays on the GPU: {why}; not tried again before it is resumed"))
+            }
         }
     }
 }

@@ -42,6 +42,8 @@ impl Shared {
                         self.create(handles);
                     }
                 }
+                FromDaemon::Vacate { number } => self.say(&ToDaemon::Vacated { number }, &[]),
+                FromDaemon::Reenter => {}
                 FromDaemon::WarmUp => {
                     self.warm_ups.fetch_add(1, SeqCst);
                 }
