@@ -9,7 +9,7 @@
 //! - [`loss`]: the device is killed under them.
 //! - [`arguments`]: what each program can be told.
 //! - [`asked`]: nobody gets on a virtual GPU, or past it, without being told.
-//! - [`jobs`]: terms of jobs, and a daemon that comes when it is needed.
+//! - [`jobs`]: terms of jobs, and a daemon that comes when it is needed. [`commands`]: and with which programs.
 //! - [`sharing`]: memory that several processes have, and memory that cannot move.
 //! - [`held`]: the same where the driver cannot freeze.
 //! - [`said`]: what is said where something stands in the way. [`doctor`]: what the doctor says.
@@ -36,6 +36,7 @@ mod arguments;
 mod asked;
 mod cellar;
 mod clean_copies;
+mod commands;
 mod conformance;
 mod containers;
 mod created;
