@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `launch N MS` | launches N kernels that run for so many milliseconds each, in the default stream |
 //! | `launch-beside N MS` | the same in a second stream that does not wait for the first |
+//! | `launch-here N MS` | the same in the default stream of the context that was made last |
 //! | `synchronize`, `stream`, `beside` | waits for the context, the default stream, the second stream |
 //! | `event` | records an event in the default stream and waits for it |
 //! | `join` | makes the default stream wait for the second one |
@@ -60,7 +61,8 @@ use std::time::{Duration, Instant};
 
 use cuda::CUresult;
 use cuda::types::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUstream, CUstreamCaptureMode,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUstream,
+    CUstreamCaptureMode,
 };
 
 use crate::api::ApiError;
@@ -167,6 +169,7 @@ impl Puppet {
         let cu = self.bench.cu;
         Ok(match words[..] {
             ["launch", count, ms] => self.launch(CUstream::NULL, number(count)?, number(ms)?),
+            ["launch-here", count, ms] => self.launch_here(number(count)?, number(ms)?),
             ["launch-beside", count, ms] => self.launch(self.beside, number(count)?, number(ms)?),
             ["synchronize"] => cu.cuCtxSynchronize(),
             ["stream"] => cu.cuStreamSynchronize(CUstream::NULL),
@@ -242,7 +245,16 @@ impl Puppet {
     }
 
     fn launch(&self, stream: CUstream, count: u64, ms: u64) -> CUresult {
-        let function = self.bench.function(SPIN);
+        self.launch_so(self.bench.function(SPIN), stream, count, ms)
+    }
+
+    /// Kernels belong to the context that they were loaded in.
+    fn launch_here(&self, count: u64, ms: u64) -> CUresult {
+        let function = self.bench.function_in(self.bench.module(SPIN), SPIN);
+        self.launch_so(function, CUstream::NULL, count, ms)
+    }
+
+    fn launch_so(&self, function: CUfunction, stream: CUstream, count: u64, ms: u64) -> CUresult {
         let launch = |_| self.bench.launch_function(function, (1, 32), stream, &[u64::MAX, ms * 1_000_000]);
         first_error((0..count).map(launch))
     }

@@ -20,6 +20,7 @@
 //! - [`shapes`]: the cases that rota is for, at a hundredth of their size. [`storm`]: everything goes wrong at once.
 //! - [`soak`]: all of it at once, for a while. [`crowd`]: fifty programs on four GPUs that come and go.
 //! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
+//! - [`slices`]: nobody is switched to in vain beside a latency-critical program.
 //! - [`sdk`]: programs that say themselves when requests come.
 //! - [`patience`]: whoever waits for the GPU while it is frozen sleeps.
 //! - [`drivers`]: the same programs without rota, and what the virtual GPU answers them.
@@ -63,6 +64,7 @@ mod self_test;
 mod several;
 mod shapes;
 mod sharing;
+mod slices;
 mod soak;
 mod storm;
 mod takeover;
