@@ -12,6 +12,7 @@
 //! | `graph N MS` | captures so many kernels, launches them as a graph, in the second stream |
 //! | `launch-ex MS`, `launch-cooperative MS` | one kernel in the default stream, by other functions |
 //! | `instantiate MS`, `launch-graph` | captures one kernel as a graph; launches that, in the default stream |
+//! | `requests N MS`, `requests-by-chance N MS` | so many short kernels that are waited for, so far apart, or so on average |
 //! | `poll`, `poll-event` | looks at the default stream, or at the event, recorded there, until all of it is done |
 //! | `allocate`, `free` | device memory of one mebibyte |
 //! | `keep MIB`, `check` | fills so much more memory, in pieces; looks whether all of that is as it was |
@@ -51,6 +52,7 @@
 mod large;
 mod launches;
 mod look;
+mod requests;
 mod sharing;
 mod threads;
 
@@ -71,6 +73,7 @@ use crate::kernels::SPIN;
 use large::Large;
 use launches::Launches;
 use look::Look;
+use requests::Requests;
 use sharing::Shared;
 use threads::Threads;
 
@@ -109,6 +112,7 @@ struct Puppet {
     shared: Shared,
     large: Large,
     launches: Launches,
+    requests: Requests,
     threads: Threads,
     contexts: Vec<CUcontext>,
     filled: Vec<CUdeviceptr>,
@@ -140,6 +144,7 @@ pub fn run(lines: impl BufRead, mut answers: impl Write) -> Result<(), PuppetErr
         shared: Shared::default(),
         large: Large::default(),
         launches: Launches::default(),
+        requests: Requests::default(),
         threads: Threads::default(),
         contexts: Vec::new(),
         filled: Vec::new(),
@@ -236,6 +241,7 @@ impl Puppet {
                 .does(&self.bench, &words)
                 .or_else(|| self.large.does(&self.bench, &words))
                 .or_else(|| self.launches.does(&self.bench, (self.beside, self.event), &words))
+                .or_else(|| self.requests.does(&self.bench, &words))
                 .or_else(|| self.threads.does(&self.bench, self.event, &words))
             {
                 Some(code) => code,

@@ -20,6 +20,7 @@
 //! - [`shapes`]: the cases that rota is for, at a hundredth of their size. [`storm`]: everything goes wrong at once.
 //! - [`soak`]: all of it at once, for a while. [`crowd`]: fifty programs on four GPUs that come and go.
 //! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
+//! - [`requests`]: what becomes of hints, and of requests. [`rhythm`]: requests that are foretold.
 //! - [`slices`]: nobody is switched to in vain beside a latency-critical program.
 //! - [`sdk`]: programs that say themselves when requests come.
 //! - [`patience`]: whoever waits for the GPU while it is frozen sleeps.
@@ -58,6 +59,7 @@ mod oversize;
 mod patience;
 mod puppet;
 mod requests;
+mod rhythm;
 mod said;
 mod sdk;
 mod self_test;
