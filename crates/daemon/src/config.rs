@@ -1,10 +1,13 @@
 //! What the daemon is told: a TOML file, and flags that override it.
 //!
 //! - `file`: reads the file, and says what is wrong with it, and where. `origins`: where each value comes from.
-//! - `sharing`: turns what concerns the core into its settings. [`rules`]: what users may ask for.
+//! - `sharing`: turns what concerns the core into its settings. [`rules`]: what users may ask for; [`commands`]: and with which
+//!   programs.
 
 mod accounts;
+pub mod commands;
 mod file;
+mod glob;
 mod gpus;
 mod origins;
 pub mod rules;
@@ -13,6 +16,7 @@ mod sharing;
 mod tests;
 
 use clap::{Args, ValueEnum};
+use commands::{CommandError, CommandRule, Commands};
 use file::File;
 use rules::{Rule, RuleError, Rules};
 use serde::Deserialize;
@@ -76,6 +80,14 @@ pub enum ConfigError {
         path: String,
         /// Why not.
         cause: RuleError,
+    },
+    /// A rule about programs that cannot be used.
+    #[error("{place}: {cause}")]
+    Command {
+        /// Which file and line.
+        place: String,
+        /// Why not.
+        cause: CommandError,
     },
 }
 
@@ -181,6 +193,9 @@ pub struct Settings {
     /// What the members of groups may ask for; only in the file.
     #[arg(skip)]
     pub group: Vec<Rule>,
+    /// What programs may have; only in the file.
+    #[arg(skip)]
+    pub command: Vec<toml::Spanned<CommandRule>>,
     /// What [`Settings::idle_exit`] is where nobody says anything.
     #[arg(skip)]
     #[serde(skip)]
@@ -354,8 +369,11 @@ impl Config {
         file.settings.check_turn(&file.name())?;
         let name = file.name();
         let mut settings = flags.over(file.settings);
-        let rules = Rules::new(std::mem::take(&mut settings.user), std::mem::take(&mut settings.group))
-            .map_err(|cause| ConfigError::Rule { path: name, cause })?;
+        let mut rules = Rules::new(std::mem::take(&mut settings.user), std::mem::take(&mut settings.group))
+            .map_err(|cause| ConfigError::Rule { path: name.clone(), cause })?;
+        let commands = std::mem::take(&mut settings.command).into_iter().map(toml::Spanned::into_inner);
+        rules.commands = Commands::new(file.command_lines.into_iter().zip(commands).collect())
+            .map_err(|(line, cause)| ConfigError::Command { place: format!("{name}:{line}"), cause })?;
         let sharing = settings.sharing().map_err(|error| origins.locate(error))?;
         let turn_jitter = settings.jitter().map_err(|error| origins.locate(error))?;
         let socket = settings.socket.clone().unwrap_or_else(wire::default_socket);
@@ -430,6 +448,7 @@ impl Settings {
             everybody: self.everybody.or(other.everybody),
             user: other.user,
             group: other.group,
+            command: other.command,
             idle_exit_usual: self.idle_exit_usual,
             from_environment: self.from_environment,
         }

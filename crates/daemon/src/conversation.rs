@@ -15,6 +15,7 @@ pub use guard::is_guarded;
 use crate::daemon::commands::{Asked, Peer};
 use crate::daemon::rejoining::Claim;
 use crate::daemon::{Input, Newcomer};
+use crate::executable::{Executable, Seen};
 use crate::grip::{Grip, GripError};
 use crate::names::owner;
 use guard::guarded;
@@ -87,6 +88,18 @@ pub struct Ears {
     pub inputs: Sender<Input>,
     /// What is held of those who tell of their memory.
     pub files: Files,
+    /// Does it matter what file a process runs?
+    pub looks_at_programs: bool,
+}
+
+impl Ears {
+    /// The file that a process runs, which is watched already. Not asked by the main loop: its disk may be slow.
+    fn executable(&self, pid: u32) -> Seen {
+        match self.looks_at_programs {
+            true => Executable::of(pid),
+            false => Err("there are no rules for commands".into()),
+        }
+    }
 }
 
 /// A tenant that is taken in.
@@ -262,7 +275,9 @@ fn hold_tenant(
     let number = pid.as_raw_nonzero().get().unsigned_abs();
     let watch = watch(pid).map_err(|cause| Ended::Unwatchable(number, cause))?;
     let (answer, welcome) = mpsc::channel();
-    let newcomer = Newcomer { pid: number, uid, job, program, gpus, connection: connection.clone(), answer };
+    let executable = ears.executable(number);
+    let stream = connection.clone();
+    let newcomer = Newcomer { pid: number, uid, executable, job, program, gpus, connection: stream, answer };
     ears.inputs.send(Input::Hello(newcomer)).map_err(|_| Ended::Stopping)?;
     let Some(taken) = await_welcome(connection, &watch, ears, &welcome) else {
         // Refused by the main loop, which has told the tenant why; or it went away.

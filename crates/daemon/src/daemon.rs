@@ -7,13 +7,13 @@
 //!   `demands`: what they want meanwhile, `idleness`: when they want nothing; `hints`: what they say of requests to come; `pins`: what of theirs must stay; `oversize`: what of theirs lies in the
 //!   host's memory;
 //!   `publications`: what others may open; `awaited_names`: and will be able to, soon. `jobs`: which tenants belong together, and on which terms; `limits`: who may
-//!   have which; `placing`: on which GPUs.
+//!   have which, and `programs`: with what; `placing`: on which GPUs.
 //! - `sights`: what NVML says of the GPUs, and what follows; `memory_told`: what programs are told of memory.
 //! - `deep`: paused jobs that give up their contexts too. `pace`: how gently memory moves.
 //! - `actions`: what is done with what the core wants; `toll`: what that costs each tenant. `lengths`: turns that vary.
 //! - `rejoining`, `gathering`: how tenants of an earlier worker come back; `mustering`: those on several GPUs; `unshown`: what of
 //!   theirs nobody can look at; `inheritance`: and jobs.
-//! - `input`: what reaches it. `setup`: what is fixed at its start. `commands`: what people ask for. `listing` and `views`: how things are, for them.
+//! - `input`: what reaches it; `intake`: who deals with it. `setup`: what is fixed at its start. `commands`: what people ask for. `listing` and `views`: how things are, for them.
 
 mod actions;
 mod arrivals;
@@ -28,6 +28,7 @@ mod hints;
 mod idleness;
 mod inheritance;
 mod input;
+mod intake;
 mod jobs;
 mod lengths;
 mod limits;
@@ -38,6 +39,7 @@ mod oversize;
 mod pace;
 mod pins;
 mod placing;
+mod programs;
 pub mod publications;
 pub mod rejoining;
 mod setup;
@@ -48,7 +50,7 @@ mod views;
 
 use crate::conversation::{Ears, Files};
 use crate::events::{Events, nanos};
-use crate::executor::{self, Done, Executor, Link, Work};
+use crate::executor::{self, Executor, Link, Work};
 use crate::handover::{Handover, Tested};
 use arrivals::Arriving;
 use awaited_names::AwaitedNames;
@@ -172,7 +174,8 @@ pub fn serve<D: Device<Memory: Send> + Send + 'static>(
     let started = movers.into_iter().map(|mover| Executor::start(mover, &report, &events));
     let (executors, threads): (Vec<_>, Vec<_>) = started.unzip();
     drop(report);
-    let ears = Ears { inputs: inputs.clone(), files: Files::of_this_process() };
+    let looks_at_programs = !setup.about.rules.commands.is_empty();
+    let ears = Ears { inputs: inputs.clone(), files: Files::of_this_process(), looks_at_programs };
     let done_inputs = inputs.clone();
     executor::spawn("reports", move || {
         for done in done {
@@ -353,97 +356,6 @@ impl Daemon {
 
     fn now(&self) -> Time {
         Time(nanos(self.events.now()))
-    }
-
-    fn take_in(&mut self, input: Input) {
-        match input {
-            Input::Hello(newcomer) => self.hello(newcomer),
-            Input::MayRejoin(applicant, answer) => {
-                let _ = answer.send(self.may_rejoin(&applicant));
-            }
-            Input::Rejoin(returner) => self.rejoin(*returner),
-            Input::Deserted(connection) => self.desert(&connection),
-            Input::Channels(tenant, channels) => self.has_channels(tenant, channels > 0),
-            Input::Wants(tenant) => self.wants(tenant),
-            Input::Hint(tenant, at_ns, source) => self.hint(tenant, at_ns, source),
-            Input::Served(tenant) => self.served(tenant),
-            Input::Phase(tenant) => self.phase(tenant),
-            Input::Set(tenant, request, change) => self.set_for(tenant, request, &change),
-            Input::Grow(tenant, request, bytes) => self.ask(tenant, request, bytes),
-            Input::Allocated(request, owned, bytes, file) => self.claim(request, owned, bytes, file),
-            Input::Returned(tenant, request) => {
-                self.step(Event::Returned { tenant, request });
-                self.forget_spent(tenant, request);
-            }
-            Input::Freed(tenant, handles) => self.free(tenant, handles),
-            Input::Pin(tenant, request, handles) => self.pin(tenant, request, handles),
-            Input::Unpin(tenant, handles) => self.unpin(tenant, &handles),
-            Input::Publish(tenant, publish) => self.publish(tenant, publish),
-            Input::Open(tenant, request, token) => self.open_published(tenant, request, token),
-            Input::CloseOpened(tenant, token) => self.close_published(tenant, token),
-            Input::Keep(tenant, request, bytes) => self.ask_to_keep(tenant, request, bytes),
-            Input::Kept(request, owned, bytes) => self.keep(request, owned, bytes),
-            Input::GrowHost(tenant, request, bytes) => self.ask_for_host(tenant, request, bytes),
-            Input::Hosted(request, owned, bytes) => self.host(request, owned, bytes),
-            Input::HostedBefore(tenant, handles) => self.step(Event::HostedBefore { tenant, handles }),
-            Input::Shown(owned, file) => self.show(owned, file),
-            Input::LetGo(tenant, process, answer) => {
-                self.order_for(tenant, Work::LetGo(tenant, process, answer));
-            }
-            Input::Left(tenant, seen) => self.leave(tenant, seen),
-            Input::Lingers(tenant) => {
-                tracing::warn!(
-                    "tenant {tenant} hung up and goes on without rota; what it holds stays counted"
-                );
-                self.step(Event::Lingers(tenant));
-            }
-            Input::Closed(tenant) => self.closed(tenant),
-            Input::List(answer) => {
-                let _ = answer.send(self.listing());
-            }
-            Input::Command(asked) => self.command(asked),
-            Input::Survey { uid, job, gpus, answer } => {
-                let _ = answer.send(self.survey(uid, &job, &gpus));
-            }
-            Input::RootGone(job, pid) => self.root_gone(job, pid),
-            Input::Done(done) => {
-                self.pins_may_stay = true;
-                self.done(done);
-            }
-            Input::Lost(reason) => self.lose(reason),
-            Input::Look(answer) => {
-                let _ = answer.send(self.books());
-            }
-            Input::Sight(sight) => self.sight(sight),
-            Input::Deep(told) => self.went_deep(told),
-            Input::Stop => {
-                self.stopping = true;
-                if !self.known.is_empty() {
-                    tracing::warn!(
-                        "stopping when {} programs have ended; ask again to stop at once",
-                        self.known.len()
-                    );
-                }
-            }
-        }
-    }
-
-    fn done(&mut self, done: Done) {
-        match done {
-            Done::Action(op, outcome, at) => {
-                let at = Time(nanos(self.events.at(at)));
-                self.action_ends(op, &outcome, at);
-                self.step_at(at, Event::Done { op, outcome });
-                self.action_ended();
-            }
-            Done::Adopted(owned, movable) => self.adopted(owned, movable),
-            Done::Arena(bytes) => self.step(Event::Arena(bytes)),
-            Done::Forgotten(tenant, handles) => self.forgotten(tenant, handles),
-            Done::Answers(tenant) => self.step(Event::Answers(tenant)),
-            Done::Reaped(tenant, seen) => self.reaped(tenant, seen),
-            Done::TakenOver(tenant, found) => self.taken_over(tenant, found),
-            Done::LetGo(tenant, process, answer) => self.let_go(tenant, process, answer),
-        }
     }
 
     /// Tells the core what happened, and does what it wants. What happens meanwhile is told after that.

@@ -16,6 +16,7 @@ pub mod config;
 pub mod conversation;
 pub mod daemon;
 pub mod events;
+pub mod executable;
 pub mod executor;
 pub mod fitness;
 pub mod grip;

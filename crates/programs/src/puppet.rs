@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `launch N MS` | launches N kernels that run for so many milliseconds each, in the default stream |
 //! | `launch-beside N MS` | the same in a second stream that does not wait for the first |
+//! | `launch-here N MS` | the same in the default stream of the context that was made last |
 //! | `synchronize`, `stream`, `beside` | waits for the context, the default stream, the second stream |
 //! | `event` | records an event in the default stream and waits for it |
 //! | `join` | makes the default stream wait for the second one |
@@ -11,6 +12,7 @@
 //! | `graph N MS` | captures so many kernels, launches them as a graph, in the second stream |
 //! | `launch-ex MS`, `launch-cooperative MS` | one kernel in the default stream, by other functions |
 //! | `instantiate MS`, `launch-graph` | captures one kernel as a graph; launches that, in the default stream |
+//! | `requests N MS`, `requests-by-chance N MS` | so many short kernels that are waited for, so far apart, or so on average |
 //! | `poll`, `poll-event` | looks at the default stream, or at the event, recorded there, until all of it is done |
 //! | `allocate`, `free` | device memory of one mebibyte |
 //! | `keep MIB`, `check` | fills so much more memory, in pieces; looks whether all of that is as it was |
@@ -51,6 +53,7 @@
 mod large;
 mod launches;
 mod look;
+mod requests;
 mod sharing;
 mod threads;
 
@@ -61,7 +64,8 @@ use std::time::{Duration, Instant};
 
 use cuda::CUresult;
 use cuda::types::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUstream, CUstreamCaptureMode,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUstream,
+    CUstreamCaptureMode,
 };
 
 use crate::api::ApiError;
@@ -70,6 +74,7 @@ use crate::kernels::{FILL, SPIN};
 use large::Large;
 use launches::Launches;
 use look::Look;
+use requests::Requests;
 use sharing::Shared;
 use threads::Threads;
 
@@ -108,6 +113,7 @@ struct Puppet {
     shared: Shared,
     large: Large,
     launches: Launches,
+    requests: Requests,
     threads: Threads,
     contexts: Vec<CUcontext>,
     filled: Vec<CUdeviceptr>,
@@ -139,6 +145,7 @@ pub fn run(lines: impl BufRead, mut answers: impl Write) -> Result<(), PuppetErr
         shared: Shared::default(),
         large: Large::default(),
         launches: Launches::default(),
+        requests: Requests::default(),
         threads: Threads::default(),
         contexts: Vec::new(),
         filled: Vec::new(),
@@ -168,6 +175,7 @@ impl Puppet {
         let cu = self.bench.cu;
         Ok(match words[..] {
             ["launch", count, ms] => self.launch(CUstream::NULL, number(count)?, number(ms)?),
+            ["launch-here", count, ms] => self.launch_here(number(count)?, number(ms)?),
             ["launch-beside", count, ms] => self.launch(self.beside, number(count)?, number(ms)?),
             ["synchronize"] => cu.cuCtxSynchronize(),
             ["stream"] => cu.cuStreamSynchronize(CUstream::NULL),
@@ -235,6 +243,7 @@ impl Puppet {
                 .does(&self.bench, &words)
                 .or_else(|| self.large.does(&self.bench, &words))
                 .or_else(|| self.launches.does(&self.bench, (self.beside, self.event), &words))
+                .or_else(|| self.requests.does(&self.bench, &words))
                 .or_else(|| self.threads.does(&self.bench, self.event, &words))
             {
                 Some(code) => code,
@@ -244,7 +253,16 @@ impl Puppet {
     }
 
     fn launch(&self, stream: CUstream, count: u64, ms: u64) -> CUresult {
-        let function = self.bench.function(SPIN);
+        self.launch_so(self.bench.function(SPIN), stream, count, ms)
+    }
+
+    /// Kernels belong to the context that they were loaded in.
+    fn launch_here(&self, count: u64, ms: u64) -> CUresult {
+        let function = self.bench.function_in(self.bench.module(SPIN), SPIN);
+        self.launch_so(function, CUstream::NULL, count, ms)
+    }
+
+    fn launch_so(&self, function: CUfunction, stream: CUstream, count: u64, ms: u64) -> CUresult {
         let launch = |_| self.bench.launch_function(function, (1, 32), stream, &[u64::MAX, ms * 1_000_000]);
         first_error((0..count).map(launch))
     }

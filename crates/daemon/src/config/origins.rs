@@ -37,7 +37,7 @@ pub(super) const KEYS: [(&str, &str); 30] = [
     ("ageing", "30s"),
     ("idle_exit", "none"),
     ("everybody", "false"),
-    ("user, group", "none"),
+    ("user, group, command", "none"),
 ];
 
 /// See the module.
@@ -52,8 +52,9 @@ impl Origins {
                 origins.insert(key, format!("{}:{line}", file.name()));
             }
         }
-        if !(file.settings.user.is_empty() && file.settings.group.is_empty()) {
-            origins.insert("user, group", file.name());
+        let Settings { user, group, command, .. } = &file.settings;
+        if !(user.is_empty() && group.is_empty() && command.is_empty()) {
+            origins.insert("user, group, command", file.name());
         }
         for (key, _) in values(flags).into_iter().filter(|(_, value)| value.is_some()) {
             let variable = flags.from_environment.iter().find(|(known, _)| *known == key);
@@ -90,7 +91,7 @@ impl Origins {
                     settings.idle_exit_usual.iter().map(Span::to_string).collect()
                 }
                 (None, "turn_min" | "turn_max") if settings.turn.is_some() => "as turn".into(),
-                (None, "user, group") if self.0.contains_key(key) => "see the file".into(),
+                (None, "user, group, command") if self.0.contains_key(key) => "see the file".into(),
                 (None, _) => usual.into(),
             };
             let origin = match given.get(key) {

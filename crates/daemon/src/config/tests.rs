@@ -73,6 +73,22 @@ fn errors_name_file_line_and_reason() {
             "[[user]]\nname = 'root'\nmemroy_max = '8GiB'\n",
             "3: memroy_max: there is no such key\nhint: did you mean memory_max?",
         ),
+        (
+            "[[command]]\nname = 'trainer'\ngpus_max = 1\n",
+            "3: gpus_max: there is no such key\nhint: known here are path, name, memory_max, cores_max, weight_max, lc, reserve, priority_max",
+        ),
+        (
+            "capacity = '16GiB'\n\n[[command]]\nlc = true\n",
+            "3: a [[command]] names nothing\nhint: add path = \"/…\" or name = \"…\"",
+        ),
+        (
+            "[[command]]\nname = 'a'\n[[user]]\nuid = 1\n[[command]]\nname = 'a'\n",
+            "5: [[command]] a: there is a rule for it already, in line 1\nhint: make one of the two",
+        ),
+        (
+            "[[command]]\npath = 'bin/a'\n",
+            "1: [[command]] bin/a: a path begins with /\nhint: to go by the file's name alone, write name = \"…\"",
+        ),
         ("[[user]]\nmemory_max = '8'\n", "2: memory_max: `8` has no unit; write for example 8GiB or 50%"),
     ] {
         assert_eq!(said(text), expected, "{text}");
@@ -129,7 +145,7 @@ fn every_setting_says_where_it_comes_from() {
     assert_eq!(of("arena"), pair("1.0 GiB", "flag --arena"));
     assert_eq!(of("socket"), pair("/s", "environment ROTA_SOCKET"));
     assert_eq!(of("policy"), pair("fair", "default"));
-    assert_eq!(of("user, group"), pair("see the file", "FILE"));
+    assert_eq!(of("user, group, command"), pair("see the file", "FILE"));
 }
 
 #[test]

@@ -47,7 +47,9 @@ pub(super) fn hold(connection: &Arc<Connection>, ears: &Ears, claim: Claim) -> R
     let (answer, welcome) = mpsc::channel();
     let number = claim.tenant;
     let connection = connection.clone();
-    let returner = Returner { claim, process, uid, has, held, connection: connection.clone(), answer };
+    let executable = ears.executable(pid);
+    let returner =
+        Returner { claim, process, executable, uid, has, held, connection: connection.clone(), answer };
     ears.inputs.send(Input::Rejoin(Box::new(returner))).map_err(|_| Ended::Stopping)?;
     if let Some(taken) = await_welcome(&connection, &watch, ears, &welcome) {
         // One that got another number is new to the keeper: it has nothing there, and nothing to lose.

@@ -119,9 +119,17 @@ impl Daemon {
             turn_away(&newcomer, &refusal.reason);
             return self.end_if_empty(job);
         }
+        match self.terms_beside(job, *uid, *pid, &newcomer.executable) {
+            Ok(terms) => self.lower_terms(job, terms),
+            Err(refusal) => {
+                turn_away(&newcomer, &refusal.reason);
+                return self.end_if_empty(job);
+            }
+        }
         let tenant = TenantId(self.next_tenant);
         self.next_tenant += 1;
         self.jobs.join(job, tenant);
+        self.note_program(job, tenant, &newcomer.executable);
         let now = self.now();
         let mut until = None;
         if let Some(job) = self.jobs.get_mut(job) {

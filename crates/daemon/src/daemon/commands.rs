@@ -75,6 +75,9 @@ impl Daemon {
                 let terms = self.terms_with(peer.uid, peer.pid, None, &wanted)?;
                 let core_terms = in_core(peer.uid, &terms, false);
                 let job = self.jobs.begin(peer.uid, name, terms, self.now());
+                if let Some(begun) = self.jobs.get_mut(job) {
+                    begun.asked = wanted;
+                }
                 self.step(Event::Job { job, terms: core_terms });
                 self.events.note("opened", json!({ "job": name, "uid": peer.uid, "pid": peer.pid }));
                 job
@@ -101,7 +104,7 @@ impl Daemon {
     /// A job that is there has the terms that it has.
     fn joinable(&self, id: JobId, peer: Peer, asked: &Change) -> Result<JobId, Refusal> {
         let job = self.jobs.get(id).expect("it was found by its name");
-        let terms = self.terms_with(peer.uid, peer.pid, Some(&job.terms), asked)?;
+        let terms = self.terms_with(peer.uid, peer.pid, Some(id), asked)?;
         if terms == job.terms {
             return Ok(id);
         }
@@ -127,7 +130,7 @@ impl Daemon {
     pub(super) fn change_terms(&mut self, id: JobId, whose: u32, change: &Change) -> Result<(), Refusal> {
         let Some(job) = self.jobs.get(id) else { return Ok(()) };
         let (uid, name) = (job.uid, job.name.clone());
-        let terms = self.terms_with(uid, whose, Some(&job.terms), change)?;
+        let terms = self.terms_with(uid, whose, Some(id), change)?;
         let core_terms = in_core(uid, &terms, job.several);
         if let Some(why) = self.core.cannot_reserve(id).filter(|_| terms.reserve) {
             let reason = format!("its memory cannot stay on the GPU: {}", reasons::words(why));
@@ -135,6 +138,7 @@ impl Daemon {
         }
         if let Some(job) = self.jobs.get_mut(id) {
             job.terms = terms;
+            job.asked = change.clone().or(std::mem::take(&mut job.asked));
         }
         self.step(Event::Job { job: id, terms: core_terms });
         self.tell_of_memory(id);

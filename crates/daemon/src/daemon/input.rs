@@ -5,6 +5,7 @@ use super::deep::Told;
 use super::publications::Publish;
 use super::rejoining::{Applicant, Returner};
 use crate::conversation::Taken;
+use crate::executable::Seen;
 use crate::executor::Done;
 use crate::machine::{Books, Sight};
 use sched::{Bytes, HandleId, JobId, Owned, RequestId, TenantId};
@@ -21,6 +22,8 @@ pub struct Newcomer {
     pub pid: u32,
     /// Whose process.
     pub uid: u32,
+    /// The file that it runs, by the kernel's word, if anything depends on it.
+    pub executable: Seen,
     /// Its job.
     pub job: String,
     /// The program's name.

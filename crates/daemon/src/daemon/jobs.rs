@@ -3,10 +3,11 @@
 //! A job begins with `rota run`, or with its first tenant where there was none. It is there as long as a process that began
 //! it lives, or a tenant of it.
 
+use crate::executable::Executable;
 use sched::{GpuId, JobId, Span, TenantId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use wire::{Class, Terms};
+use wire::{Change, Class, Terms};
 
 /// One job.
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub(super) struct Job {
     pub(super) uid: u32,
     pub(super) name: String,
     pub(super) terms: Terms,
+    /// What of them was asked for, as far as this worker knows.
+    pub(super) asked: Change,
     pub(super) paused: bool,
     /// And gives up its contexts too, then.
     pub(super) deep: bool,
@@ -31,6 +34,8 @@ pub(super) struct Job {
     /// The processes that began or joined it by `rota run` and are alive, in the order they came.
     pub(super) roots: Vec<keeper::Process>,
     pub(super) members: BTreeSet<TenantId>,
+    /// What each of them runs, where anything depends on it.
+    pub(super) programs: BTreeMap<TenantId, Executable>,
     /// What those had of the GPU who left.
     ran_before: Span,
 }
@@ -102,6 +107,7 @@ impl Jobs {
             uid,
             name: name.into(),
             terms,
+            asked: Change::default(),
             paused: false,
             deep: false,
             placed: None,
@@ -111,6 +117,7 @@ impl Jobs {
             began,
             roots: Vec::new(),
             members: BTreeSet::new(),
+            programs: BTreeMap::new(),
             ran_before: Span::ZERO,
         };
         self.all.insert(id, job);
@@ -130,6 +137,7 @@ impl Jobs {
         let id = self.of(tenant)?;
         let job = self.all.get_mut(&id)?;
         job.members.remove(&tenant);
+        job.programs.remove(&tenant);
         job.ran_before += ran.in_turns;
         self.end(id)
     }

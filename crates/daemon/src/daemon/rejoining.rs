@@ -10,6 +10,7 @@ use super::sights::Recent;
 use super::{Daemon, Freezes, Known, Toll, unshown};
 use crate::conversation::{Held, Taken};
 use crate::events::Who;
+use crate::executable::Seen;
 use crate::executor::{Link, Work, complain};
 use crate::names::{TENANT_NUMBER_MAX, owner};
 use crate::outgoing::FirstWord;
@@ -82,6 +83,8 @@ pub struct Returner {
     pub claim: Claim,
     /// Its process, by the kernel's word.
     pub process: keeper::Process,
+    /// The file that it runs, by the kernel's word, if anything depends on it.
+    pub executable: Seen,
     /// Whose process.
     pub uid: u32,
     /// Its memory.
@@ -235,6 +238,16 @@ impl Daemon {
             Ok(job) => job,
             Err(reason) => return turn_back(TurnedBack::again(reason)),
         };
+        let terms = self.terms_beside(job, returner.uid, process.pid, &returner.executable);
+        match terms {
+            Ok(terms) => self.lower_terms(job, terms),
+            // Whom the keeper knows was let in before.
+            Err(refusal) if is_known => tracing::warn!("process {}: {}", process.pid, refusal.reason),
+            Err(refusal) => {
+                turn_back(TurnedBack::again(refusal.reason));
+                return self.end_if_empty(job);
+            }
+        }
         let tenant = match is_known {
             true => TenantId(claim.tenant.0.into()),
             false => {
@@ -243,6 +256,7 @@ impl Daemon {
             }
         };
         self.jobs.join(job, tenant);
+        self.note_program(job, tenant, &returner.executable);
         if let Some(job) = self.jobs.get_mut(job) {
             job.gpus.insert(gpu);
         }

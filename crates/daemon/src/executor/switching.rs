@@ -66,7 +66,18 @@ fn thaw(link: &Link, slice: Slice, events: &Events) -> bool {
 
 fn give_slice(link: &Link, slice: Slice, events: &Events) -> bool {
     match link.grip.set_slice(slice) {
-        Ok(_) => true,
+        Ok(0) => true,
+        Ok(groups) => {
+            let slice = match link.grip.slice() {
+                Slice::Own => "own",
+                Slice::Long => "long",
+                Slice::Shortest => "shortest",
+                Slice::Critical => "critical",
+                Slice::Guaranteed => "guaranteed",
+            };
+            events.note_of(&link.who, "slice", json!({ "slice": slice, "groups": groups }));
+            true
+        }
         Err(cause) => failed("set the time slice", link, &cause, events),
     }
 }

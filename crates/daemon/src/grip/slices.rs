@@ -51,6 +51,12 @@ impl Grip {
         })
     }
 
+    /// The slice that its groups have, which may be another than it was given.
+    pub fn slice(&self) -> Slice {
+        let reported = self.lock();
+        bearable(reported.slice, compute_groups(&reported.groups))
+    }
+
     /// Sets the slice of these groups. Nothing is sent for a tenant that has always had its own.
     pub(super) fn give_slice<'a>(
         &self,

@@ -9,7 +9,7 @@
 //! - [`loss`]: the device is killed under them.
 //! - [`arguments`]: what each program can be told.
 //! - [`asked`]: nobody gets on a virtual GPU, or past it, without being told.
-//! - [`jobs`]: terms of jobs, and a daemon that comes when it is needed.
+//! - [`jobs`]: terms of jobs, and a daemon that comes when it is needed. [`commands`]: and with which programs.
 //! - [`sharing`]: memory that several processes have, and memory that cannot move.
 //! - [`held`]: the same where the driver cannot freeze.
 //! - [`said`]: what is said where something stands in the way. [`doctor`]: what the doctor says.
@@ -20,6 +20,8 @@
 //! - [`shapes`]: the cases that rota is for, at a hundredth of their size. [`storm`]: everything goes wrong at once.
 //! - [`soak`]: all of it at once, for a while. [`crowd`]: fifty programs on four GPUs that come and go.
 //! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
+//! - [`requests`]: what becomes of hints, and of requests. [`rhythm`]: requests that are foretold.
+//! - [`slices`]: nobody is switched to in vain beside a latency-critical program.
 //! - [`sdk`]: programs that say themselves when requests come.
 //! - [`patience`]: whoever waits for the GPU while it is frozen sleeps.
 //! - [`drivers`]: the same programs without rota, and what the virtual GPU answers them.
@@ -36,6 +38,7 @@ mod arguments;
 mod asked;
 mod cellar;
 mod clean_copies;
+mod commands;
 mod conformance;
 mod containers;
 mod created;
@@ -56,12 +59,14 @@ mod oversize;
 mod patience;
 mod puppet;
 mod requests;
+mod rhythm;
 mod said;
 mod sdk;
 mod self_test;
 mod several;
 mod shapes;
 mod sharing;
+mod slices;
 mod soak;
 mod storm;
 mod takeover;

@@ -8,5 +8,6 @@ mod contexts;
 mod created;
 mod lives;
 mod memory;
+mod names;
 mod opens;
 mod rejoin;

@@ -119,6 +119,12 @@ int main(void) {
             result = call5("cuMemExportToShareableHandle", AT(file), value, more, 0, 0);
             if (!result && pread(file, &first, sizeof first, 0) < 0) result = -1;
             printf("%d %llx\n", result, (unsigned long long)first);
+        } else if (!strcmp(word, "name")) {
+            // A name for others; the first half of its token.
+            char bytes[64] = {0};
+            result = call("cuIpcGetMemHandle", (uintptr_t)bytes, value, 0);
+            memcpy(&first, bytes + 8, sizeof first);
+            printf("%d %llx\n", result, (unsigned long long)first);
         } else if (!strcmp(word, "open-name")) {
             // Memory of another process: the token of its name, and its size.
             struct { char bytes[64]; } of_others = {"rota-ipc"};
