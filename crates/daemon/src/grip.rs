@@ -198,12 +198,10 @@ impl Grip {
                 .any(|b| (b.file, b.group) == (group.file, group.group) && b.channels.contains(channel))
         };
         let new = |group: &&ChannelGroup| !group.channels.iter().all(|channel| known(group, channel));
-        // How many there are decides about the shortest slice of all of them.
-        let others = reported.slice == Slice::Shortest
-            && slices::compute_groups(&before) != slices::compute_groups(&reported.groups);
-        let concerned = reported.groups.iter().filter(|group| others || new(group));
-        if let Err(cause) = self.give_slice(&reported, concerned, reported.slice) {
-            tracing::debug!("a new group cannot be given its slice: {cause}");
+        // Of all of them: how many there are decides about the shortest, and a program gives its groups slices too, after which
+        // it reports them again.
+        if let Err(cause) = self.give_slice(&reported, &reported.groups, reported.slice) {
+            tracing::debug!("a group cannot be given its slice: {cause}");
         }
         if !self.page.frozen() {
             // A group that its tenant froze at birth, in a freeze that then failed here, is thawed by nobody else.

@@ -211,8 +211,13 @@ fn slices_are_set_for_compute_and_the_first_one_is_kept_to_go_back_to() {
     // A group that is born later gets it, too.
     let mut more = groups;
     more.push(ChannelGroup { group: 7, ..group(1, vec![8]) });
-    grip.report(0, vec![], more, vec![]).unwrap();
-    assert_eq!(slices_sent(), [(7, 20_000)]);
+    grip.report(0, vec![], more.clone(), vec![]).unwrap();
+    assert_eq!(slices_sent(), [(3, 20_000), (7, 20_000)]);
+    // The program has given itself another one, at the end of making a context, and says so by a report.
+    grip.page().set_slice_us(3000);
+    grip.report(1, vec![], more, vec![]).unwrap();
+    assert_eq!(slices_sent(), [(3, 20_000), (7, 20_000)]);
+    grip.page().set_slice_us(2000);
     grip.set_slice(Slice::Own).unwrap();
     assert_eq!(slices_sent(), [(3, 2000), (7, 2000)]);
     assert_eq!(grip.page().slice_us(), Some(2000), "a tenant that is left alone knows where to go back to");
