@@ -202,6 +202,8 @@ fn one_for_whose_context_strangers_leave_no_room_waits_until_they_do() {
     until("it is said what it waits for", why);
     std::thread::sleep(Duration::from_millis(500));
     assert!(why() && on_device(&stage, &program).is_none());
+    let listed = rota(&stage, &["ps"]);
+    assert!(listed.contains("come back"), "{listed}");
     stranger.end();
     until("it is back", || stage.count("deep_back") > 0);
     program.has_done("launch 2 20");

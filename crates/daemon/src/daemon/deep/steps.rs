@@ -202,7 +202,9 @@ pub(super) fn sorted_out(error: CheckpointError) -> Failure {
 }
 
 const FAILED: &str = "the driver says that its checkpoint has failed: the program has to be ended";
-const STOPPED: &str = "the program is stopped (SIGSTOP, Ctrl-Z), and does nothing that the driver asks of it";
+/// A program does nothing at all.
+pub(super) const STOPPED: &str =
+    "the program is stopped (SIGSTOP, Ctrl-Z), and does nothing that the driver asks of it";
 
 #[cfg(test)]
 mod tests;
