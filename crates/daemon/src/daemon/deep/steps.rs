@@ -12,7 +12,7 @@
 //! | [reenter](crate::grip::Grip::reenter) | as they like | frozen | away |
 //!
 //! So at no instant work can reach the GPU while the memory is away: its channels are frozen, or nobody hands any over. And but for
-//! the lock no step is asked for while they are: an H200's driver answers none of them then (580).
+//! the lock no step is asked for while they are: an H200's driver (580) was seen to answer neither out nor unlock then.
 
 use crate::checkpoints::{CheckpointError, Checkpoints, LOCK_WITHIN, Standing, Step};
 use crate::executor::Link;
