@@ -4,9 +4,9 @@ By rota: a program of 4 GiB without work is paused with `rota pause --deep`, and
 nothing for the first while it is out, it then goes on through many more turns, the other is refused or comes back, and every word of
 all programs is right.
 
-By steps, to see what the driver's unlock needs: by hand, one that rota leaves alone goes through all steps. Another is locked, then
-frozen by `rota pause`, then unlocked; if that is not answered, unlocked again once rota has thawed it. Answers and times are facts;
-PASS if both go on and every word of theirs is right.
+By steps, to see what the driver's unlock needs: by hand, one that rota leaves alone goes through all steps. Another is locked, a third
+locked, put away and brought back; then frozen by `rota pause`, then unlocked; if that is not answered, unlocked again once rota
+has thawed it. Answers and times are facts; PASS if all go on and every word of theirs is right.
 
 By hand, to see what the driver does: one without work is taken through the driver's steps as it is, frozen. What each answers within
 10 s is a fact; the program is killed then.
@@ -33,10 +33,10 @@ parser.add_argument("--freezes", type=int, default=20, help="how often it is fro
 def step(run, name, checkpoint, program, what, how=""):
     """One step of the driver's checkpoint, in a process of its own: its answer, or None if there is none in time."""
     try:
-        found = run.command(f"{name}-{what}{how}", [checkpoint, str(program.pid), what]).result(STEP_WITHIN_S)
+        found = run.command(f"{name}-{what}{how}".replace(" ", "-"), [checkpoint, str(program.pid), what]).result(STEP_WITHIN_S)
     except Failed:
         run.fact(f"{name}: {what}{how}: no answer within {STEP_WITHIN_S} s")
-        run.write(f"{program.label}-{what}{how}.stands", where_it_stands(program.pid))
+        run.write(f"{program.label}-{what}{how}.stands".replace(" ", "-"), where_it_stands(program.pid))
         return None
     what += how
     run.fact(f"{name}: {what}: {found['answer']} after {found['s']:.3f} s")
@@ -131,7 +131,7 @@ def by_rota(run, daemon, turns, shape, freezes):
 
 
 def by_steps(run, daemon, turns, shape, checkpoint):
-    """A program that rota leaves alone, and one that it freezes between lock and unlock."""
+    """A program that rota leaves alone, and two that it freezes before they are unlocked."""
     shape = replace(shape, gib=1.0, alloc_mib=256)
 
     def idle(name, seed):
@@ -145,31 +145,35 @@ def by_steps(run, daemon, turns, shape, checkpoint):
         until("it to go on", 30, lambda: program.program.must_live() and len(program.step_times()) > 3, 0.05)
         end(run, program)
 
+    def taken(name, program, steps):
+        return all(step(run, name, checkpoint, program, what) for what in steps)
+
     name = "alone"
     program, start = idle("steps-alone", 3)
-    if step(run, name, checkpoint, program, "lock"):
-        if step(run, name, checkpoint, program, "out"):
-            step(run, name, checkpoint, program, "in")
-        step(run, name, checkpoint, program, "unlock")
+    comes_back = taken(name, program, ["lock", "out", "in"])
+    step(run, name, checkpoint, program, "unlock")
     harness.touch(start)
     goes_on(program)
 
-    name = "frozen"
-    program, start = idle("steps-frozen", 4)
-    if not step(run, name, checkpoint, program, "lock"):
-        return end_group(program.program.child)
-    mark = daemon.events.mark()
-    daemon.rota("pause", program.label)
-    frozen = until("it to be frozen", 10, lambda: daemon.events.of("freeze", program.pid, mark), 0.02)
-    run.fact(f"{name}: {frozen[0]['channels']} channels were frozen while it was locked, in {frozen[0]['took_ns'] / 1e6:.2f} ms")
-    answered = step(run, name, checkpoint, program, "unlock", " while frozen")
-    mark = daemon.events.mark()
-    harness.touch(start)
-    daemon.rota("resume", program.label)
-    until("it to be thawed", 10, lambda: daemon.events.of("thaw", program.pid, mark), 0.02)
-    if not answered:
-        step(run, name, checkpoint, program, "unlock", " while thawed")
-    goes_on(program)
+    for seed, (name, steps) in enumerate({"locked": ["lock"], "restored": ["lock", "out", "in"]}.items(), 4):
+        if len(steps) > 1 and not comes_back:
+            continue
+        program, start = idle(f"steps-{name}", seed)
+        if not taken(name, program, steps):
+            end_group(program.program.child)
+            continue
+        mark = daemon.events.mark()
+        daemon.rota("pause", program.label)
+        frozen = until("it to be frozen", 10, lambda: daemon.events.of("freeze", program.pid, mark), 0.02)
+        run.fact(f"{name}: {frozen[0]['channels']} channels were frozen meanwhile, in {frozen[0]['took_ns'] / 1e6:.2f} ms")
+        answered = step(run, name, checkpoint, program, "unlock", " while frozen")
+        mark = daemon.events.mark()
+        harness.touch(start)
+        daemon.rota("resume", program.label)
+        until("it to be thawed", 10, lambda: daemon.events.of("thaw", program.pid, mark), 0.02)
+        if not answered:
+            step(run, name, checkpoint, program, "unlock", " while thawed")
+        goes_on(program)
 
 
 def end(run, *programs):

@@ -140,6 +140,8 @@ fn cells(tenant: &Tenant) -> [String; COLUMNS.len()] {
         size(tenant.away_bytes),
         tenant.turns.to_string(),
         waiting,
-        next(tenant.place, tenant.places, tenant.forecast_ns),
+        tenant
+            .not_back
+            .map_or_else(|| next(tenant.place, tenant.places, tenant.forecast_ns), |why| why.to_string()),
     ]
 }

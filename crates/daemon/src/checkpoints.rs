@@ -109,6 +109,7 @@ fn hint(code: CUresult) -> &'static str {
         CUresult::NOT_PERMITTED => {
             ": rotad may not do that to this program; it has to be of the same user, or root's"
         }
+        CUresult::OUT_OF_MEMORY => ": the GPU is full, perhaps of programs outside of rota",
         _ => "",
     }
 }

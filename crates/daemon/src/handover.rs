@@ -46,6 +46,8 @@ pub struct Job {
     pub terms: Terms,
     /// Does it stand still?
     pub paused: bool,
+    /// Does it give up its contexts then?
+    pub deep: bool,
     /// How long its programs wait at the door.
     pub timeout: Option<Duration>,
     /// The processes that began it.

@@ -76,6 +76,27 @@ pub struct Tenant {
     pub statistics: Option<Statistics>,
     /// Does its memory stay on the GPU, because its job reserved it?
     pub reserved: bool,
+    /// Why it has not come back, if it was put away whole (`rota pause --deep`) and its job goes on.
+    pub not_back: Option<NotBack>,
+}
+
+/// Why a program that was put away whole has not come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NotBack {
+    /// There is no room for its context.
+    NoRoom,
+    /// It was tried, and will be again; `rota describe` says what was wrong.
+    Failed,
+}
+
+impl fmt::Display for NotBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::NoRoom => "no room to come back",
+            Self::Failed => "cannot come back, tried again",
+        })
+    }
 }
 
 /// A process that uses a GPU past rota.

@@ -6,7 +6,7 @@ use rota_wire::quantity::Memory;
 use rota_wire::{
     Answer, Change, ChannelGroup, Class, Command, Connection, Description, FILES_MAX, FileId, FromDaemon,
     Gpu, GpuChoice, GpuView, GrantId, HANDLES_MAX, HandleId, HintSource, Hints, IDLE_SINCE_OFFSET, JobMemory,
-    JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, Opened, Priority, ProcessOnGpu,
+    JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, NotBack, Opened, Priority, ProcessOnGpu,
     RequestTimes, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage, SizedHandle, Statistics, Status,
     Tenant, TenantId, TenantState, TenantView, Terms, Times, ToDaemon, Token, Unmanaged, VERSION, WireError,
 };
@@ -382,6 +382,11 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         hints: None,
         statistics: None,
         reserved: true,
+        not_back: match state {
+            TenantState::Paused => Some(NotBack::NoRoom),
+            TenantState::Queued => Some(NotBack::Failed),
+            _ => None,
+        },
     };
     let states = [
         TenantState::Joined,
@@ -408,10 +413,10 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         ("05 02 01 02", FromDaemon::Create { handles: vec![HandleId(1), HandleId(2)] }),
         (
             "06 01 01 054750552d31 0448323030 8080808040 01 02 03 01022f76 07 \
-             01 9221 054750552d61 0161 0162 00 04 05 06 07 0101 0102 00 08 00 00 01  01 9221 054750552d61 0161 0162 01 04 05 06 07 0101 0102 00 08 00 00 01 \
-             01 9221 054750552d61 0161 0162 02 04 05 06 07 0101 0102 00 08 00 00 01  01 9221 054750552d61 0161 0162 03 04 05 06 07 0101 0102 00 08 00 00 01 \
-             01 9221 054750552d61 0161 0162 04 04 05 06 07 0101 0102 00 08 00 00 01  01 9221 054750552d61 0161 0162 05 04 05 06 07 0101 0102 00 08 00 00 01 \
-             01 9221 054750552d61 0161 0162 06 04 05 06 07 0101 0102 00 08 00 00 01  01 08 0167 09 0170 010161",
+             01 9221 054750552d61 0161 0162 00 04 05 06 07 0101 0102 00 08 00 00 01 00  01 9221 054750552d61 0161 0162 01 04 05 06 07 0101 0102 00 08 00 00 01 00 \
+             01 9221 054750552d61 0161 0162 02 04 05 06 07 0101 0102 00 08 00 00 01 00  01 9221 054750552d61 0161 0162 03 04 05 06 07 0101 0102 00 08 00 00 01 00 \
+             01 9221 054750552d61 0161 0162 04 04 05 06 07 0101 0102 00 08 00 00 01 00  01 9221 054750552d61 0161 0162 05 04 05 06 07 0101 0102 00 08 00 00 01 01 00 \
+             01 9221 054750552d61 0161 0162 06 04 05 06 07 0101 0102 00 08 00 00 01 01 01  01 08 0167 09 0170 010161",
             FromDaemon::Listing(listing),
         ),
         ("07 0466756c6c", FromDaemon::Waiting { reason: "full".into() }),

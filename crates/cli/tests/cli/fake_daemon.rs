@@ -162,6 +162,7 @@ pub(crate) fn two_tenants() -> Vec<Tenant> {
             hints: None,
             statistics: None,
             reserved: false,
+            not_back: None,
         },
         Tenant {
             tenant: TenantId(2),
@@ -181,6 +182,7 @@ pub(crate) fn two_tenants() -> Vec<Tenant> {
             hints: None,
             statistics: None,
             reserved: false,
+            not_back: None,
         },
     ]
 }

@@ -99,7 +99,8 @@ fn json_has_stable_keys_and_whole_numbers() {
       "host_bytes": 0,
       "hints": null,
       "statistics": null,
-      "reserved": false
+      "reserved": false,
+      "not_back": null
     },
     {
       "tenant": 2,
@@ -118,7 +119,8 @@ fn json_has_stable_keys_and_whole_numbers() {
       "host_bytes": 0,
       "hints": null,
       "statistics": null,
-      "reserved": false
+      "reserved": false,
+      "not_back": null
     }
   ],
   "unmanaged": []
@@ -145,6 +147,17 @@ fn memory_in_the_hosts_for_good_has_a_column_where_there_is_any() {
     let words = |line: usize| lines.lines().nth(line).unwrap().split_whitespace().collect::<Vec<_>>();
     assert_eq!(words(0)[4..8], ["RESIDENT", "AWAY", "HOST", "TURNS"]);
     assert!(lines.contains("8.0 GiB"), "{lines}");
+}
+
+#[test]
+fn who_cannot_come_back_has_the_reason_in_place_of_its_turn() {
+    let mut tenants = two_tenants();
+    tenants[0].not_back = Some(wire::NotBack::NoRoom);
+    tenants[1].not_back = Some(wire::NotBack::Failed);
+    let daemon = FakeDaemon::start(listing(tenants));
+    let text = stdout(daemon.rota().arg("ps"));
+    let ends = |with: &str| text.lines().filter(|line| line.ends_with(with)).count();
+    assert_eq!((ends("no room to come back"), ends("cannot come back, tried again")), (1, 1), "{text}");
 }
 
 #[test]

@@ -163,6 +163,8 @@ impl Daemon {
         if deep {
             self.set_deep(id, true);
         }
+        // What was answered holds for the next worker too.
+        self.leave_jobs();
         Ok(self.described_job(id))
     }
 
@@ -174,6 +176,7 @@ impl Daemon {
             self.events.note("resumed", json!({ "job": name }));
             self.resume_when_back(id);
         }
+        self.leave_jobs();
         Ok(self.described_job(id))
     }
 

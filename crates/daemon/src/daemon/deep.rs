@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
-use steps::{Failure, fetch, send, sorted_out};
+use steps::{Failure, STOPPED, fetch, send, sorted_out};
 
 /// How long after a failure it is tried again to bring somebody back; twice as long after the next one.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
@@ -95,7 +95,11 @@ impl Deep {
     }
 
     /// It cannot be brought back: how long it is not tried again.
-    fn failed_to_fetch(&mut self, tenant: TenantId) -> Duration {
+    fn failed_to_fetch(&mut self, tenant: TenantId, why: &str) -> Duration {
+        if why == STOPPED {
+            // Nothing was tried: that costs nothing.
+            return AGAIN_AFTER;
+        }
         let pause = self.pauses.get(&tenant).map_or(AGAIN_AFTER, |last| (*last * 2).min(AGAIN_AFTER_MAX));
         self.pauses.insert(tenant, pause);
         pause
@@ -296,7 +300,7 @@ impl Daemon {
             Err(Failure::Refused(why)) if way == Way::Out => self.is_refused(tenant, why),
             Err(Failure::Refused(why) | Failure::Unsure(why)) => {
                 let residue = self.deep.residues.get(&tenant).copied().unwrap_or_default();
-                let again = Instant::now() + self.deep.failed_to_fetch(tenant);
+                let again = Instant::now() + self.deep.failed_to_fetch(tenant, &why);
                 self.note("error", tenant, json!({ "what": format!("cannot be brought back: {why}") }));
                 tracing::error!("tenant {tenant}: cannot be brought back, which is tried again: {why}");
                 self.deep.stays.insert(tenant, Stay::Out { residue, failed: Some((again, why)) });

@@ -258,7 +258,8 @@ impl Daemon {
     /// The GPUs on which tenants fill each other's pauses.
     fn side_by_side(&self) -> BTreeSet<GpuId> {
         let wanting = self.known.iter().filter(|(_, known)| known.idleness.wants);
-        let thawed = wanting.filter(|(_, known)| !known.link.grip.page().frozen());
+        let on_the_gpu = wanting.filter(|&(&tenant, _)| !self.deep.is_away(tenant));
+        let thawed = on_the_gpu.filter(|(_, known)| !known.link.grip.page().frozen());
         let job = |tenant: TenantId| self.jobs.of(tenant).and_then(|job| self.jobs.get(job));
         let class = |tenant| job(tenant).map_or(Class::BestEffort, |job| job.terms.class);
         side_by_side(thawed.map(|(&tenant, known)| (known.gpu, class(tenant))))
@@ -270,6 +271,11 @@ impl Daemon {
         let mut stretches = Vec::new();
         let mut together = BTreeMap::<GpuId, f64>::new();
         for (&tenant, known) in self.known.iter_mut().filter(|(_, known)| known.idleness.wants) {
+            // Thawed for the driver's sake, and without any work of its own.
+            if self.deep.is_away(tenant) {
+                known.idleness.mark = None;
+                continue;
+            }
             let mark = Mark::of(known.link.grip.page(), now_ns);
             let Some(before) = known.idleness.mark else {
                 known.idleness.mark = Some(mark);

@@ -20,7 +20,7 @@ impl Daemon {
         let Some(handover) = &mut self.handover else { return };
         let Legacy { jobs, tests } = handover.read();
         self.tests = tests;
-        for Job { uid, name, terms, paused, timeout, roots } in jobs {
+        for Job { uid, name, terms, paused, deep, timeout, roots } in jobs {
             let core_terms = in_core(uid, &terms, false);
             let job = self.jobs.begin(uid, &name, terms, self.now());
             if let Some(begun) = self.jobs.get_mut(job) {
@@ -30,6 +30,7 @@ impl Daemon {
             if paused {
                 self.step(Event::Pause(job));
             }
+            self.set_deep(job, deep);
         }
     }
 
@@ -61,6 +62,7 @@ impl Daemon {
             name: job.name.clone(),
             terms: job.terms.clone(),
             paused: job.paused,
+            deep: job.deep,
             timeout: job.timeout,
             roots: job.roots.clone(),
         });

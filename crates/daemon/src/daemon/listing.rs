@@ -47,6 +47,7 @@ impl Daemon {
                 hints: self.hints_of(tenant, &described),
                 statistics: self.statistics_of(tenant).filter(|_| self.known.len() <= SHOWN_MAX),
                 reserved: described.reserved,
+                not_back: self.not_back(tenant),
             })
         });
         let at_door = self.arriving.iter().filter_map(|(&tenant, arriving)| {
@@ -69,6 +70,7 @@ impl Daemon {
                 hints: None,
                 statistics: None,
                 reserved: described.reserved,
+                not_back: None,
             })
         });
         // As many as may come fit into one message; the rest of those at the door are not shown.

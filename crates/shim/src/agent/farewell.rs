@@ -14,10 +14,14 @@ const MEMORY_LOST_EXIT: i32 = 125;
 /// Said once for each daemon that goes, however many sessions end.
 static GONE: OnceNotice = OnceNotice::new();
 
-/// Whether this process can go on without a daemon: all of its memory is on the device, and its context. Its GPUs read each
-/// other's memory, so that of all of them.
+/// Whether this process can go on without a daemon: all of its memory is on the device, and its context.
 pub(super) fn can_go_on() -> bool {
-    !vacate::is_closed() && session::all().all(|session| session.page.resident())
+    has_its_memory() && !vacate::is_closed()
+}
+
+/// Whether all memory of this process is on the device. Its GPUs read each other's, so that of all of them.
+pub(super) fn has_its_memory() -> bool {
+    session::all().all(|session| session.page.resident())
 }
 
 /// Lets a program run that has all its memory. Slices come first and the thaw last: a thawed tenant with a slice that was

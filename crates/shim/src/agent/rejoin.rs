@@ -159,7 +159,7 @@ fn attempt(session: &'static Session, socket: &Path, can_go_on: bool) -> Result<
         job,
         program,
         gpu: session.uuid.to_string(),
-        resident: can_go_on,
+        resident: farewell::has_its_memory(),
         frozen: page.frozen(),
         channels: page.channel_generation() > 0,
         holds_launches: page.holds_launches(),

@@ -24,24 +24,24 @@ impl Daemon {
 
     pub(super) fn is_found(&mut self, told: Told) {
         let Told { tenant, became, took, steps, .. } = told;
+        let paused = self.jobs.of(tenant).filter(|&job| self.jobs.get(job).is_some_and(|job| job.paused));
+        if let Some(job) = paused {
+            // It was to give up its context, or had.
+            self.set_deep(job, true);
+        }
         match became {
             // That one has not begun, or was done.
-            Ok(Standing::Running) => return self.is_back(tenant),
+            Ok(Standing::Running) => self.is_back(tenant),
             Ok(Standing::Out) => {
                 let mut fields = self.put_away(tenant, took, &steps);
                 fields["found"] = true.into();
                 self.note("deep", tenant, fields);
             }
+            Ok(Standing::Locked) if paused.is_some() => self.go(tenant, Way::Out),
             Ok(Standing::Locked | Standing::Failed) => {
                 self.is_unsure(tenant, "an earlier worker has left it in the middle".into());
             }
             Err(Failure::Refused(why) | Failure::Unsure(why)) => self.is_unsure(tenant, why),
-        }
-        // It stays so while its job is paused.
-        if let Some(job) = self.jobs.of(tenant)
-            && self.jobs.get(job).is_some_and(|job| job.paused)
-        {
-            self.set_deep(job, true);
         }
     }
 }

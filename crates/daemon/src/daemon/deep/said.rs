@@ -3,6 +3,7 @@
 use super::{Daemon, Deep, Stay, Way};
 use crate::daemon::jobs::Job;
 use sched::{Hindrance, TenantId};
+use wire::NotBack;
 
 impl Daemon {
     /// What to tell of a tenant of a paused job.
@@ -11,11 +12,23 @@ impl Daemon {
             let why = self.core.hinders_deep(tenant).filter(|_| job.deep && job.paused)?;
             Some(format!("its context stays on the GPU for now: {}", words(why)))
         };
-        let is_out = matches!(self.deep.stays.get(&tenant), Some(Stay::Out { failed: None, .. }));
-        if is_out && self.jobs.of(tenant).is_some_and(|job| self.deep.resuming.contains(&job)) {
+        if self.not_back(tenant) == Some(NotBack::NoRoom) {
             return Some("it has nothing on the GPU, and waits until there is room for its context".into());
         }
         self.deep.said_of(tenant).or_else(waits)
+    }
+}
+
+impl Daemon {
+    /// Why somebody is not back whose job goes on.
+    pub(in crate::daemon) fn not_back(&self, tenant: TenantId) -> Option<NotBack> {
+        let stay = self.deep.stays.get(&tenant)?;
+        self.jobs.of(tenant).filter(|job| self.deep.resuming.contains(job))?;
+        match stay {
+            Stay::Out { failed: None, .. } => Some(NotBack::NoRoom),
+            Stay::Out { .. } | Stay::Unsure(_) => Some(NotBack::Failed),
+            Stay::Going(_) | Stay::Refused(_) => None,
+        }
     }
 }
 

@@ -12,7 +12,7 @@
 //! | [reenter](crate::grip::Grip::reenter) | as they like | frozen | away |
 //!
 //! So at no instant work can reach the GPU while the memory is away: its channels are frozen, or nobody hands any over. And but for
-//! the lock no step is asked for while they are: an H200's driver answers none of them then (580).
+//! the lock no step is asked for while they are: an H200's driver (580) was seen to answer neither out nor unlock then.
 
 use crate::checkpoints::{CheckpointError, Checkpoints, LOCK_WITHIN, Standing, Step};
 use crate::executor::Link;
@@ -202,7 +202,9 @@ pub(super) fn sorted_out(error: CheckpointError) -> Failure {
 }
 
 const FAILED: &str = "the driver says that its checkpoint has failed: the program has to be ended";
-const STOPPED: &str = "the program is stopped (SIGSTOP, Ctrl-Z), and does nothing that the driver asks of it";
+/// A program does nothing at all.
+pub(super) const STOPPED: &str =
+    "the program is stopped (SIGSTOP, Ctrl-Z), and does nothing that the driver asks of it";
 
 #[cfg(test)]
 mod tests;
