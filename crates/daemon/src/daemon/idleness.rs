@@ -126,8 +126,8 @@ impl Idleness {
     /// What the core is to be told, if it believes something else.
     fn news(&mut self) -> Option<Ratio> {
         let busy = self.window.busy()?;
-        let believed = self.believed.unwrap_or(Ratio::ONE);
-        if believed.0.abs_diff(busy.0) <= TELL_BEYOND {
+        // The first time also if it is what is believed of everybody: what nobody measured does not count.
+        if self.believed.is_some_and(|believed| believed.0.abs_diff(busy.0) <= TELL_BEYOND) {
             return None;
         }
         // As the core does: half of what it was and half of what it is, but for the first time.
@@ -368,6 +368,14 @@ mod tests {
         let told = std::iter::from_fn(|| idleness.news()).count();
         assert!((2..10).contains(&told), "{told}");
         assert!(idleness.believed.unwrap().0 > 940_000);
+    }
+
+    #[test]
+    fn the_core_is_told_once_also_of_one_that_is_as_busy_as_it_believes() {
+        let mut idleness = Idleness::default();
+        idleness.window.add(50 * MS, 0.99);
+        assert_eq!(idleness.news(), Some(Ratio(990_000)));
+        assert_eq!(idleness.news(), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::rc::Rc;
 
 use crate::puppet::Puppet;
-use crate::stage::{Setup, Stage, until};
+use crate::stage::{Program, Setup, Stage, until};
 
 const MIB: u64 = 1 << 20;
 
@@ -53,18 +53,20 @@ fn four_programs_of_three_quarters_of_the_gpu() {
 
 #[test]
 fn two_programs_and_an_arena_that_has_room_for_neither() {
-    // As two of 100 GiB on a card of 141 GB, with 80 GiB of arena.
-    let setup = Setup { gpus: 1, gpu_mib: 147, arena_mib: 80, rotad: &["--turn", "200ms"] };
+    // As two of 100 GiB on a card of 141 GB, with little more than 80 GiB of arena. Each has 100 MiB and a slab of 2 for its sums,
+    // and two pieces of 4 must find a place whatever goes where: 212 of the 215 MiB that there are, with 131 of the GPU.
+    let setup = Setup { gpus: 1, gpu_mib: 147, arena_mib: 84, rotad: &["--turn", "200ms"] };
     let stage = Stage::new(&setup);
     let names = ["1", "2"];
-    let programs = names.map(|seed| {
+    let mut programs = names.map(|seed| {
         let memory = ["--mib", "100", "--piece-mib", "4", "--segments", "--kernel-ms", "200"];
-        stage.worker(0, seed, &[&memory[..], &["--seed", seed, "--steps", "4"]].concat())
+        stage.worker(0, seed, &[&memory[..], &["--seed", seed, "--seconds", "600"]].concat())
     });
-    for program in programs {
-        assert_eq!(program.ends_well().steps, 4);
-    }
+    // Whoever has all of its memory first gets on while the other one waits for more: so only then it is counted.
+    programs.iter_mut().for_each(|program| program.goes_on(1));
+    programs.iter_mut().for_each(|program| program.goes_on(4));
     check_counts(&stage, &names, 3, 70);
+    programs.iter_mut().for_each(Program::kill);
     stage.finish();
 }
 
