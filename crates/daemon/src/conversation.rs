@@ -8,6 +8,7 @@ mod files;
 mod guard;
 mod heard;
 mod rejoin;
+mod trust;
 
 pub use files::{Files, Held};
 pub use guard::is_guarded;
@@ -260,7 +261,9 @@ fn hold_tenant(
     let number = pid.as_raw_nonzero().get().unsigned_abs();
     let watch = watch(pid).map_err(|cause| Ended::Unwatchable(number, cause))?;
     let (answer, welcome) = mpsc::channel();
-    let newcomer = Newcomer { pid: number, uid, job, program, gpus, connection: connection.clone(), answer };
+    let domain = trust::domain(pid, uid, &watch);
+    let newcomer =
+        Newcomer { pid: number, uid, domain, job, program, gpus, connection: connection.clone(), answer };
     ears.inputs.send(Input::Hello(newcomer)).map_err(|_| Ended::Stopping)?;
     let Some(taken) = await_welcome(connection, &watch, ears, &welcome) else {
         // Refused by the main loop, which has told the tenant why; or it went away.

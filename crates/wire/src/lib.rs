@@ -43,7 +43,7 @@ pub use view::{
 };
 
 /// Version of the messages and of the shared page. Both sides must agree.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The most bytes one message may have. A longer one ends its connection.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -56,6 +56,9 @@ pub const HANDLES_MAX: usize = FILES_MAX;
 
 /// The unit of allocation on the device: every handle is a multiple of it.
 pub const BLOCK_BYTES: u64 = 2 << 20;
+
+/// The least handle that goes from one tenant to the next (`Take`): smaller ones are made faster.
+pub const PASS_BYTES_MIN: u64 = 32 << 20;
 
 /// The largest handle. What moves is moved in whole handles, so large allocations are made of several: the last one to go
 /// takes little with it that could have stayed. Far smaller ones would cost more to map than they save.

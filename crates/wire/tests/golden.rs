@@ -75,10 +75,11 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ),
         ("02 07 80808001", ToDaemon::Grow { grant: GrantId(7), bytes: 2 << 20 }),
         (
-            "03 07 2a 80808010",
+            "03 07 2a 80808010 01",
             ToDaemon::Allocated {
                 grant: GrantId(7),
                 handle: SizedHandle { handle: HandleId(42), bytes: 32 << 20 },
+                passable: true,
             },
         ),
         ("04 07", ToDaemon::Returned { grant: GrantId(7) }),
@@ -177,11 +178,12 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             },
         ),
         (
-            "16 01 07 80808001 01 08 80808002 01 09 80808001 01",
+            "16 01 07 80808001 01 08 80808002 01 09 80808001 02 07 08 01",
             ToDaemon::Has {
                 here: vec![SizedHandle { handle: HandleId(7), bytes: 2 << 20 }],
                 away: vec![SizedHandle { handle: HandleId(8), bytes: 4 << 20 }],
                 unshown: vec![SizedHandle { handle: HandleId(9), bytes: 2 << 20 }],
+                passable: vec![HandleId(7), HandleId(8)],
                 complete: true,
             },
         ),
@@ -197,7 +199,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             "19 01 2a 80808010",
             ToDaemon::HostedBefore { handles: vec![SizedHandle { handle: HandleId(42), bytes: 32 << 20 }] },
         ),
-        ("1a 2a", ToDaemon::Shown { handle: HandleId(42) }),
+        ("1a 2a 00", ToDaemon::Shown { handle: HandleId(42), passable: false }),
         ("1b 8001 00", ToDaemon::Hint { at_ns: 128, source: HintSource::Sdk }),
         ("1b 07 01", ToDaemon::Hint { at_ns: 7, source: HintSource::Shim }),
         ("1c", ToDaemon::Served),
@@ -206,6 +208,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             "1e 07 0100 0102",
             ToDaemon::Set { request: GrantId(7), class: Some(Class::LatencyCritical), weight: Some(2) },
         ),
+        ("1f 01 2a", ToDaemon::Taken { handles: vec![HandleId(42)] }),
     ]
 }
 
@@ -417,6 +420,7 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         ("0d 046c617465", FromDaemon::GaveUp { reason: "late".into() }),
         ("11", FromDaemon::WarmUp),
         ("12 07", FromDaemon::Changed { request: GrantId(7) }),
+        ("13 02 2a 07", FromDaemon::Take { handles: vec![HandleId(42), HandleId(7)] }),
         ("10 07 80808001", FromDaemon::GrantedHost { grant: GrantId(7), host_bytes: 2 << 20 }),
         ("0f 04676f6e65", FromDaemon::Lost { reason: "gone".into() }),
         (
@@ -471,6 +475,7 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::Served => 28,
         ToDaemon::Phase => 29,
         ToDaemon::Set { .. } => 30,
+        ToDaemon::Taken { .. } => 31,
     }
 }
 
@@ -495,12 +500,13 @@ fn kind_from_daemon(message: &FromDaemon) -> usize {
         FromDaemon::Shared { .. } => 14,
         FromDaemon::WarmUp => 17,
         FromDaemon::Changed { .. } => 18,
+        FromDaemon::Take { .. } => 19,
     }
 }
 
 #[test]
 fn the_versions_belong_to_these_bytes() {
-    assert_eq!((VERSION, SCHEMA_VERSION), (4, 1), "write new golden bytes, then the new version here");
+    assert_eq!((VERSION, SCHEMA_VERSION), (5, 1), "write new golden bytes, then the new version here");
 }
 
 #[test]

@@ -56,6 +56,8 @@ pub struct Has {
     pub away: Vec<SizedHandle>,
     /// What lies under its addresses, and cannot be moved: there is no file of it.
     pub unshown: Vec<SizedHandle>,
+    /// What nobody else has, by its word.
+    pub passable: Vec<u64>,
 }
 
 impl Has {
@@ -82,6 +84,8 @@ pub struct Returner {
     pub process: keeper::Process,
     /// Whose process.
     pub uid: u32,
+    /// Whose memory it may have, by the kernel's word.
+    pub domain: Option<mover::Domain>,
     /// Its memory.
     pub has: Has,
     /// Its files count until the mover has looked at them.
@@ -243,7 +247,7 @@ impl Daemon {
         if let Some(job) = self.jobs.get_mut(job) {
             job.gpus.insert(gpu);
         }
-        let Returner { claim, process, connection, has, held, answer, .. } = returner;
+        let Returner { claim, process, domain, connection, mut has, held, answer, .. } = returner;
         let meeting = Meeting { tenant, gpu, frozen: claim.frozen, resident: claim.resident };
         let Met { grip, outgoing, first_word, welcome } = match self.meet(&connection, &meeting) {
             Ok(met) => met,
@@ -258,9 +262,11 @@ impl Daemon {
             }
         };
         let who = Who { tenant, pid: process.pid, job: claim.job };
-        let link = Link { who, grip, outgoing };
+        let link = Link { who, domain, grip, outgoing };
+        let passable = std::mem::take(&mut has.passable);
         let handles = has.reported();
-        let work = Work::TakeOver { tenant, link: link.clone(), process, is_new: !is_known, handles };
+        let work =
+            Work::TakeOver { tenant, link: link.clone(), process, is_new: !is_known, handles, passable };
         self.executor(gpu).order(work);
         let Claim { program, channels, resident, sessions, .. } = claim;
         let returning = Returning {

@@ -210,7 +210,7 @@ impl Tenant {
         self.shared.meter.take(bytes);
         let file = device_memory(bytes);
         write(&file, handle, 0, bytes);
-        let message = ToDaemon::Allocated { grant, handle: SizedHandle { handle, bytes } };
+        let message = ToDaemon::Allocated { grant, handle: SizedHandle { handle, bytes }, passable: false };
         // In the table before the daemon knows it, as it may be asked for at once.
         let mut pieces = lock(&self.shared.pieces);
         self.shared.say(&message, &[file.as_fd()]);

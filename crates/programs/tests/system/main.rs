@@ -21,6 +21,7 @@
 //! - [`soak`]: all of it at once, for a while. [`crowd`]: fifty programs on four GPUs that come and go.
 //! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
 //! - [`sdk`]: programs that say themselves when requests come.
+//! - [`passing`]: memory that goes from one program to the next.
 //! - [`patience`]: whoever waits for the GPU while it is frozen sleeps.
 //! - [`drivers`]: the same programs without rota, and what the virtual GPU answers them.
 //! - [`conformance`]: what the driver is known to answer, asked through rota.
@@ -53,6 +54,7 @@ mod jobs;
 mod loss;
 mod memory;
 mod oversize;
+mod passing;
 mod patience;
 mod puppet;
 mod requests;

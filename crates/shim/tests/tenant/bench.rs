@@ -191,7 +191,7 @@ impl Daemon {
         let mut survivor = Survivor { epoch, resident, frozen, here, away, unshown };
         loop {
             let (message, files) = daemon.receive();
-            let ToDaemon::Has { here, away, unshown, complete } = message else { panic!("{message:?}") };
+            let ToDaemon::Has { here, away, unshown, complete, .. } = message else { panic!("{message:?}") };
             assert_eq!(here.len(), files.len());
             survivor.here.extend(here.into_iter().zip(files));
             survivor.away.extend(away);
@@ -253,7 +253,7 @@ impl Daemon {
         let wanted = self.grant(asked);
         let address = program.allocated();
         let (message, mut files) = self.next();
-        let ToDaemon::Allocated { grant, handle } = message else { panic!("{message:?}") };
+        let ToDaemon::Allocated { grant, handle, .. } = message else { panic!("{message:?}") };
         assert_eq!((grant, handle.bytes, files.len()), (wanted, asked.next_multiple_of(BLOCK_BYTES), 1));
         (address, handle, files.remove(0))
     }
