@@ -18,7 +18,11 @@ const LARGE: [&str; 4] = ["--mib", "80", "--piece-mib", "40"];
 const ENDLESS: [&str; 4] = ["--steps", "1000000", "--kernel-ms", "10"];
 
 fn stage(rotad: &[&str]) -> Stage {
-    let rotad = [&["--turn", "100ms", "--prefetch", "off"], rotad].concat();
+    stage_with_turns("100ms", rotad)
+}
+
+fn stage_with_turns(turn: &str, rotad: &[&str]) -> Stage {
+    let rotad = [&["--turn", turn, "--prefetch", "off"], rotad].concat();
     Stage::new(&Setup { gpus: 1, gpu_mib: 112, arena_mib: 256, rotad: &rotad })
 }
 
@@ -103,7 +107,7 @@ fn workers_are_killed_while_memory_is_passed() {
 /// What a program was to take it takes from a daemon that is dead: the arena's bytes count, and it comes back once more.
 #[test]
 fn a_worker_is_killed_between_the_copy_and_the_program_that_takes_it() {
-    let stage = stage(&["--turn", "400ms"]);
+    let stage = stage_with_turns("400ms", &[]);
     let mut programs = ["9", "10"].map(|name| worker(&stage, name));
     until("memory is passed", || moved(&stage).1 > 400 * MIB);
     let slow = Pid::from_raw(programs[1].pid() as i32).unwrap();
@@ -121,6 +125,7 @@ fn a_worker_is_killed_between_the_copy_and_the_program_that_takes_it() {
     until_counted("it is to come in", before + 1, comes);
     // Longer than the copies take, and shorter than somebody is waited for who does not answer.
     std::thread::sleep(Duration::from_millis(900));
+    assert_eq!(stage.count("move_begin"), stage.count("move_end") + 1, "it is waited for");
     assert!(stage.kill_worker(), "there is a worker to kill");
     rustix::process::kill_process(slow, Signal::CONT).unwrap();
     let passed = moved(&stage).1;
