@@ -87,9 +87,9 @@ impl<D: Device> Mover<D> {
     /// Tenants of a domain may have each other's memory; who is in none has its own.
     pub fn set_domain(&mut self, owner: Owner, domain: Option<Domain>) {
         match domain {
-            Some(domain) => self.passing.domains.insert(owner, domain),
-            None => self.passing.domains.remove(&owner),
-        };
+            Some(domain) => drop(self.passing.domains.insert(owner, domain)),
+            None => self.passing.forget_owner(owner),
+        }
     }
 
     /// A tenant says of a handle that nobody else has its memory, and that it can take another's for it. To be said before it
@@ -109,8 +109,9 @@ impl<D: Device> Mover<D> {
         self.passing.files_max = files_max;
     }
 
-    #[cfg(test)]
-    pub(crate) fn pass_from(&mut self, bytes_min: u64) {
+    /// Handles of this size and more are passed: tests have small ones.
+    #[cfg(any(test, feature = "fake"))]
+    pub fn pass_from(&mut self, bytes_min: u64) {
         self.passing.bytes_min = bytes_min;
     }
 

@@ -37,6 +37,19 @@ fn moved(stage: &Stage) -> (u64, u64) {
     (sum("bytes_in"), sum("passed_bytes"))
 }
 
+/// Says how long moves of both programs' memory took, in the middle: a fact, as machines differ.
+fn tell_of_moves(stage: &Stage, what: &str) {
+    let events = stage.events();
+    let both = events.iter().filter(|event| {
+        let whole = |key: &str| event[key].as_u64().is_some_and(|bytes| bytes >= 80 * MIB);
+        whole("bytes_out") && whole("bytes_in")
+    });
+    let mut took: Vec<u64> = both.filter_map(|event| event["took_ns"].as_u64()).collect();
+    took.sort_unstable();
+    let middle = took.get(took.len() / 2).copied().map(Duration::from_nanos);
+    println!("{what}: {middle:?} for 80 MiB each way, of {} moves", took.len());
+}
+
 fn described(stage: &Stage, what: &str) -> Value {
     let output = stage.rota().args(["describe", what, "--json"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -52,6 +65,7 @@ fn two_programs_of_a_user_have_each_others_memory_and_find_every_byte_right() {
     let (bytes_in, passed) = moved(&stage);
     // What fits beside the other, or comes in when the other has just freed or not begun, is made anew.
     assert!(passed * 10 > bytes_in * 8, "{passed} of {bytes_in}");
+    tell_of_moves(&stage, "passed on");
     // NVML counts none of it for anybody, and a context is not taken for less or more than it is.
     for name in ["1", "2"] {
         let tenant = &described(&stage, name)["jobs"][0]["tenants"][0];
@@ -85,6 +99,7 @@ fn memory_is_never_passed_where_that_is_the_setting() {
     until("both were moved again and again", || moved(&stage).0 > 800 * MIB);
     programs.iter_mut().for_each(|program| program.goes_on(1));
     assert_eq!(moved(&stage).1, 0);
+    tell_of_moves(&stage, "made anew");
     drop(programs);
     stage.finish();
 }

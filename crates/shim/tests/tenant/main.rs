@@ -9,4 +9,5 @@ mod created;
 mod lives;
 mod memory;
 mod opens;
+mod passing;
 mod rejoin;

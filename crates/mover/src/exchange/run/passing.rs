@@ -6,7 +6,7 @@ use crate::device::Device;
 use crate::exchange::MoveError;
 use crate::exchange::requests::requests;
 use crate::mover::Passed;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ impl<D: Device> Run<'_, D> {
     /// Memory that tenants have unmapped becomes that of handles which wait to come in, the first that it can be.
     pub(super) fn pass_unmapped(&mut self) -> bool {
         let mut progress = false;
-        let mut kept = std::collections::VecDeque::new();
+        let mut kept = VecDeque::new();
         while let Some(from) = self.to_release.pop_front() {
             let to = self.waiting_in.iter().position(|&to| self.mover.can_pass(from, to));
             let Some(to) = to.and_then(|index| self.waiting_in.remove(index)) else {

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const EVENTS: u64 = 200;
 
 /// As many as it takes for a thousand events, and to meet all that can happen.
-const SEEDS: std::ops::RangeInclusive<u64> = 1..=12;
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=16;
 
 fn wish(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
