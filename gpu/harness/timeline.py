@@ -32,6 +32,7 @@ class Move:
     pids_in: tuple
     failed: int
     times: dict = field(default_factory=dict)
+    bytes_passed: int = 0
 
     @property
     def seconds(self) -> float:
@@ -63,6 +64,11 @@ class Switch:
     def bytes_in(self) -> int:
         """What came in meanwhile."""
         return sum(move.bytes_in for move in self.moves)
+
+    @property
+    def bytes_passed(self) -> int:
+        """What of that came into memory that another program had."""
+        return sum(move.bytes_passed for move in self.moves)
 
     @property
     def each_way(self) -> float:
@@ -129,6 +135,7 @@ def moves(events) -> list[Move]:
                     into,
                     event.get("failed", 0),
                     event.get("times", {}),
+                    event.get("passed_bytes", 0),
                 )
             )
             under_way, ended_ns = None, at
@@ -138,8 +145,8 @@ def moves(events) -> list[Move]:
 def where_time_went(parts: list) -> str:
     """A table of what each lane did in each of these (label, moves): milliseconds between frozen and the first move's begin, then what
     the lanes copied and waited for, then what the daemon's own thread did. The lanes' columns add up to all of the moving."""
-    doing = ("copying", "hashing", "space", "room", "unmapping", "releasing", "creating", "fetching", "done")
-    chores = ("import", "release", "record", "start")
+    doing = ("copying", "hashing", "space", "room", "unmapping", "releasing", "creating", "taking", "fetching", "done")
+    chores = ("import", "pass", "release", "record", "start")
 
     def ms(found, key):
         return sum(times.get(key, 0) for times in found) / 1e6

@@ -10,7 +10,8 @@
 // stays wrong through all rounds after it.
 //
 // The file of --progress-file holds words of 64 bits: how many steps are done, then for each of them when it was done on
-// CLOCK_MONOTONIC, in nanoseconds. With --read-only steps read every word and write none. With --flips they read every word and turn
+// CLOCK_MONOTONIC, in nanoseconds. The file of --context-file is made when its context is, and memory is taken only when that of
+// --memory-file is there. With --read-only steps read every word and write none. With --flips they read every word and turn
 // one bit over in about half of all blocks of 2 MiB, each time another one; at the end all are turned back before words are looked
 // at. Ends with 0 when it did all that was asked: how many words are wrong is in its line.
 #include "turns.h"
@@ -132,7 +133,7 @@ struct Options {
     long rounds = 64;
     word seed = 1;
     bool read_only = false, flips = false;
-    std::string ready, start, stop, progress;
+    std::string ready, start, stop, progress, context, memory;
 };
 
 static Options options(int count, char **given)
@@ -157,6 +158,8 @@ static Options options(int count, char **given)
         else if (flag == "--start-file") found.start = value;
         else if (flag == "--stop-file") found.stop = value;
         else if (flag == "--progress-file") found.progress = value;
+        else if (flag == "--context-file") found.context = value;
+        else if (flag == "--memory-file") found.memory = value;
         else fprintf(stderr, "turns: %s is not known\n", flag.c_str()), exit(2);
     }
     if (found.gib <= 0 || !found.alloc_mib || found.rounds < 1 || found.steps > STEPS_MAX)
@@ -199,6 +202,11 @@ int main(int count, char **given)
     size_t piece_bytes = wanted.alloc_mib << 20;
     size_t pieces = std::max(1.0, wanted.gib * (1 << 30) / piece_bytes + 0.5);
     size_t chunks_each = piece_bytes / sizeof(word) / CHUNK;
+    if (!wanted.context.empty()) {
+        NEED(cudaFree(nullptr));
+        close(open(wanted.context.c_str(), O_CREAT | O_WRONLY, 0644));
+    }
+    while (!wanted.memory.empty() && !there(wanted.memory)) usleep(500);
     // Its memory first, and in a row: whoever has to make room for it does so in one go.
     std::vector<word *> list(pieces);
     for (word *&piece : list) NEED(cudaMalloc(&piece, piece_bytes));

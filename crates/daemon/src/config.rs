@@ -133,6 +133,10 @@ pub struct Settings {
     /// copies all and compares [default: off; not measured on a GPU yet].
     #[arg(long, value_name = "HOW")]
     pub clean_copies: Option<CleanCopies>,
+    /// Whose memory a program may get when another leaves the GPU, instead of memory made anew: `user`, of programs of the same
+    /// user and in the same namespaces, or `never` [default: user].
+    #[arg(long, value_name = "WHOSE")]
+    pub pass_memory: Option<PassMemory>,
     /// How the next one is chosen [default: fair].
     #[arg(long, value_name = "POLICY")]
     pub policy: Option<Policy>,
@@ -230,6 +234,17 @@ pub enum CleanCopies {
     On,
     /// Yes, but all is copied and compared, and it is an error if something changed by its bytes and not by its hash.
     Audit,
+}
+
+/// Whose memory a program may get when another leaves the GPU.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum PassMemory {
+    /// That of programs of the same user, in the same user and PID namespaces.
+    #[default]
+    User,
+    /// Nobody's: all memory is made anew.
+    Never,
 }
 
 /// Whether memory of the next program is brought in while another has its turn.
@@ -335,6 +350,8 @@ pub struct Config {
     pub freeze: Freeze,
     /// See [`Settings::clean_copies`].
     pub clean_copies: CleanCopies,
+    /// See [`Settings::pass_memory`].
+    pub pass_memory: PassMemory,
     /// See [`Settings::oversize_max`].
     pub oversize_max: Option<Oversize>,
     /// See [`Settings::turn_jitter`].
@@ -394,6 +411,7 @@ impl Config {
             events: settings.events,
             freeze: settings.freeze.unwrap_or_default(),
             clean_copies: settings.clean_copies.unwrap_or_default(),
+            pass_memory: settings.pass_memory.unwrap_or_default(),
             oversize_max: settings.oversize_max,
             idle_exit: settings.idle_exit.or(settings.idle_exit_usual),
             everybody: settings.everybody.unwrap_or(false),
@@ -429,6 +447,7 @@ impl Settings {
             events: self.events.or(other.events),
             freeze: self.freeze.or(other.freeze),
             clean_copies: self.clean_copies.or(other.clean_copies),
+            pass_memory: self.pass_memory.or(other.pass_memory),
             policy: self.policy.or(other.policy),
             turn: self.turn.or(turns.turn),
             turn_min: self.turn_min.or(turns.turn_min),

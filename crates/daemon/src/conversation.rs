@@ -8,6 +8,7 @@ mod files;
 mod guard;
 mod heard;
 mod rejoin;
+mod trust;
 
 pub use files::{Files, Held};
 pub use guard::is_guarded;
@@ -276,8 +277,10 @@ fn hold_tenant(
     let watch = watch(pid).map_err(|cause| Ended::Unwatchable(number, cause))?;
     let (answer, welcome) = mpsc::channel();
     let executable = ears.executable(number);
+    let domain = trust::domain(pid, uid, &watch);
     let stream = connection.clone();
-    let newcomer = Newcomer { pid: number, uid, executable, job, program, gpus, connection: stream, answer };
+    let newcomer =
+        Newcomer { pid: number, uid, executable, domain, job, program, gpus, connection: stream, answer };
     ears.inputs.send(Input::Hello(newcomer)).map_err(|_| Ended::Stopping)?;
     let Some(taken) = await_welcome(connection, &watch, ears, &welcome) else {
         // Refused by the main loop, which has told the tenant why; or it went away.

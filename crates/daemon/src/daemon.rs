@@ -75,7 +75,7 @@ use toll::{Toll, UnderWay};
 use unshown::Unshown;
 use wire::{FromDaemon, Listener};
 
-pub use input::{Input, Newcomer};
+pub use input::{Input, Newcomer, Shown};
 pub use setup::{About, Freezes, Rules, Setup, SharedGpu};
 
 /// What is gone, and why, so that nothing can go on here.

@@ -13,15 +13,15 @@ mod moves;
 pub mod switching;
 mod takeover;
 
+use crate::daemon::Shown;
 use crate::daemon::rejoining::TakenOver;
 use crate::events::{Events, Who};
 use crate::grip::Grip;
 use crate::outgoing::Outgoing;
 use memory::Memory;
-use mover::{Device, Mover, Pace, Reply, Reported};
+use mover::{Device, Domain, Mover, Pace, Reply, Reported};
 use sched::{Bytes, Deadlines, HandleId, OpId, Outcome, Owned, Scope, Slice, Span, TenantId};
 use serde_json::json;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
@@ -52,6 +52,8 @@ pub struct Link {
     pub who: Who,
     /// Its process, by the kernel's word.
     pub process: keeper::Process,
+    /// Whose memory it may have.
+    pub domain: Option<Domain>,
     /// How to freeze it.
     pub grip: Arc<Grip>,
     /// How to speak to it.
@@ -97,13 +99,17 @@ pub enum Work {
         is_new: bool,
         /// All that it has.
         handles: Vec<Reported>,
+        /// What of it nobody else has, by its word.
+        passable: Vec<u64>,
     },
     /// A tenant of an earlier worker never comes back: what the arena has of it is free.
     Forsake(TenantId),
     /// A tenant of an earlier worker came back, went without a word, and lives: what the arena has of it stays.
     LetGo(TenantId, keeper::Process, Sender<bool>),
     /// A tenant made this handle; its file comes along.
-    Adopt(Owned, Bytes, OwnedFd),
+    Adopt(Owned, Bytes, Shown),
+    /// Others may have these from now on.
+    NeverPass(TenantId, Vec<HandleId>),
     /// A tenant freed these.
     Forget(TenantId, Vec<HandleId>),
     /// Copy out, unmap, create and copy in.

@@ -8,7 +8,7 @@ use keeper::{Node, Patience};
 use mover::{Arena, CudaDevice, Device as _, Mover};
 use rota_daemon::arbiter::Arbiter;
 use rota_daemon::checkpoints::helper::ByHelper;
-use rota_daemon::config::{CleanCopies, Config};
+use rota_daemon::config::{CleanCopies, Config, PassMemory};
 use rota_daemon::conversation::is_guarded;
 use rota_daemon::daemon::{About, Freezes, Input, Lost, Rules, Setup, SharedGpu, serve};
 use rota_daemon::events::Events;
@@ -180,7 +180,12 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<ExitCode> {
     }
     // Counted from 1: nobody has served is 0.
     handover.set_served(u64::from(restarts) + 1);
-    let movers = devices.into_iter().map(|device| mover(device, &arena, config.clean_copies)).collect();
+    let files_max = match config.pass_memory {
+        PassMemory::User => rights::files_max() / 4 / devices.len().max(1),
+        PassMemory::Never => 0,
+    };
+    let movers =
+        devices.into_iter().map(|device| mover(device, &arena, config.clean_copies, files_max)).collect();
     drop(arena);
     let uuids: Vec<String> = setup.gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
     notify::ready(&format!("shares {described}"));
@@ -231,10 +236,11 @@ fn die() -> ! {
 }
 
 /// The mover of a GPU. Where copies cannot be kept, everything else works.
-fn mover(device: CudaDevice, arena: &Arena, copies: CleanCopies) -> Mover<CudaDevice> {
+fn mover(device: CudaDevice, arena: &Arena, copies: CleanCopies, files_max: usize) -> Mover<CudaDevice> {
     let uuid = device.uuid().to_owned();
     let node = device.host_node().map(Node);
     let mut mover = Mover::new(device, arena.near(node));
+    mover.keep_files(files_max);
     // Another GPU may have been opened last.
     let kept =
         mover.device_mut().attach().map_err(Into::into).and_then(|()| mover.keep_copies(copies.into()));

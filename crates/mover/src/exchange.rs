@@ -5,6 +5,9 @@
 //! have that recorded, which gives the arena space back and may let further handles out. So each side makes way for the
 //! other, and bytes on the device never exceed what they may be. What ends in the same round is recorded at once.
 //!
+//! Where tenants trust each other, memory is not released and made anew: what one has unmapped is filled with another's bytes, and
+//! that one's tenant takes it ([`crate::mover::passing`]).
+//!
 //! With a cellar, a handle that is there is fetched into the arena before it comes in, and where the arena is full, what is
 //! needed last goes to the cellar (`run/cellar`).
 
@@ -22,6 +25,7 @@ use crate::mover::clean::AuditError;
 use crate::{HandleKey, Owner};
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 use times::Times;
 
@@ -55,6 +59,9 @@ pub trait Tenants {
 
     /// Asks a tenant to put new memory under these handles.
     fn create(&mut self, owner: Owner, handles: &[u64]) -> Result<(), Gone>;
+
+    /// Asks a tenant to put the memory of these files under these handles. It is whole.
+    fn take(&mut self, owner: Owner, handles: &[(u64, Arc<OwnedFd>)]) -> Result<(), Gone>;
 }
 
 /// What tenants answer, and what happens to them meanwhile.
@@ -75,6 +82,13 @@ pub enum Reply {
         handles: Vec<u64>,
         /// Their files, in the same order.
         files: Vec<OwnedFd>,
+    },
+    /// The memory that was sent lies under these.
+    Taken {
+        /// Who.
+        owner: Owner,
+        /// Which ones.
+        handles: Vec<u64>,
     },
     /// It did not work; these are as they were before.
     Failed {
@@ -114,6 +128,8 @@ pub enum Step {
     Create,
     /// The copy in.
     CopyIn,
+    /// The tenant's answer to a take.
+    Take,
     /// The cellar.
     Fetch,
     /// The tenant's answer to an unmap of memory that could not be filled.
@@ -128,6 +144,7 @@ impl fmt::Display for Step {
             Step::Unmap => "the tenant to unmap it",
             Step::Create => "the tenant to create memory for it",
             Step::CopyIn => "the copy in",
+            Step::Take => "the tenant to take memory for it",
             Step::Fetch => "the cellar",
             Step::BackOut => "the tenant to unmap memory that could not be filled",
         })
@@ -283,13 +300,15 @@ pub struct Outcome {
     pub copied_bytes: u64,
     /// The size of `moved_in`.
     pub bytes_in: u64,
+    /// How much of `moved_in` came into memory that another tenant had.
+    pub passed_bytes: u64,
     /// What went from the arena to the cellar meanwhile.
     pub sunk_bytes: u64,
     /// What came from the cellar to the arena meanwhile.
     pub fetched_bytes: u64,
     /// From the first copy out to the last handle unmapped.
     pub out: Span,
-    /// From the first request to create to the last copy in done.
+    /// From the first request to create, or the first copy in, to the last handle in.
     pub into: Span,
     /// What the lanes did meanwhile, and what they waited for.
     pub times: Times,

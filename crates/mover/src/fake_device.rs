@@ -13,6 +13,7 @@ use cuda::CUresult;
 use mapping::Mapping;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use work::Work;
 
@@ -125,6 +126,7 @@ pub struct FakeDevice {
     polls: u64,
     at_poll: Option<(u64, Box<dyn FnOnce() + Send>)>,
     each_call: Option<Call>,
+    stalls_in: Arc<AtomicBool>,
     /// The most bytes of copies that a lane out and a lane in had at a time.
     pub most_under_way: [u64; 2],
     /// How many looks at a lane's marks each copy of that lane takes; 1 at first.
@@ -159,6 +161,7 @@ impl FakeDevice {
             polls: 0,
             at_poll: None,
             each_call: None,
+            stalls_in: Arc::default(),
             most_under_way: [0; 2],
             polls_per_copy: 1,
         }
@@ -196,6 +199,12 @@ impl FakeDevice {
     /// Has hashes come out wrong from now on, as this says.
     pub fn forge_sums(&mut self, forge: impl FnMut(Vec<Sums>) -> Vec<Sums> + Send + 'static) {
         self.forge = Some(Box::new(forge));
+    }
+
+    /// Nothing that is started on the lane in happens from now on, until this is false.
+    pub fn stall_lane_in(&self) -> Arc<AtomicBool> {
+        self.stalls_in.store(true, SeqCst);
+        Arc::clone(&self.stalls_in)
     }
 
     /// How many calls are to fail and have not yet.
@@ -428,8 +437,9 @@ impl Device for FakeDevice {
         let polls_per_copy = self.polls_per_copy;
         let track = self.track(mark.lane);
         track.polls += 1;
-        if track.polls >= polls_per_copy {
-            track.polls = 0;
+        let is_due = track.polls >= polls_per_copy;
+        if is_due && !(mark.lane == Lane::In && self.stalls_in.load(SeqCst)) {
+            self.track(mark.lane).polls = 0;
             self.advance(mark.lane);
         }
         self.called();

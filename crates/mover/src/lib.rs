@@ -27,6 +27,7 @@ pub use device::{Device, DeviceError, Registrar};
 pub use exchange::{Gone, MoveError, Outcome, Plan, Reply, Span, Step, Stuck, Tenants};
 pub use mover::adoption::{AdoptError, Adoption, Reported, ReportedMemory};
 pub use mover::clean::{AuditError, CleanCopies, CleanError};
+pub use mover::passing::Domain;
 pub use mover::{Mover, MoverError};
 pub use pace::Pace;
 

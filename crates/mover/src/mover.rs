@@ -10,8 +10,9 @@
 //!   tenant is gone: until then they wait in a `Grave`.
 //!
 //! The steps of a move are in `reserving`, `transit`, `recording` and `hashing`; [`crate::exchange`] puts them in order. [`clean`]:
-//! copies that are kept of what is on the device, and `auditing` whether their hashes tell the truth. [`adoption`]: what an earlier worker has left. `sinking`: to the cellar and back;
-//! `cold`: whose memory goes there first.
+//! copies that are kept of what is on the device, and `auditing` whether their hashes tell the truth. [`adoption`]: what an earlier
+//! worker has left. `sinking`: to the cellar and back; `cold`: whose memory goes there first. [`passing`]: memory that goes from one
+//! tenant to the next.
 
 pub mod adoption;
 mod auditing;
@@ -20,6 +21,7 @@ mod cold;
 mod dropping;
 mod hashing;
 mod parts;
+pub mod passing;
 #[cfg(test)]
 pub(crate) mod planted;
 mod recording;
@@ -28,6 +30,7 @@ mod sinking;
 mod transit;
 
 pub(crate) use hashing::HashState;
+pub(crate) use passing::Passed;
 #[cfg(test)]
 pub(crate) use reserving::AHEAD_MAX;
 pub(crate) use sinking::Fetch;
@@ -152,6 +155,10 @@ enum Returning<M> {
     Copying { memory: M, mark: Mark },
     /// The copy is done, and to be recorded.
     Copied { memory: M },
+    /// Memory that another tenant had: this one's bytes are copied there until this mark. It knows nothing of it yet.
+    Filling { memory: M, mark: Mark },
+    /// The copy is done; the tenant is to take that memory.
+    Taking { memory: M },
     /// The tenant has created memory that cannot be filled, and is to unmap it. The device then gets these bytes back.
     BackingOut { freed_bytes: u64 },
 }
@@ -242,6 +249,8 @@ pub struct Mover<D: Device> {
     pub(crate) waypoint_bytes: u64,
     #[cfg(test)]
     pub(crate) planted: planted::Planted,
+    /// What may go from one tenant to the next.
+    passing: passing::Passing,
     /// Arena space for copies out that start next. Empty between exchanges.
     reserved: reserving::Reserved,
     // The arena is dropped before the device that it is registered with.
@@ -272,6 +281,7 @@ impl<D: Device> Mover<D> {
             waypoint_bytes: transit::WAYPOINT_BYTES,
             #[cfg(test)]
             planted: planted::Planted::default(),
+            passing: passing::Passing::default(),
             reserved: BTreeMap::new(),
             arena,
             device: Paced::new(device),
@@ -301,11 +311,8 @@ impl<D: Device> Mover<D> {
         if bytes == 0 || !bytes.is_multiple_of(BLOCK_BYTES) {
             return Err(MoverError::BadSize { key, bytes });
         }
-        let memory = self.device.device_mut().import(file, bytes).map_err(|error| MoverError::Import {
-            key,
-            bytes,
-            error,
-        })?;
+        let memory =
+            self.import(key, bytes, file).map_err(|error| MoverError::Import { key, bytes, error })?;
         self.handles.insert(key, Held { bytes, place: Place::Device { memory, copy } });
         Ok(())
     }

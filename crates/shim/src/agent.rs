@@ -4,7 +4,7 @@
 //! takes the shim's own locks only, and nobody holds those while waiting for anything. It sends only when the socket takes
 //! the message at once, so a daemon that is busy sending to it cannot make both wait for ever.
 //!
-//! - [`orders`]: what the daemon orders: unmap, create. [`drain`]: and to wait for what is on the GPU.
+//! - [`orders`]: what the daemon orders: unmap, create, take. [`drain`]: and to wait for what is on the GPU.
 //! - [`warm_up`]: kernels that load the program's context before a request needs it.
 //! - [`farewell`]: what is done when the daemon is gone. [`rejoin`]: and when there is another one.
 
@@ -124,7 +124,11 @@ fn serve(session: &'static Session) -> Result<Ended, WireError> {
             })?;
         }
         if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
-            let (message, files) = session.connection.receive::<FromDaemon>()?;
+            let (message, files, has_all) = session.connection.receive_what_fits::<FromDaemon>()?;
+            // Only memory that cannot be taken for want of files is asked for in another way.
+            if !has_all && !matches!(message, FromDaemon::Take { .. }) {
+                return Err(WireError::TooManyFiles);
+            }
             if let FromDaemon::Drain { generation } = message {
                 drain = Some(Drain::of(generation));
             } else if let FromDaemon::Vacate { number } = message {
@@ -240,7 +244,7 @@ fn export_next(session: &Session) -> Next {
     let Some(physical) = part.physical else { return Next::AtOnce };
     // It takes a millisecond, and the program may be busy with its memory: so without the table. Should it free this part
     // meanwhile, the file is of no use, whatever it is a file of by then.
-    let exported = physical::export(session.driver, physical);
+    let exported = physical::file_of(session.driver, &part, physical);
     // Held until the message is in the outbox: a free that comes later is told later.
     let mut table = session.table();
     let Some(grant) = table.grant(part.handle) else { return Next::AtOnce };
@@ -248,9 +252,10 @@ fn export_next(session: &Session) -> Next {
         Ok(file) => {
             table.set_exported(part.handle);
             let handle = SizedHandle { handle: part.handle, bytes: part.bytes };
+            let passable = table.part(part.handle).is_some_and(|(_, now)| now.passable);
             let message = match table.take_unshown(part.handle) {
-                true => ToDaemon::Shown { handle: part.handle },
-                false => ToDaemon::Allocated { grant, handle },
+                true => ToDaemon::Shown { handle: part.handle, passable },
+                false => ToDaemon::Allocated { grant, handle, passable },
             };
             session.outbox.put(message, vec![file]);
             Next::AtOnce
@@ -305,6 +310,7 @@ fn obey(session: &Session, message: FromDaemon, files: Vec<OwnedFd>) -> Result<(
         }
         FromDaemon::Unmap { handles } => return orders::unmap(session, &handles),
         FromDaemon::Create { handles } => return orders::create(session, &handles),
+        FromDaemon::Take { handles } => return orders::take(session, &handles, files),
         FromDaemon::Lost { reason } => return Err(Ended::Lost(reason)),
         FromDaemon::Welcome { .. }
         | FromDaemon::Waiting { .. }

@@ -221,7 +221,7 @@ fn send_files(
     let mut files = Vec::new();
     for part in parts {
         let physical = part.physical.ok_or(CUresult::UNKNOWN)?;
-        files.push(physical::export(session.driver, physical).map_err(|refused| refused.code)?);
+        files.push(physical::file_of(session.driver, part, physical).map_err(|refused| refused.code)?);
     }
     let request = request();
     let mut files = files.into_iter();

@@ -13,6 +13,7 @@
 //! - [`kept`]: memory that the driver makes and nobody can move, which is counted.
 //! - [`oversize`]: memory that lies in the host's, because the GPU cannot have it.
 //! - [`preferred`]: memory that the program would rather have there.
+//! - [`taken`]: memory that another program made, and the daemon handed on.
 //! - [`physical`]: the driver's calls that make, map, export and release memory.
 //! - [`query`]: how much memory the program is told there is; [`pointer`]: what an address is.
 //! - [`peers`]: which other GPUs may use it.
@@ -44,6 +45,7 @@ mod query;
 pub(crate) mod quick;
 mod second_reference;
 pub(crate) mod table;
+pub(crate) mod taken;
 
 use cuda::CUresult;
 

@@ -385,7 +385,6 @@ impl Session {
         if let Some(us) = slice {
             self.page.set_slice_us(us);
         }
-        self.page.set_unseen_bytes(kept.managed_bytes());
         self.connection.renew(welcome.connection)?;
         self.tenant.store(welcome.tenant.0, SeqCst);
         let mut table = self.table();
@@ -461,5 +460,6 @@ impl DerefMut for HeldTable<'_> {
 impl Drop for HeldTable<'_> {
     fn drop(&mut self) {
         self.page.set_used_bytes(self.table.used_bytes());
+        self.page.set_unseen_bytes(self.table.unseen_bytes());
     }
 }

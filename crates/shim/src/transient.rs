@@ -1,4 +1,5 @@
-//! Files that are open for a moment: on their way to the daemon, or a connection that is not a session's yet.
+//! Files that are open for a moment: on their way to the daemon, or a connection that is not a session's yet. And those of memory
+//! that another program made, as long as it is here.
 //!
 //! A forked child would keep them, and with them memory that the daemon has moved away. So their numbers are noted where the
 //! child finds them without a lock. One that is forked in the instant between the making of a file and its note, or between the
@@ -7,7 +8,7 @@
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 
-/// More than the agents of all sessions have open at a time. What is beyond is not noted.
+/// More than the agents of all sessions have open at a time, and memory has files. What is beyond is not noted.
 const PLACES: usize = 2048;
 const NONE: RawFd = -1;
 
@@ -53,13 +54,20 @@ impl Drop for Noted {
 #[derive(Debug)]
 pub(crate) struct Transient {
     // In this order: they are dropped in it.
-    _noted: Noted,
+    noted: Noted,
     file: OwnedFd,
 }
 
 impl From<OwnedFd> for Transient {
     fn from(file: OwnedFd) -> Self {
-        Self { _noted: Noted::of(&file), file }
+        Self { noted: Noted::of(&file), file }
+    }
+}
+
+impl Transient {
+    /// Whether a forked child closes it.
+    pub(crate) fn is_noted(&self) -> bool {
+        self.noted.0.is_some()
     }
 }
 
@@ -85,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_closes_what_was_noted_and_nothing_twice() {
+    fn a_child_closes_what_wasnoted_and_nothing_twice() {
         let file = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
         let copy = file.try_clone().unwrap();
         let numbers = [AtomicI32::new(NONE), AtomicI32::new(std::os::fd::IntoRawFd::into_raw_fd(file))];

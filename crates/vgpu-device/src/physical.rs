@@ -107,13 +107,15 @@ pub struct Physical {
     blocks: HashMap<BlockId, Block>,
     banks: Vec<Bank>,
     last: u64,
+    /// What was released and is to be cleared.
+    released: Vec<(DeviceId, u64)>,
 }
 
 impl Physical {
     /// So many GPUs with so much memory each.
     pub fn new(gpus: u32, total_bytes: u64) -> Self {
         let banks = vec![Bank { total_bytes, used_bytes: 0 }; gpus as usize];
-        Self { blocks: HashMap::new(), banks, last: 0 }
+        Self { blocks: HashMap::new(), banks, last: 0, released: Vec::new() }
     }
 
     /// A new block with one reference.
@@ -162,8 +164,14 @@ impl Physical {
             self.blocks.remove(&id);
             if let Some(device) = device {
                 self.give_back(device, bytes);
+                self.released.push((device, bytes));
             }
         }
+    }
+
+    /// Memory that was released since the last call, and where: it is to be cleared.
+    pub fn take_released(&mut self) -> Vec<(DeviceId, u64)> {
+        std::mem::take(&mut self.released)
     }
 
     /// Takes memory that has no bytes: of contexts, and kept by pools.

@@ -32,6 +32,8 @@ pub(crate) struct Handle {
     pub(crate) block: BlockId,
     /// How often it has to be released.
     pub(crate) count: u32,
+    /// It came by a file.
+    pub(crate) imported: bool,
 }
 
 /// One process.

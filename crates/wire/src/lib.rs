@@ -57,6 +57,9 @@ pub const HANDLES_MAX: usize = FILES_MAX;
 /// The unit of allocation on the device: every handle is a multiple of it.
 pub const BLOCK_BYTES: u64 = 2 << 20;
 
+/// The least handle that goes from one tenant to the next (`Take`): smaller ones are made faster.
+pub const PASS_BYTES_MIN: u64 = 32 << 20;
+
 /// The largest handle. What moves is moved in whole handles, so large allocations are made of several: the last one to go
 /// takes little with it that could have stayed. Far smaller ones would cost more to map than they save.
 pub const HANDLE_BYTES_MAX: u64 = 256 << 20;

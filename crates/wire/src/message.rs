@@ -75,6 +75,9 @@ pub enum ToDaemon {
         grant: GrantId,
         /// What was made.
         handle: SizedHandle,
+        /// Nobody else has this memory or will, and that of another tenant may be put in its place (`Take`): see `Pin` for the
+        /// end of it.
+        passable: bool,
     },
     /// A grant, or the rest of one, will not be used: the driver refused, or it was freed again.
     Returned {
@@ -96,7 +99,7 @@ pub enum ToDaemon {
         /// Which ones.
         handles: Vec<HandleId>,
     },
-    /// `Unmap` or `Create` failed for these; they are as they were before.
+    /// `Unmap`, `Create` or `Take` failed for these; they are as they were before.
     Failed {
         /// Which ones.
         handles: Vec<HandleId>,
@@ -120,7 +123,8 @@ pub enum ToDaemon {
     /// A tenant that was idle and watched ([`crate::Page`]) has work for the GPU.
     Wants,
     /// From now on these must stay on the device. Answered by `Pinned` once they are there and nothing moves them any more,
-    /// or by `Denied`. Counts: what was pinned twice is unpinned twice, or freed.
+    /// or by `Denied`. Counts: what was pinned twice is unpinned twice, or freed. Others may have them from now on, so they are
+    /// not passable any more, also when they are unpinned.
     Pin {
         /// The tenant's name for this request, of those for bytes.
         request: GrantId,
@@ -224,6 +228,8 @@ pub enum ToDaemon {
         /// Memory lies under these as well, but no file comes with it: it must stay where it is, or cannot be shown just now.
         /// It cannot be moved before `Shown`.
         unshown: Vec<SizedHandle>,
+        /// Those of them that are passable (`Allocated`).
+        passable: Vec<HandleId>,
         /// Is this the last of them?
         complete: bool,
     },
@@ -251,6 +257,8 @@ pub enum ToDaemon {
     Shown {
         /// Which one.
         handle: HandleId,
+        /// As in `Allocated`.
+        passable: bool,
     },
     /// A request comes, whose kernels follow at about this instant.
     Hint {
@@ -276,6 +284,11 @@ pub enum ToDaemon {
     Vacated {
         /// Which order this is about.
         number: u64,
+    },
+    /// Done with `Take`: the memory of those files lies under these.
+    Taken {
+        /// Which ones.
+        handles: Vec<HandleId>,
     },
 }
 
@@ -389,4 +402,10 @@ pub enum FromDaemon {
     },
     /// The program's threads may enter the driver again.
     Reenter,
+    /// Put memory that another tenant had under these, which are passable; the tenant is frozen. Their own bytes are in it. Carries
+    /// one file per handle, in that order. Answered by `Taken` or `Failed`.
+    Take {
+        /// Which ones.
+        handles: Vec<HandleId>,
+    },
 }

@@ -128,6 +128,14 @@ impl Connection {
 
     /// Waits for one message and its files.
     pub fn receive<T: DeserializeOwned>(&self) -> Result<(T, Vec<OwnedFd>), WireError> {
+        match self.receive_what_fits()? {
+            (message, files, true) => Ok((message, files)),
+            (_, _, false) => Err(WireError::TooManyFiles),
+        }
+    }
+
+    /// The same; but where this process can have no more files, the last ones are missing, and it is false.
+    pub fn receive_what_fits<T: DeserializeOwned>(&self) -> Result<(T, Vec<OwnedFd>, bool), WireError> {
         let mut bytes = vec![0; MESSAGE_BYTES_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -153,14 +161,12 @@ impl Connection {
         if received.flags.contains(ReturnFlags::TRUNC) {
             return Err(WireError::TooLong);
         }
-        if received.flags.contains(ReturnFlags::CTRUNC) {
-            return Err(WireError::TooManyFiles);
-        }
+        let has_all = !received.flags.contains(ReturnFlags::CTRUNC);
         let (message, rest) = postcard::take_from_bytes(&bytes[..received.bytes])?;
         if !rest.is_empty() {
             return Err(WireError::Malformed(postcard::Error::DeserializeBadEncoding));
         }
-        Ok((message, files))
+        Ok((message, files, has_all))
     }
 
     /// Asks one question of the daemon at `path`, and waits for its answer, but not for ever.

@@ -75,10 +75,11 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ),
         ("02 07 80808001", ToDaemon::Grow { grant: GrantId(7), bytes: 2 << 20 }),
         (
-            "03 07 2a 80808010",
+            "03 07 2a 80808010 01",
             ToDaemon::Allocated {
                 grant: GrantId(7),
                 handle: SizedHandle { handle: HandleId(42), bytes: 32 << 20 },
+                passable: true,
             },
         ),
         ("04 07", ToDaemon::Returned { grant: GrantId(7) }),
@@ -178,11 +179,12 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             },
         ),
         (
-            "16 01 07 80808001 01 08 80808002 01 09 80808001 01",
+            "16 01 07 80808001 01 08 80808002 01 09 80808001 02 07 08 01",
             ToDaemon::Has {
                 here: vec![SizedHandle { handle: HandleId(7), bytes: 2 << 20 }],
                 away: vec![SizedHandle { handle: HandleId(8), bytes: 4 << 20 }],
                 unshown: vec![SizedHandle { handle: HandleId(9), bytes: 2 << 20 }],
+                passable: vec![HandleId(7), HandleId(8)],
                 complete: true,
             },
         ),
@@ -198,7 +200,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             "19 01 2a 80808010",
             ToDaemon::HostedBefore { handles: vec![SizedHandle { handle: HandleId(42), bytes: 32 << 20 }] },
         ),
-        ("1a 2a", ToDaemon::Shown { handle: HandleId(42) }),
+        ("1a 2a 00", ToDaemon::Shown { handle: HandleId(42), passable: false }),
         ("1b 8001 00", ToDaemon::Hint { at_ns: 128, source: HintSource::Sdk }),
         ("1b 07 01", ToDaemon::Hint { at_ns: 7, source: HintSource::Shim }),
         ("1c", ToDaemon::Served),
@@ -208,6 +210,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             ToDaemon::Set { request: GrantId(7), class: Some(Class::LatencyCritical), weight: Some(2) },
         ),
         ("1f 03", ToDaemon::Vacated { number: 3 }),
+        ("20 01 2a", ToDaemon::Taken { handles: vec![HandleId(42)] }),
     ]
 }
 
@@ -426,6 +429,7 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         ("12 07", FromDaemon::Changed { request: GrantId(7) }),
         ("13 03", FromDaemon::Vacate { number: 3 }),
         ("14", FromDaemon::Reenter),
+        ("15 02 2a 07", FromDaemon::Take { handles: vec![HandleId(42), HandleId(7)] }),
         ("10 07 80808001", FromDaemon::GrantedHost { grant: GrantId(7), host_bytes: 2 << 20 }),
         ("0f 04676f6e65", FromDaemon::Lost { reason: "gone".into() }),
         (
@@ -481,6 +485,7 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::Phase => 29,
         ToDaemon::Set { .. } => 30,
         ToDaemon::Vacated { .. } => 31,
+        ToDaemon::Taken { .. } => 32,
     }
 }
 
@@ -507,6 +512,7 @@ fn kind_from_daemon(message: &FromDaemon) -> usize {
         FromDaemon::Changed { .. } => 18,
         FromDaemon::Vacate { .. } => 19,
         FromDaemon::Reenter => 20,
+        FromDaemon::Take { .. } => 21,
     }
 }
 

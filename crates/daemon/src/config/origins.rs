@@ -7,7 +7,7 @@ use wire::Setting;
 use wire::quantity::Span;
 
 /// Every key, with what holds where nobody says anything.
-pub(super) const KEYS: [(&str, &str); 30] = [
+pub(super) const KEYS: [(&str, &str); 31] = [
     ("socket", ""),
     ("gpus", "all"),
     ("vgpu", "none"),
@@ -20,6 +20,7 @@ pub(super) const KEYS: [(&str, &str); 30] = [
     ("events", "none"),
     ("freeze", "auto"),
     ("clean_copies", "off"),
+    ("pass_memory", "user"),
     ("policy", "fair"),
     ("turn", "none"),
     ("turn_min", "100ms"),
@@ -124,6 +125,7 @@ fn values(settings: &Settings) -> Vec<(&'static str, Option<String>)> {
         ("events", path(&settings.events)),
         ("freeze", settings.freeze.map(|freeze| format!("{freeze:?}").to_lowercase())),
         ("clean_copies", settings.clean_copies.map(|how| format!("{how:?}").to_lowercase())),
+        ("pass_memory", settings.pass_memory.map(|whose| format!("{whose:?}").to_lowercase())),
         ("policy", settings.policy.map(|policy| format!("{policy:?}").to_lowercase())),
         ("turn", text(&settings.turn)),
         ("turn_min", text(&settings.turn_min)),

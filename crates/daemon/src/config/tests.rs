@@ -149,6 +149,15 @@ fn every_setting_says_where_it_comes_from() {
 }
 
 #[test]
+fn memory_is_passed_between_programs_of_a_user_or_never() {
+    let never = config("pass_memory = 'never'\n", Settings::default()).unwrap();
+    assert_eq!(never.pass_memory, PassMemory::Never);
+    let flags = Settings { pass_memory: Some(PassMemory::User), ..Settings::default() };
+    assert_eq!(config("pass_memory = 'never'\n", flags).unwrap().pass_memory, PassMemory::User);
+    assert!(complaint("pass_memory = 'all'\n").contains(":1: pass_memory: "));
+}
+
+#[test]
 fn clean_copies_are_off_on_or_audited() {
     let flags = || Settings { clean_copies: Some(CleanCopies::On), ..Settings::default() };
     assert_eq!(
@@ -180,6 +189,7 @@ fn defaults_are_said_as_they_are() {
     assert_eq!(of("tenants_max"), config.sharing.tenants_max.to_string());
     assert_eq!(of("policy"), format!("{:?}", usual.policy).to_lowercase());
     assert_eq!((of("clean_copies"), config.clean_copies), ("off".to_owned(), CleanCopies::Off));
+    assert_eq!((of("pass_memory"), config.pass_memory), ("user".to_owned(), PassMemory::User));
     assert_eq!((of("prefetch"), config.sharing.prefetch), ("on".to_owned(), true));
 }
 

@@ -1,8 +1,8 @@
 //! What a tenant says that was taken in: what each message must look like, and where it goes.
 
 use super::{Ears, Ended, Taken, tell};
-use crate::daemon::Input;
 use crate::daemon::publications::Publish;
+use crate::daemon::{Input, Shown};
 use crate::names::{handles as in_core, owner};
 use mover::Reply;
 use sched::{Bytes, HandleId, Owned, RequestId};
@@ -35,7 +35,7 @@ pub(super) fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &
             let channels = grip.report(generation, new_files, groups, files)?;
             tell(ears, Input::Channels(tenant, channels))
         }
-        ToDaemon::Allocated { grant, handle } => {
+        ToDaemon::Allocated { grant, handle, passable } => {
             if handle.bytes == 0 || !handle.bytes.is_multiple_of(BLOCK_BYTES) {
                 return Err(Ended::OutOfOrder("a handle's size is not a multiple of 2 MiB"));
             }
@@ -43,8 +43,8 @@ pub(super) fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &
                 return Err(Ended::OutOfOrder("a handle is larger than 256 MiB"));
             }
             let owned = Owned { tenant, handle: HandleId(handle.handle.0) };
-            let file = only(files)?;
-            tell(ears, Input::Allocated(RequestId(grant.0), owned, Bytes(handle.bytes), file))
+            let shown = Shown { file: only(files)?, passable };
+            tell(ears, Input::Allocated(RequestId(grant.0), owned, Bytes(handle.bytes), shown))
         }
         ToDaemon::Grow { grant, bytes } => tell(ears, Input::Grow(tenant, RequestId(grant.0), Bytes(bytes))),
         ToDaemon::Returned { grant } => tell(ears, Input::Returned(tenant, RequestId(grant.0))),
@@ -60,6 +60,7 @@ pub(super) fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &
             answer(replies, Reply::Created { owner, handles: numbers(&handles), files })
         }
         ToDaemon::Created { .. } => Err(Ended::OutOfOrder("too many handles in one message")),
+        ToDaemon::Taken { handles } => answer(replies, Reply::Taken { owner, handles: numbers(&handles) }),
         ToDaemon::Failed { handles, code, call } => {
             answer(replies, Reply::Failed { owner, handles: numbers(&handles), code, call })
         }
@@ -98,9 +99,9 @@ pub(super) fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &
             tell(ears, Input::HostedBefore(tenant, handles))
         }
         ToDaemon::HostedBefore { .. } => Err(Ended::OutOfOrder("too many handles in one message")),
-        ToDaemon::Shown { handle } => {
+        ToDaemon::Shown { handle, passable } => {
             let owned = Owned { tenant, handle: HandleId(handle.0) };
-            tell(ears, Input::Shown(owned, only(files)?))
+            tell(ears, Input::Shown(owned, Shown { file: only(files)?, passable }))
         }
         ToDaemon::Publish { handles, .. } if handles.is_empty() || handles.len() > HANDLES_MAX => {
             Err(Ended::OutOfOrder("no handles, or too many, in one message"))

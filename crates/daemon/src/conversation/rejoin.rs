@@ -32,6 +32,7 @@ pub(super) fn hold(connection: &Arc<Connection>, ears: &Ears, claim: Claim) -> R
     let watch = watch(peer.pid).map_err(|cause| Ended::Unwatchable(pid, cause))?;
     let process = keeper::Process::find(pid).ok_or(Ended::Died)?;
     let (uid, said) = (peer.uid.as_raw(), claim.clone());
+    let domain = super::trust::domain(peer.pid, uid, &watch);
     let (answer, answered) = mpsc::channel();
     tell(ears, Input::MayRejoin(Box::new(Applicant { claim: said, process, uid }), answer))?;
     // Nobody is to make files of all of its memory in vain.
@@ -48,8 +49,9 @@ pub(super) fn hold(connection: &Arc<Connection>, ears: &Ears, claim: Claim) -> R
     let number = claim.tenant;
     let connection = connection.clone();
     let executable = ears.executable(pid);
+    let stream = connection.clone();
     let returner =
-        Returner { claim, process, executable, uid, has, held, connection: connection.clone(), answer };
+        Returner { claim, process, executable, uid, domain, has, held, connection: stream, answer };
     ears.inputs.send(Input::Rejoin(Box::new(returner))).map_err(|_| Ended::Stopping)?;
     if let Some(taken) = await_welcome(&connection, &watch, ears, &welcome) {
         // One that got another number is new to the keeper: it has nothing there, and nothing to lose.
@@ -70,7 +72,7 @@ impl Told {
     /// Hears some more. True if that is all.
     fn hear(&mut self, connection: &Connection) -> Result<bool, Ended> {
         let (message, files) = connection.receive::<ToDaemon>()?;
-        let ToDaemon::Has { here, away, unshown, complete } = message else {
+        let ToDaemon::Has { here, away, unshown, passable, complete } = message else {
             return Err(Ended::OutOfOrder("something else than what it has"));
         };
         if here.len() != files.len() || [&here, &away, &unshown].iter().any(|some| some.len() > HANDLES_MAX) {
@@ -89,6 +91,10 @@ impl Told {
         if self.seen.len() > ALL_HANDLES_MAX {
             return Err(Ended::OutOfOrder("too many handles"));
         }
+        let may_pass: HashSet<HandleId> = may_move().map(|sized| sized.handle).collect();
+        if !passable.iter().all(|handle| may_pass.contains(handle)) {
+            return Err(Ended::OutOfOrder("something is to be passed on that it does not have"));
+        }
         if !files.iter().all(closes_at_once) {
             return Err(Ended::OutOfOrder("a file that stands for no memory and no driver"));
         }
@@ -98,6 +104,7 @@ impl Told {
         self.has.here.extend(here.into_iter().zip(files));
         self.has.away.extend(away);
         self.has.unshown.extend(unshown);
+        self.has.passable.extend(passable.iter().map(|handle| handle.0));
         Ok(complete)
     }
 }

@@ -252,7 +252,7 @@ impl Daemon {
     /// Someone at the door is let in.
     pub(super) fn welcome(&mut self, tenant: TenantId) {
         let Some(Arriving { newcomer, gpu, .. }) = self.arriving.remove(&tenant) else { return };
-        let Newcomer { pid, job, program, connection, answer, .. } = newcomer;
+        let Newcomer { pid, domain, job, program, connection, answer, .. } = newcomer;
         let home = self.jobs.of(tenant);
         let meeting = Meeting { tenant, gpu, frozen: false, resident: true };
         let process = keeper::Process::find(pid);
@@ -270,7 +270,7 @@ impl Daemon {
                 return;
             }
         };
-        let link = Link { who: Who { tenant, pid, job }, process, grip: grip.clone(), outgoing };
+        let link = Link { who: Who { tenant, pid, job }, process, domain, grip: grip.clone(), outgoing };
         self.executor(gpu).order(Work::Join(tenant, link.clone(), process));
         let (idleness, hinting, toll, demands, pins) = Default::default();
         let contexts = Recent::default();

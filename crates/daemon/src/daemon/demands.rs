@@ -1,12 +1,11 @@
 //! What tenants want: turns for their work, and memory. What cannot be true is not believed.
 
-use super::Daemon;
+use super::{Daemon, Shown};
 use crate::executor::Work;
 use crate::reasons;
 use sched::{Bytes, Event, HandleId, Owned, RequestId, Short, State, TenantId};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
 use wire::{BLOCK_BYTES, FromDaemon, GrantId};
 
 /// Requests of one tenant without an answer. A thread waits for each, and no program has so many threads.
@@ -200,9 +199,9 @@ impl Daemon {
     }
 
     /// A tenant says that it used a grant for this handle.
-    pub(super) fn claim(&mut self, request: RequestId, owned: Owned, bytes: Bytes, file: OwnedFd) {
+    pub(super) fn claim(&mut self, request: RequestId, owned: Owned, bytes: Bytes, shown: Shown) {
         if self.believe(request, owned, bytes) {
-            self.order_for(owned.tenant, Work::Adopt(owned, bytes, file));
+            self.order_for(owned.tenant, Work::Adopt(owned, bytes, shown));
         }
     }
 

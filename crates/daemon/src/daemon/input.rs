@@ -24,6 +24,8 @@ pub struct Newcomer {
     pub uid: u32,
     /// The file that it runs, by the kernel's word, if anything depends on it.
     pub executable: Seen,
+    /// Whose memory it may have, by the kernel's word.
+    pub domain: Option<mover::Domain>,
     /// Its job.
     pub job: String,
     /// The program's name.
@@ -34,6 +36,15 @@ pub struct Newcomer {
     pub connection: Arc<Connection>,
     /// Gets what it is from now on; dropped if it is refused.
     pub answer: Sender<Taken>,
+}
+
+/// The memory of a handle.
+#[derive(Debug)]
+pub struct Shown {
+    /// Stands for it.
+    pub file: OwnedFd,
+    /// The tenant says that nobody else has it.
+    pub passable: bool,
 }
 
 /// What reaches the main loop.
@@ -62,7 +73,7 @@ pub enum Input {
     /// A tenant asks for bytes.
     Grow(TenantId, RequestId, Bytes),
     /// A grant became a handle of so many bytes.
-    Allocated(RequestId, Owned, Bytes, OwnedFd),
+    Allocated(RequestId, Owned, Bytes, Shown),
     /// A grant is not used.
     Returned(TenantId, RequestId),
     /// Handles were freed.
@@ -88,7 +99,7 @@ pub enum Input {
     /// A tenant of an earlier worker has these there.
     HostedBefore(TenantId, Vec<(HandleId, Bytes)>),
     /// A handle that a tenant of an earlier worker came back with, and did not show then.
-    Shown(Owned, OwnedFd),
+    Shown(Owned, Shown),
     /// A tenant of an earlier worker, known by its number, hung up without a word, and lives. True is answered if that is
     /// all, and it may come again; otherwise it is to be taken for gone.
     LetGo(TenantId, keeper::Process, Sender<bool>),

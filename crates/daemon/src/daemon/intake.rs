@@ -21,7 +21,7 @@ impl Daemon {
             Input::Phase(tenant) => self.phase(tenant),
             Input::Set(tenant, request, change) => self.set_for(tenant, request, &change),
             Input::Grow(tenant, request, bytes) => self.ask(tenant, request, bytes),
-            Input::Allocated(request, owned, bytes, file) => self.claim(request, owned, bytes, file),
+            Input::Allocated(request, owned, bytes, shown) => self.claim(request, owned, bytes, shown),
             Input::Returned(tenant, request) => {
                 self.step(Event::Returned { tenant, request });
                 self.forget_spent(tenant, request);
@@ -37,7 +37,7 @@ impl Daemon {
             Input::GrowHost(tenant, request, bytes) => self.ask_for_host(tenant, request, bytes),
             Input::Hosted(request, owned, bytes) => self.host(request, owned, bytes),
             Input::HostedBefore(tenant, handles) => self.step(Event::HostedBefore { tenant, handles }),
-            Input::Shown(owned, file) => self.show(owned, file),
+            Input::Shown(owned, shown) => self.show(owned, shown),
             Input::LetGo(tenant, process, answer) => {
                 self.order_for(tenant, Work::LetGo(tenant, process, answer));
             }

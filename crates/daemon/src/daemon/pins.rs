@@ -2,6 +2,7 @@
 //! nothing moves them any more: one whose memory is away waits until its turn brings it back.
 
 use super::Daemon;
+use crate::executor::Work;
 use crate::reasons;
 use sched::{Event, HandleId, Owned, RequestId, TenantId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +47,8 @@ impl Daemon {
         if !handles.iter().all(|&handle| self.core.has_handle(Owned { tenant, handle })) {
             return self.deny(tenant, request, "memory is to be pinned that is not there".into());
         }
+        // Before anybody else can have them: what follows of this comes behind.
+        self.order_for(tenant, Work::NeverPass(tenant, handles.clone()));
         let Some(known) = self.known.get_mut(&tenant) else { return };
         // What was not shown is there, and cannot be moved all the same.
         let is_more = |handle: &HandleId| !known.pins.has(*handle) && !known.pins.unshown.contains(handle);

@@ -59,6 +59,8 @@ pub struct Has {
     pub away: Vec<SizedHandle>,
     /// What lies under its addresses, and cannot be moved: there is no file of it.
     pub unshown: Vec<SizedHandle>,
+    /// What nobody else has, by its word.
+    pub passable: Vec<u64>,
 }
 
 impl Has {
@@ -87,6 +89,8 @@ pub struct Returner {
     pub executable: Seen,
     /// Whose process.
     pub uid: u32,
+    /// Whose memory it may have, by the kernel's word.
+    pub domain: Option<mover::Domain>,
     /// Its memory.
     pub has: Has,
     /// Its files count until the mover has looked at them.
@@ -260,7 +264,7 @@ impl Daemon {
         if let Some(job) = self.jobs.get_mut(job) {
             job.gpus.insert(gpu);
         }
-        let Returner { claim, process, connection, has, held, answer, .. } = returner;
+        let Returner { claim, process, domain, connection, mut has, held, answer, .. } = returner;
         // It may have been left running for a step of the driver's, and must not run without its memory once that is over.
         let frozen = claim.frozen || (claim.vacated && !claim.resident);
         let meeting = Meeting { tenant, gpu, frozen, resident: claim.resident };
@@ -277,9 +281,11 @@ impl Daemon {
             }
         };
         let who = Who { tenant, pid: process.pid, job: claim.job };
-        let link = Link { who, process, grip, outgoing };
+        let link = Link { who, process, domain, grip, outgoing };
+        let passable = std::mem::take(&mut has.passable);
         let handles = has.reported();
-        let work = Work::TakeOver { tenant, link: link.clone(), process, is_new: !is_known, handles };
+        let work =
+            Work::TakeOver { tenant, link: link.clone(), process, is_new: !is_known, handles, passable };
         self.executor(gpu).order(work);
         let Claim { program, channels, resident, sessions, vacated, .. } = claim;
         let returning = Returning {

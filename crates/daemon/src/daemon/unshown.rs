@@ -4,11 +4,10 @@
 //! after a while, or pinned by its program, counts as pinned: else others would be promised the room that it takes. Once it
 //! is shown it is as any other.
 
-use super::Daemon;
+use super::{Daemon, Shown};
 use crate::executor::Work;
 use sched::{Bytes, Event, GpuId, HandleId, JobId, Owned, Survivor, SurvivorPlace, TenantId};
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// How long files may take to follow. Meanwhile nobody is out of memory for what is about to be shown.
@@ -84,11 +83,11 @@ impl Daemon {
     }
 
     /// A tenant shows what it did not show when it came back. What it has freed meanwhile, or never told of, is passed over.
-    pub(super) fn show(&mut self, owned: Owned, file: OwnedFd) {
+    pub(super) fn show(&mut self, owned: Owned, shown: Shown) {
         let is_awaited =
             self.known.get(&owned.tenant).is_some_and(|known| known.pins.unshown.contains(&owned.handle));
         if let Some(bytes) = self.core.handle_bytes(owned).filter(|_| is_awaited) {
-            self.order_for(owned.tenant, Work::Adopt(owned, bytes, file));
+            self.order_for(owned.tenant, Work::Adopt(owned, bytes, shown));
         }
     }
 

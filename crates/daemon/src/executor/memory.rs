@@ -2,14 +2,14 @@
 
 use super::moves::Requests;
 use super::{Done, Link, Work, complain};
+use crate::daemon::Shown;
 use crate::events::{Events, nanos};
 use crate::names::{key, owned, owner, tenant};
 use mover::mover::Whereabouts;
-use mover::{Device, Mover, MoverError, Owner, Reply};
+use mover::{Device, HandleKey, Mover, MoverError, Owner, Reply};
 use sched::{Bytes, Outcome, Owned, TenantId};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
@@ -85,11 +85,15 @@ impl<D: Device> Memory<D> {
     fn take_up(&mut self, item: Work) -> Option<Done> {
         match item {
             Work::Join(tenant, link, process) => {
+                self.mover.set_domain(owner(tenant), link.domain);
                 self.links.insert(tenant, link);
                 self.introduce(tenant, process);
                 None
             }
-            Work::TakeOver { tenant, link, process, is_new, handles } => {
+            Work::TakeOver { tenant, link, process, is_new, handles, passable } => {
+                self.mover.set_domain(owner(tenant), link.domain);
+                let may_pass = passable.into_iter().map(|handle| HandleKey { owner: owner(tenant), handle });
+                may_pass.for_each(|key| self.mover.may_pass(key));
                 self.links.insert(tenant, link);
                 let found = match is_new {
                     true => self.take_in_anew(tenant, process, handles),
@@ -112,7 +116,13 @@ impl<D: Device> Memory<D> {
                 self.unsettled.remove(&tenant);
                 Some(Done::LetGo(tenant, process, answer))
             }
-            Work::Adopt(owned, bytes, file) => Some(Done::Adopted(owned, self.adopt(owned, bytes, file))),
+            Work::Adopt(owned, bytes, shown) => Some(Done::Adopted(owned, self.adopt(owned, bytes, shown))),
+            Work::NeverPass(tenant, handles) => {
+                for handle in handles {
+                    self.mover.never_pass(key(Owned { tenant, handle }));
+                }
+                None
+            }
             Work::Forget(tenant, handles) => {
                 for &handle in &handles {
                     // Unknown if a move under way was told first, or if it could not be adopted.
@@ -182,7 +192,10 @@ impl<D: Device> Memory<D> {
         handles.filter(move |held| at(held.whereabouts)).map(|held| owned(held.key))
     }
 
-    fn adopt(&mut self, owned: Owned, bytes: Bytes, file: OwnedFd) -> bool {
+    fn adopt(&mut self, owned: Owned, bytes: Bytes, Shown { file, passable }: Shown) -> bool {
+        if passable {
+            self.mover.may_pass(key(owned));
+        }
         match self.mover.adopt(key(owned), bytes.0, file) {
             // Shown although it was known.
             Ok(()) | Err(MoverError::Duplicate { .. }) => true,

@@ -9,6 +9,8 @@ use mover::{Device, MoveError, Owner, Plan};
 use sched::{Bytes, Outcome, Owned, TenantId};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::{FromDaemon, HANDLES_MAX, HandleId};
 
@@ -57,6 +59,7 @@ impl<D: Device> Memory<D> {
                 "bytes_out": outcome.bytes_out,
                 "copied_bytes": outcome.copied_bytes,
                 "bytes_in": outcome.bytes_in,
+                "passed_bytes": outcome.passed_bytes,
                 "sunk_bytes": outcome.sunk_bytes,
                 "fetched_bytes": outcome.fetched_bytes,
                 "out_ns": nanos(outcome.out.length()),
@@ -180,6 +183,16 @@ impl mover::Tenants for Requests<'_> {
 
     fn create(&mut self, owner: Owner, handles: &[u64]) -> Result<(), mover::Gone> {
         self.send(owner, handles, |handles| FromDaemon::Create { handles })
+    }
+
+    fn take(&mut self, owner: Owner, handles: &[(u64, Arc<OwnedFd>)]) -> Result<(), mover::Gone> {
+        let link = self.0.get(&tenant(owner)).ok_or(mover::Gone)?;
+        for batch in handles.chunks(HANDLES_MAX) {
+            let (handles, files) =
+                batch.iter().map(|(handle, file)| (HandleId(*handle), file.clone())).unzip();
+            link.outgoing.send_with(FromDaemon::Take { handles }, files).map_err(|_| mover::Gone)?;
+        }
+        Ok(())
     }
 }
 

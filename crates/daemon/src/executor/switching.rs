@@ -123,7 +123,7 @@ mod tests {
         let who = Who { tenant: TenantId(1), pid: 1, job: "test".into() };
         let outgoing = Outgoing::start(Arc::new(daemon)).unwrap();
         let process = keeper::Process::this();
-        (Link { who, process, grip: Arc::new(grip), outgoing }, tenant)
+        (Link { who, process, domain: None, grip: Arc::new(grip), outgoing }, tenant)
     }
 
     #[test]

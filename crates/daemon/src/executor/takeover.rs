@@ -50,6 +50,7 @@ impl<D: Device> Memory<D> {
         let (Failure::Lost(reason) | Failure::Refused(reason)) = &failure;
         self.error(Some(tenant), reason);
         self.links.remove(&tenant);
+        self.mover.set_domain(owner(tenant), None);
         match failure {
             Failure::Lost(reason) => TakenOver::Lost(reason),
             Failure::Refused(reason) => TakenOver::Refused(reason),

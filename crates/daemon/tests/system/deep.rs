@@ -111,7 +111,7 @@ fn returner(world: &World) -> (TenantId, Arc<Connection>) {
     let answer = || connection.receive::<FromDaemon>().expect("the daemon answers").0;
     assert!(matches!(answer(), FromDaemon::Waiting { .. }));
     let unshown = vec![SizedHandle { handle: HandleId(1), bytes: BLOCK_BYTES }];
-    let has = ToDaemon::Has { here: vec![], away: vec![], unshown, complete: true };
+    let has = ToDaemon::Has { here: vec![], away: vec![], unshown, passable: vec![], complete: true };
     connection.send(&has, &[]).expect("the daemon hears");
     match answer() {
         FromDaemon::Welcome { tenant, .. } => {

@@ -24,6 +24,7 @@ mod lateness;
 mod lies;
 mod mustering;
 mod oversize;
+mod passing;
 mod pins;
 mod publications;
 mod refusals;

@@ -44,7 +44,7 @@ fn rejoin(world: &World, gpu: usize, channels: bool) -> Session {
     let answer = || connection.receive::<FromDaemon>().expect("the daemon answers");
     let (first, _) = answer();
     assert!(matches!(first, FromDaemon::Waiting { .. }), "{first:?}");
-    let has = ToDaemon::Has { here: vec![], away: vec![], unshown: vec![], complete: true };
+    let has = ToDaemon::Has { here: vec![], away: vec![], unshown: vec![], passable: vec![], complete: true };
     connection.send(&has, &[]).expect("the daemon hears");
     let (welcome, mut files) = answer();
     assert!(matches!(welcome, FromDaemon::Welcome { tenant, .. } if tenant == BOTH[gpu]), "{welcome:?}");

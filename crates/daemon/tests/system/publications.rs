@@ -81,7 +81,7 @@ fn a_file_that_its_tenant_keeps_from_being_closed_is_not_taken() {
     // It lies in a file system, and who knows in whose.
     let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
     let handle = SizedHandle { handle: HandleId(9), bytes: BLOCK_BYTES };
-    a.request(|_| ToDaemon::Allocated { grant, handle }, &[file.as_fd()]);
+    a.request(|_| ToDaemon::Allocated { grant, handle, passable: false }, &[file.as_fd()]);
     await_that("it is put out", || world.listed(a.id()).is_none());
 }
 

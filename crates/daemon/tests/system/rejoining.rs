@@ -48,7 +48,7 @@ pub(crate) fn memory(bytes: u64) -> std::fs::File {
 
 fn tell(connection: &Connection, here: Vec<SizedHandle>, away: Vec<SizedHandle>, files: &[std::fs::File]) {
     let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
-    let has = ToDaemon::Has { here, away, unshown: Vec::new(), complete: true };
+    let has = ToDaemon::Has { here, away, unshown: Vec::new(), passable: Vec::new(), complete: true };
     connection.send(&has, &files).expect("the daemon hears");
 }
 
@@ -62,7 +62,8 @@ pub(crate) fn answer_unshown(
     connection.send(word, &[]).expect("the daemon hears");
     let (first, _) = connection.receive::<FromDaemon>().expect("the daemon answers");
     assert!(matches!(first, FromDaemon::Waiting { .. }), "{first:?}");
-    let has = ToDaemon::Has { here: Vec::new(), away: Vec::new(), unshown, complete: true };
+    let has =
+        ToDaemon::Has { here: Vec::new(), away: Vec::new(), unshown, passable: Vec::new(), complete: true };
     connection.send(&has, &[]).expect("the daemon hears");
     (connection.receive::<FromDaemon>().expect("the daemon answers").0, connection)
 }
@@ -250,7 +251,7 @@ fn what_is_not_shown_counts_and_moves_only_once_it_is() {
     // Twice, and one that it never told of: nothing comes of that.
     for shown in [1, 1, 9] {
         let file = memory(BLOCK_BYTES);
-        let shown = ToDaemon::Shown { handle: HandleId(shown) };
+        let shown = ToDaemon::Shown { handle: HandleId(shown), passable: false };
         connection.send(&shown, &[file.as_fd()]).expect("the daemon hears");
     }
     crate::world::await_that("what it shows is imported", || world.imported_bytes() == BLOCK_BYTES);

@@ -40,6 +40,10 @@ pub(crate) enum Manners {
     FreesAtUnmap,
     /// The program frees the first handle of a create just before.
     FreesAtCreate,
+    /// As it should; and it says of its memory that others may have it.
+    Passes,
+    /// The same, but it cannot take any.
+    PassesOnly,
     /// As it should; and others can open all of its memory, by its client's number.
     Publishes,
     /// As it should; and it opens what others published by the number that the tests use.
@@ -62,6 +66,8 @@ pub(crate) enum Order {
     Unmap,
     /// To create.
     Create,
+    /// To take.
+    Take,
 }
 
 #[derive(Debug)]
@@ -85,6 +91,8 @@ struct Progress {
 struct Shared {
     tenant: TenantId,
     client: u32,
+    /// Whether others may have its memory.
+    passes: bool,
     connection: Connection,
     page: SharedPage,
     engine: Engine,
@@ -154,6 +162,7 @@ impl Tenant {
         let shared = Arc::new(Shared {
             tenant,
             client,
+            passes: matches!(manners, Manners::Passes | Manners::PassesOnly),
             connection,
             page,
             engine: Engine::new(),
@@ -210,7 +219,11 @@ impl Tenant {
         self.shared.meter.take(bytes);
         let file = device_memory(bytes);
         write(&file, handle, 0, bytes);
-        let message = ToDaemon::Allocated { grant, handle: SizedHandle { handle, bytes } };
+        let message = ToDaemon::Allocated {
+            grant,
+            handle: SizedHandle { handle, bytes },
+            passable: self.shared.passes,
+        };
         // In the table before the daemon knows it, as it may be asked for at once.
         let mut pieces = lock(&self.shared.pieces);
         self.shared.say(&message, &[file.as_fd()]);

@@ -84,7 +84,7 @@ fn what_is_never_shown_is_promised_to_nobody_else() {
     // What is shown may move, unless it is pinned.
     for number in 1..=4 {
         let file = memory(BLOCK_BYTES);
-        let shown = ToDaemon::Shown { handle: HandleId(number) };
+        let shown = ToDaemon::Shown { handle: HandleId(number), passable: false };
         connection.send(&shown, &[file.as_fd()]).expect("the daemon hears");
     }
     await_that("what is shown may move", || pinned_bytes(&world, 5) == 4 * BLOCK_BYTES);

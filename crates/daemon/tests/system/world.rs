@@ -205,7 +205,9 @@ impl World {
             manager: ResourceManager { ioctl: engine::ioctl, owns: |_| true },
             checkpoints: Some(asked),
         };
-        let movers: Vec<_> = devices.into_iter().map(|device| Mover::new(device, arena.clone())).collect();
+        let mut movers: Vec<_> =
+            devices.into_iter().map(|device| Mover::new(device, arena.clone())).collect();
+        movers.iter_mut().for_each(|mover| mover.pass_from(BLOCK_BYTES));
         let pace = movers[0].pace();
         let listener = Listener::bind(&folder.path().join("socket")).expect("a socket");
         let events = Events::begin(Some(&folder.path().join("events"))).expect("a file");

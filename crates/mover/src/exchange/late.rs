@@ -39,6 +39,16 @@ impl<D: Device> Mover<D> {
                     }
                 }
             }
+            Reply::Taken { owner, handles } => {
+                for handle in handles {
+                    let key = HandleKey { owner, handle };
+                    // All of it is there, so it is back.
+                    match self.taken(key) {
+                        true => drop(self.record_in(&[key])),
+                        false => tracing::debug!(%key, "taken, which nobody waits for"),
+                    }
+                }
+            }
             Reply::Failed { owner, handles, code, call } => {
                 for handle in handles {
                     let key = HandleKey { owner, handle };
@@ -48,6 +58,7 @@ impl<D: Device> Mover<D> {
                     }
                     self.unmap_failed(key);
                     self.create_failed(key);
+                    self.take_failed(key);
                 }
             }
             Reply::Gone { owner } => {

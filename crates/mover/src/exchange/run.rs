@@ -8,6 +8,7 @@ mod answers;
 mod asking;
 mod cellar;
 mod metering;
+mod passing;
 
 use super::patience::Idleness;
 use super::times::{Chore, Meter};
@@ -50,6 +51,8 @@ enum Asked {
     /// To unmap, and it has: our import is to be dropped.
     Release,
     Create,
+    /// To take memory that is filled.
+    Take,
     /// To unmap memory that could not be filled, for this reason.
     BackOut(MoveError),
 }
@@ -67,6 +70,8 @@ struct Run<'a, D: Device> {
     copying_in: VecDeque<HandleKey>,
     /// Copied out, or not to be filled: to be unmapped by the tenant.
     to_unmap: Vec<HandleKey>,
+    /// Filled, in memory that another tenant had: to be taken by the tenant.
+    to_take: Vec<HandleKey>,
     /// Waiting for the tenant's answer, or for us to act on it.
     asked: BTreeMap<HandleKey, Asked>,
     /// Unmapped by their tenants: our imports are to be dropped, in order. Each is in `asked`, too.
@@ -132,6 +137,7 @@ impl<'a, D: Device> Run<'a, D> {
             copying_out: VecDeque::new(),
             copying_in: VecDeque::new(),
             to_unmap: Vec::new(),
+            to_take: Vec::new(),
             asked: BTreeMap::new(),
             to_release: VecDeque::new(),
             sinking,
@@ -157,6 +163,8 @@ impl<'a, D: Device> Run<'a, D> {
             }
             progress |= self.look_at_copies();
             progress |= self.look_at_cellar();
+            progress |= self.metered(Chore::Pass, Run::pass_unmapped);
+            progress |= self.ask_takes();
             progress |= self.ask_unmaps();
             self.meter_lanes();
             progress |= self.metered(Chore::Release, Run::release_next);
@@ -204,7 +212,7 @@ impl<'a, D: Device> Run<'a, D> {
     }
 
     /// How far all of it is, so that two of these differ if a handle of the plan is a step further.
-    fn stage(&self) -> [u64; 10] {
+    fn stage(&self) -> [u64; 11] {
         let lists = [
             self.waiting_out.len(),
             self.waiting_in.len(),
@@ -212,11 +220,12 @@ impl<'a, D: Device> Run<'a, D> {
             self.copying_out.len(),
             self.copying_in.len(),
             self.to_unmap.len(),
+            self.to_take.len(),
             self.to_release.len(),
             self.asked.len(),
             self.outcome.gone.len(),
         ];
-        let mut stage = [self.room_bytes; 10];
+        let mut stage = [self.room_bytes; 11];
         stage.iter_mut().zip(lists).for_each(|(to, length)| *to = length as u64);
         stage
     }
@@ -231,6 +240,7 @@ impl<'a, D: Device> Run<'a, D> {
             && self.copying_out.is_empty()
             && self.copying_in.is_empty()
             && self.to_unmap.is_empty()
+            && self.to_take.is_empty()
             && self.sinking.is_empty()
             && self.fetching.is_empty()
             && self.asked.is_empty())
@@ -262,7 +272,7 @@ impl<'a, D: Device> Run<'a, D> {
                 CopyState::UnderWay => break,
                 CopyState::Done => copied_out.push(key),
                 CopyState::Failed(error) => self.outcome.failed.push((key, error)),
-                CopyState::None => {}
+                CopyState::None | CopyState::Filled | CopyState::Unfilled(..) => {}
             }
             self.copying_out.pop_front();
             progress = true;
@@ -274,6 +284,8 @@ impl<'a, D: Device> Run<'a, D> {
                 CopyState::Done if self.mover.planted.has(Bug::LostCompletion) => {}
                 CopyState::Done => copied_in.push(key),
                 CopyState::Failed(error) => self.back_out(key, error),
+                CopyState::Filled => self.to_take.push(key),
+                CopyState::Unfilled(error, freed_bytes) => self.not_passed(key, error, freed_bytes),
                 CopyState::None => {}
             }
             self.copying_in.pop_front();
@@ -314,14 +326,26 @@ impl<'a, D: Device> Run<'a, D> {
 
     /// Drops our import of one handle that its tenant has unmapped: it is out, and its bytes are room now.
     fn release_next(&mut self) -> bool {
+        if self.holds_back() {
+            return false;
+        }
         let Some(key) = self.to_release.pop_front() else { return false };
+        self.release(key);
+        true
+    }
+
+    fn release(&mut self, key: HandleKey) {
+        self.note_out(key);
+        self.room_bytes += self.mover.unmapped(key).unwrap_or(0);
+    }
+
+    /// A handle that its tenant has unmapped is out.
+    fn note_out(&mut self, key: HandleKey) {
         self.asked.remove(&key);
         self.outcome.copied_bytes += self.mover.copied_bytes(key);
-        self.room_bytes += self.mover.unmapped(key).unwrap_or(0);
         self.outcome.bytes_out += self.mover.bytes_of(key);
         self.outcome.moved_out.push(key);
         self.outcome.out.end = self.elapsed();
-        true
     }
 
     /// Starts copies out, in order, as far as there is arena space.
@@ -387,7 +411,10 @@ impl<'a, D: Device> Run<'a, D> {
 
     /// Ends with what is not done: nothing can start, or nothing has moved for this long.
     fn give_up(&mut self, idle: Option<Duration>) {
-        debug_assert!(self.to_release.is_empty(), "each round drops one, and that is progress");
+        debug_assert!(self.to_take.is_empty(), "each round asks for all of them");
+        while let Some(key) = self.to_release.pop_front() {
+            self.release(key);
+        }
         let next_out = self.waiting_out.front().copied();
         let next_in = self.waiting_in.front().copied();
         if !self.is_under_way() {
@@ -416,6 +443,7 @@ impl<'a, D: Device> Run<'a, D> {
             let step = match asked {
                 Asked::Unmap | Asked::Release => Step::Unmap,
                 Asked::Create => Step::Create,
+                Asked::Take => Step::Take,
                 Asked::BackOut(_) => Step::BackOut,
             };
             failed.push((key, late(step)));

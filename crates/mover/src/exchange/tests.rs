@@ -12,6 +12,7 @@ mod killed;
 mod mortal;
 mod must_end;
 mod order;
+mod passing;
 mod plain;
 mod random_plans;
 mod reserving;

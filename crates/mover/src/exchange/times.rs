@@ -23,6 +23,8 @@ pub enum Doing {
     Releasing,
     /// Waits for a tenant to create memory.
     Creating,
+    /// Waits for a tenant to take memory that is filled.
+    Taking,
     /// Waits for the cellar.
     Fetching,
     /// Has nothing left to do.
@@ -40,6 +42,7 @@ impl Doing {
             Doing::Unmapping => "unmapping",
             Doing::Releasing => "releasing",
             Doing::Creating => "creating",
+            Doing::Taking => "taking",
             Doing::Fetching => "fetching",
             Doing::Done => "done",
         }
@@ -51,6 +54,8 @@ impl Doing {
 pub enum Chore {
     /// Imports memory that a tenant created, and starts the copy in.
     Import,
+    /// Starts copies into memory that another tenant had.
+    Pass,
     /// Drops imports.
     Release,
     /// Has the keeper record what was copied.
@@ -64,6 +69,7 @@ impl Chore {
     pub fn name(self) -> &'static str {
         match self {
             Chore::Import => "import",
+            Chore::Pass => "pass",
             Chore::Release => "release",
             Chore::Record => "record",
             Chore::Start => "start",

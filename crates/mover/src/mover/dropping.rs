@@ -47,7 +47,7 @@ impl<D: Device> Mover<D> {
             Place::Sinking { .. } | Place::Fetching { .. } => false,
             Place::Leaving(leaving) => matches!(leaving.stage, Stage::Unmapping),
             Place::Returning { stage, .. } => {
-                matches!(stage, Returning::Creating | Returning::BackingOut { .. })
+                matches!(stage, Returning::Creating | Returning::Taking { .. } | Returning::BackingOut { .. })
             }
         };
         let keys = self.keys(owner);
@@ -62,12 +62,16 @@ impl<D: Device> Mover<D> {
             let held = self.handles.remove(&key);
             if let Some(Held {
                 bytes,
-                place: Place::Device { memory, .. } | Place::Leaving(Leaving { memory, .. }),
+                place:
+                    Place::Device { memory, .. }
+                    | Place::Leaving(Leaving { memory, .. })
+                    | Place::Returning { stage: Returning::Taking { memory }, .. },
             }) = held
             {
                 self.release(key, memory, bytes);
             }
         }
+        self.passing.forget_owner(owner);
         self.arena.put_found(owner, process);
         true
     }
@@ -90,6 +94,7 @@ impl<D: Device> Mover<D> {
             }
         }
         self.forget_reserved_of(owner);
+        self.passing.forget_owner(owner);
         self.turns.forget(owner);
         self.dying.insert(owner);
         self.tell_of_the_dead();
@@ -120,6 +125,7 @@ impl<D: Device> Mover<D> {
         let bytes = held.bytes;
         dropped.handles.push(key);
         self.habits.remove(&key);
+        self.passing.forbid(key);
         match held.place {
             Place::Device { memory, copy } => {
                 dropped.device_bytes += self.release(key, memory, bytes);
@@ -141,14 +147,19 @@ impl<D: Device> Mover<D> {
                 true
             }
             Place::Leaving(Leaving { memory, stage: Stage::Copied | Stage::Unmapping, .. })
-            | Place::Returning { stage: Returning::Copied { memory }, .. } => {
+            | Place::Returning {
+                stage: Returning::Copied { memory } | Returning::Taking { memory }, ..
+            } => {
                 dropped.device_bytes += self.release(key, memory, bytes);
                 true
             }
             Place::Leaving(Leaving {
                 memory, stage: Stage::Hashing(until) | Stage::Copying(until), ..
             })
-            | Place::Returning { stage: Returning::Copying { memory, mark: until }, .. } => {
+            | Place::Returning {
+                stage: Returning::Copying { memory, mark: until } | Returning::Filling { memory, mark: until },
+                ..
+            } => {
                 dropped.dying_bytes += bytes;
                 self.graves.push(Grave { key, memory, until, bytes });
                 false
@@ -196,6 +207,7 @@ impl<D: Device> Mover<D> {
 
     /// Drops an import. Says how many bytes the device got back: all or none.
     pub(super) fn release(&mut self, key: HandleKey, memory: D::Memory, bytes: u64) -> u64 {
+        self.passing.drop_file(key);
         match self.device.device_mut().release(memory) {
             Ok(()) => bytes,
             Err(error) => {

@@ -17,11 +17,18 @@ pub(crate) enum Bug {
     DoubleFree,
     /// That a copy in has ended is noticed and forgotten.
     LostCompletion,
+    /// A tenant gets memory that another had before all of that one's bytes are written over.
+    TakenBeforeFilled,
 }
 
 impl Bug {
-    pub(crate) const ALL: [Bug; 4] =
-        [Bug::UnmapBeforeCopyEnds, Bug::ThawBeforeLastBlock, Bug::DoubleFree, Bug::LostCompletion];
+    pub(crate) const ALL: [Bug; 5] = [
+        Bug::UnmapBeforeCopyEnds,
+        Bug::ThawBeforeLastBlock,
+        Bug::DoubleFree,
+        Bug::LostCompletion,
+        Bug::TakenBeforeFilled,
+    ];
 }
 
 /// See the module.
@@ -41,7 +48,7 @@ impl Planted {
 }
 
 /// The phases in which a handle can be dropped.
-pub(crate) const PHASES: [&str; 11] = [
+pub(crate) const PHASES: [&str; 13] = [
     "on the device",
     "in the arena",
     "in the cellar",
@@ -53,6 +60,8 @@ pub(crate) const PHASES: [&str; 11] = [
     "being created",
     "being copied in",
     "backing out",
+    "being filled",
+    "being taken",
 ];
 
 fn phase<M>(place: &Place<M>) -> Option<&'static str> {
@@ -68,6 +77,8 @@ fn phase<M>(place: &Place<M>) -> Option<&'static str> {
         Place::Returning { stage: Returning::Creating, .. } => 8,
         Place::Returning { stage: Returning::Copying { .. }, .. } => 9,
         Place::Returning { stage: Returning::BackingOut { .. }, .. } => 10,
+        Place::Returning { stage: Returning::Filling { .. }, .. } => 11,
+        Place::Returning { stage: Returning::Taking { .. }, .. } => 12,
         // For the length of one request to the keeper, in which nothing else happens.
         Place::Leaving(Leaving { stage: Stage::Copied, .. })
         | Place::Returning { stage: Returning::Copied { .. }, .. } => return None,

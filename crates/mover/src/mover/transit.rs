@@ -37,6 +37,10 @@ pub(crate) enum CopyState {
     Done,
     /// It failed. A handle on the way out is on the device; one on the way in is backing out.
     Failed(MoveError),
+    /// A copy into memory that another tenant had is done: the tenant is to take it.
+    Filled,
+    /// The same failed: the handle is in the arena only, and the device got so many bytes back.
+    Unfilled(MoveError, u64),
     /// No copy of this handle is under way.
     None,
 }
@@ -244,22 +248,31 @@ impl<D: Device> Mover<D> {
         stored: &Stored,
     ) -> (Returning<D::Memory>, Result<(), MoveError>) {
         let imported = match file {
-            Some(file) => self.device.device_mut().import(file, bytes).map_err(MoveError::Import),
+            Some(file) => self.import(key, bytes, file).map_err(MoveError::Import),
             None => Err(MoveError::NoFile),
         };
         let memory = match imported {
             Ok(memory) => memory,
             Err(error) => return (Returning::BackingOut { freed_bytes: bytes }, Err(error)),
         };
-        let usable = self.arena.make_usable(&stored.extents).map_err(MoveError::Keeper);
-        let started = usable.and_then(|_| self.copy_in(&memory, stored, bytes).map_err(MoveError::CopyIn));
-        match started {
+        match self.fill(&memory, stored, bytes) {
             Ok(mark) => (Returning::Copying { memory, mark }, Ok(())),
             Err(error) => {
                 let freed_bytes = self.drop_unfilled(key, memory, bytes);
                 (Returning::BackingOut { freed_bytes }, Err(error))
             }
         }
+    }
+
+    /// Starts to fill memory with what the arena has of a handle, and marks the end.
+    pub(super) fn fill(
+        &mut self,
+        memory: &D::Memory,
+        stored: &Stored,
+        bytes: u64,
+    ) -> Result<Mark, MoveError> {
+        self.arena.make_usable(&stored.extents).map_err(MoveError::Keeper)?;
+        self.copy_in(memory, stored, bytes).map_err(MoveError::CopyIn)
     }
 
     /// Starts to copy a handle in, and marks the end. What lies in the place of a block that is zero counts for nothing.
@@ -281,8 +294,13 @@ impl<D: Device> Mover<D> {
     pub(crate) fn look_in(&mut self, key: HandleKey) -> CopyState {
         let Some(held) = self.handles.get(&key) else { return CopyState::None };
         let bytes = held.bytes;
-        let Place::Returning { stage: Returning::Copying { mark, .. }, .. } = &held.place else {
-            return CopyState::None;
+        let mark = match &held.place {
+            Place::Returning { stage: Returning::Copying { mark, .. }, .. } => mark,
+            Place::Returning { stage: Returning::Filling { mark, .. }, .. } => {
+                let mark = *mark;
+                return self.look_at_frame(key, mark, bytes);
+            }
+            _ => return CopyState::None,
         };
         let passed = self.device.passed(*mark);
         let state = match &passed {
@@ -329,7 +347,9 @@ impl<D: Device> Mover<D> {
         let unsettled = |(&key, held): (&HandleKey, &Held<_>)| match &held.place {
             Place::Leaving(Leaving { stage: Stage::Hashing(_), .. }) => Some((key, Lane::Hash)),
             Place::Leaving(Leaving { stage: Stage::Copying(_), .. }) => Some((key, Lane::Out)),
-            Place::Returning { stage: Returning::Copying { .. }, .. } => Some((key, Lane::In)),
+            Place::Returning { stage: Returning::Copying { .. } | Returning::Filling { .. }, .. } => {
+                Some((key, Lane::In))
+            }
             _ => None,
         };
         let copying: Vec<(HandleKey, Lane)> = self.handles.iter().filter_map(unsettled).collect();
@@ -346,7 +366,9 @@ impl<D: Device> Mover<D> {
                 Lane::In => match self.look_in(key) {
                     CopyState::Failed(_) => backing_out.push(key),
                     CopyState::Done => drop(self.record_in(&[key])),
-                    CopyState::UnderWay | CopyState::None => {}
+                    // Its tenant knows nothing of it.
+                    CopyState::Filled => drop(self.take_failed(key)),
+                    CopyState::UnderWay | CopyState::Unfilled(..) | CopyState::None => {}
                 },
                 Lane::Out => {}
                 Lane::Hash => self.abandon_hash(key),
@@ -414,7 +436,7 @@ impl<D: Device> Mover<D> {
 
     /// Drops an import after a copy into it has failed. What was started of the copy only reads the arena. Says how
     /// many bytes the device gets back once the tenant has unmapped.
-    fn drop_unfilled(&mut self, key: HandleKey, memory: D::Memory, bytes: u64) -> u64 {
+    pub(super) fn drop_unfilled(&mut self, key: HandleKey, memory: D::Memory, bytes: u64) -> u64 {
         if let Err(error) = self.device.drain() {
             tracing::error!(%key, %error, "cannot wait for a copy that failed");
         }

@@ -23,6 +23,7 @@
 //! - [`requests`]: what becomes of hints, and of requests. [`rhythm`]: requests that are foretold.
 //! - [`slices`]: nobody is switched to in vain beside a latency-critical program.
 //! - [`sdk`]: programs that say themselves when requests come.
+//! - [`passing`]: memory that goes from one program to the next.
 //! - [`patience`]: whoever waits for the GPU while it is frozen sleeps.
 //! - [`drivers`]: the same programs without rota, and what the virtual GPU answers them.
 //! - [`conformance`]: what the driver is known to answer, asked through rota.
@@ -56,6 +57,7 @@ mod jobs;
 mod loss;
 mod memory;
 mod oversize;
+mod passing;
 mod patience;
 mod puppet;
 mod requests;

@@ -190,6 +190,7 @@ struct Batch {
     here: Vec<SizedHandle>,
     away: Vec<SizedHandle>,
     unshown: Vec<SizedHandle>,
+    passable: Vec<HandleId>,
     files: Vec<Transient>,
 }
 
@@ -204,8 +205,8 @@ impl Batch {
 
     /// Sends it, which closes its files here.
     fn send(&mut self, connection: &Connection, complete: bool) -> Result<(), WireError> {
-        let Self { here, away, unshown, files } = std::mem::take(self);
-        send(connection, &ToDaemon::Has { here, away, unshown, complete }, &files)
+        let Self { here, away, unshown, passable, files } = std::mem::take(self);
+        send(connection, &ToDaemon::Has { here, away, unshown, passable, complete }, &files)
     }
 }
 
@@ -272,9 +273,12 @@ fn show(session: &Session, handle: HandleId, is_shown: bool, batch: &mut Batch) 
         None => batch.away.push(sized),
         Some(_) if !is_shown => batch.unshown.push(sized),
         Some(physical) => {
-            batch.files.push(physical::export(session.driver, physical)?.into());
+            batch.files.push(physical::file_of(session.driver, &part, physical)?.into());
             batch.here.push(sized);
         }
+    }
+    if part.passable && (is_shown || part.physical.is_none()) {
+        batch.passable.push(handle);
     }
     Ok(true)
 }

@@ -248,7 +248,17 @@ fn make_unmapped(
 /// A part without memory. The daemon gets a file of it, unless it lies in the host's memory.
 fn new_part(session: &Session, kind: Kind, home: Home, bytes: u64) -> Part {
     let (handle, exported) = (session.new_handle(), home != Home::Device);
-    Part { handle, mappings: Vec::new(), bytes, kind, home, physical: None, exported }
+    Part {
+        handle,
+        mappings: Vec::new(),
+        bytes,
+        kind,
+        home,
+        physical: None,
+        file: None,
+        exported,
+        passable: false,
+    }
 }
 
 /// The sizes of the parts that so much memory is made of, those on the device first.

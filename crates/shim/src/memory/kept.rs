@@ -68,11 +68,6 @@ impl Kept {
         self.booked.iter().map(|(&handle, &bytes)| SizedHandle { handle, bytes })
     }
 
-    /// Of that, what the driver counts for nobody.
-    pub(crate) fn managed_bytes(&self) -> u64 {
-        self.managed_bytes
-    }
-
     /// Something is booked.
     fn enter(&mut self, handle: HandleId, bytes: u64) {
         self.booked.insert(handle, bytes);
@@ -208,7 +203,7 @@ fn counting() -> Option<(&'static Session, CUcontext)> {
 fn note(session: &Session, made: Made, context: CUcontext, booking: Booking) {
     let mut kept = session.kept();
     let before = kept.insert(made, context, booking);
-    session.page.set_unseen_bytes(kept.managed_bytes);
+    session.table().set_managed_bytes(kept.managed_bytes);
     drop(kept);
     if let Some(booking) = before {
         let_go(session, booking);
@@ -220,7 +215,7 @@ fn forget(made: Made) {
     for session in session::all() {
         let mut kept = session.kept();
         let gone = kept.remove(made);
-        session.page.set_unseen_bytes(kept.managed_bytes);
+        session.table().set_managed_bytes(kept.managed_bytes);
         drop(kept);
         if let Some(booking) = gone {
             let_go(session, booking);
@@ -232,7 +227,7 @@ fn forget(made: Made) {
 pub(crate) fn context_ended(session: &Session, context: CUcontext) {
     let mut kept = session.kept();
     let gone = kept.remove_of(context);
-    session.page.set_unseen_bytes(kept.managed_bytes);
+    session.table().set_managed_bytes(kept.managed_bytes);
     drop(kept);
     gone.into_iter().for_each(|booking| let_go(session, booking));
 }

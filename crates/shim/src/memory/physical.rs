@@ -1,6 +1,7 @@
 //! The driver's calls that make, map, export and release memory. None of them waits for the GPU.
 
-use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+use std::ffi::c_void;
+use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
 use cuda::types::{
     CUcontext, CUdeviceptr, CUmemAllocationHandleType, CUmemAllocationProp, CUmemGenericAllocationHandle,
@@ -94,7 +95,23 @@ pub(crate) fn map_again(
 
 /// Makes memory for a part and maps it at its addresses. On failure nothing is left.
 pub(crate) fn bring(driver: &Driver, part: &Part) -> Result<CUmemGenericAllocationHandle, Refused> {
-    let physical = make(driver, &part.made(), part.bytes)?;
+    map_everywhere(driver, part, make(driver, &part.made(), part.bytes)?)
+}
+
+/// Maps memory that a file stands for at a part's addresses. On failure nothing is left.
+pub(crate) fn take(
+    driver: &Driver,
+    part: &Part,
+    file: &impl AsFd,
+) -> Result<CUmemGenericAllocationHandle, Refused> {
+    map_everywhere(driver, part, import(driver, file)?)
+}
+
+fn map_everywhere(
+    driver: &Driver,
+    part: &Part,
+    physical: CUmemGenericAllocationHandle,
+) -> Result<CUmemGenericAllocationHandle, Refused> {
     for (done, mapping) in part.mappings.iter().enumerate() {
         if let Err(refused) = map_again(driver, mapping, part.bytes, physical) {
             for before in &part.mappings[..done] {
@@ -150,8 +167,31 @@ pub(crate) fn exchange(
     Ok(())
 }
 
-/// A file that stands for the memory, for the daemon.
-pub(crate) fn export(driver: &Driver, physical: CUmemGenericAllocationHandle) -> Result<OwnedFd, Refused> {
+/// Memory that a file stands for.
+fn import(driver: &Driver, file: &impl AsFd) -> Result<CUmemGenericAllocationHandle, Refused> {
+    let mut physical = CUmemGenericAllocationHandle(0);
+    // The driver takes the number in place of a pointer.
+    let number = std::ptr::without_provenance_mut::<c_void>(file.as_fd().as_raw_fd() as usize);
+    let kind = CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR;
+    // SAFETY: the driver writes one handle, and `number` is that of an open file.
+    let result = unsafe { (driver.cuMemImportFromShareableHandle)(&mut physical, number, kind) };
+    check("cuMemImportFromShareableHandle", result)?;
+    Ok(physical)
+}
+
+/// A file that stands for the memory under a part, for the daemon.
+pub(crate) fn file_of(
+    driver: &Driver,
+    part: &Part,
+    physical: CUmemGenericAllocationHandle,
+) -> Result<OwnedFd, Refused> {
+    match &part.file {
+        None => export(driver, physical),
+        Some(taken) => taken.copy().map_err(|_| Refused { call: "dup", code: CUresult::OPERATING_SYSTEM }),
+    }
+}
+
+fn export(driver: &Driver, physical: CUmemGenericAllocationHandle) -> Result<OwnedFd, Refused> {
     let mut file: RawFd = -1;
     let kind = CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR;
     // SAFETY: for this kind the driver writes one file number.

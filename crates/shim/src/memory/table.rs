@@ -13,6 +13,7 @@
 mod created;
 mod homes;
 mod parts;
+mod passing;
 mod returning;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,8 +25,8 @@ use super::heap::{Block, Growth, Heap};
 use super::peers::Peers;
 use crate::pool::{Accounts, Reuse, Stream};
 pub(crate) use created::{Created, Creations, Making, Mapped, is_number};
+use parts::{Counted, Parts, Whole};
 pub(crate) use parts::{Home, Kind, Mapping, Part, part_sizes};
-use parts::{Parts, Whole};
 pub(crate) use returning::{Survivors, Told};
 
 /// The first number of a buffer. The driver counts its own from 1.
@@ -115,6 +116,8 @@ pub(crate) struct Table {
     used_bytes: u64,
     /// What the driver itself has for the program, as it is booked.
     kept_bytes: u64,
+    /// Of that, what NVML counts for nobody.
+    managed_bytes: u64,
     /// What was freed in streams.
     pub(crate) reuse: Reuse,
     /// The program's pools.
@@ -195,7 +198,7 @@ impl Table {
     }
 
     /// Adds a range for requests like this one.
-    pub(crate) fn add(&mut self, context: CUcontext, asked: u64, range: Range, now_ns: u64) {
+    pub(crate) fn add(&mut self, context: CUcontext, asked: u64, mut range: Range, now_ns: u64) {
         let known = self.heaps.iter().find(|(_, owned)| owned.context == context).map(|(id, _)| *id);
         let id = known.unwrap_or_else(|| {
             self.next_heap += 1;
@@ -207,6 +210,7 @@ impl Table {
             heap: Heap::default(),
         });
         owned.heap.add(asked, range.block, now_ns);
+        self.parts.allow_passing(&mut range.parts);
         self.parts.insert(Whole::Range(range.block.address), &range.parts);
         let before = self.ranges.insert(range.block.address, (id, range));
         debug_assert!(before.is_none(), "the driver reserved an address twice");
@@ -439,9 +443,9 @@ impl Table {
             Whole::Created(number) => self.created.parts_mut(number),
         };
         if let Some(part) = parts.and_then(|parts| parts.get_mut(place)) {
-            let was_absent = part.physical.is_none();
+            let before = Counted::of(part);
             change(part);
-            self.parts.absent_changed(was_absent, part.physical.is_none());
+            self.parts.changed(before, Counted::of(part));
         }
     }
 
@@ -451,7 +455,7 @@ impl Table {
         handle: HandleId,
         physical: Option<cuda::types::CUmemGenericAllocationHandle>,
     ) {
-        self.change(handle, |part| part.physical = physical);
+        self.change(handle, |part| (part.physical, part.file) = (physical, None));
     }
 
     /// The daemon has the file of a part.

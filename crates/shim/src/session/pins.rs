@@ -26,6 +26,8 @@ impl Session {
     /// they are freed, or [`Session::unpin`]. Without a daemon nothing moves, and the next one does not get to know them. The
     /// calling thread must hold no lock.
     pub(crate) fn pin(&self, handles: &[HandleId]) -> Result<(), NotPinned> {
+        // Before anybody else can have them.
+        self.table().never_pass(handles);
         // It may have to be brought back, and only who has work is.
         let _inside = demand::Inside::enter();
         for (number, batch) in handles.chunks(HANDLES_MAX).enumerate() {

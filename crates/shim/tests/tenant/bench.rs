@@ -150,6 +150,7 @@ pub(crate) struct Survivor {
     pub(crate) here: Vec<(SizedHandle, OwnedFd)>,
     pub(crate) away: Vec<SizedHandle>,
     pub(crate) unshown: Vec<SizedHandle>,
+    pub(crate) passable: Vec<wire::HandleId>,
 }
 
 pub(crate) struct Daemon {
@@ -187,11 +188,14 @@ impl Daemon {
         };
         assert_eq!((tenant, job.as_str(), gpu.as_str()), (TenantId(1), "night shift", GPU));
         daemon.send(FromDaemon::Waiting { reason: "its memory".to_owned() });
-        let (here, away, unshown) = Default::default();
-        let mut survivor = Survivor { epoch, resident, frozen, here, away, unshown };
+        let (here, away, unshown, passable) = Default::default();
+        let mut survivor = Survivor { epoch, resident, frozen, here, away, unshown, passable };
         loop {
             let (message, files) = daemon.receive();
-            let ToDaemon::Has { here, away, unshown, complete } = message else { panic!("{message:?}") };
+            let ToDaemon::Has { here, away, unshown, passable, complete } = message else {
+                panic!("{message:?}")
+            };
+            survivor.passable.extend(passable);
             assert_eq!(here.len(), files.len());
             survivor.here.extend(here.into_iter().zip(files));
             survivor.away.extend(away);
@@ -253,7 +257,7 @@ impl Daemon {
         let wanted = self.grant(asked);
         let address = program.allocated();
         let (message, mut files) = self.next();
-        let ToDaemon::Allocated { grant, handle } = message else { panic!("{message:?}") };
+        let ToDaemon::Allocated { grant, handle, .. } = message else { panic!("{message:?}") };
         assert_eq!((grant, handle.bytes, files.len()), (wanted, asked.next_multiple_of(BLOCK_BYTES), 1));
         (address, handle, files.remove(0))
     }

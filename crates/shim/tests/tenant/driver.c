@@ -190,7 +190,9 @@ int cuMemCreate(uint64_t *handle, size_t bytes, const void *wanted, unsigned lon
     note("create");
     return SUCCESS;
 }
-int cuMemRelease(uint64_t handle) { note("release"); close((int)handle); return SUCCESS; }
+// Handles that came by a file: like the real driver, this exports none of them.
+static unsigned char imported[1 << 16];
+int cuMemRelease(uint64_t handle) { note("release"); imported[handle % sizeof imported] = 0; close((int)handle); return SUCCESS; }
 int cuMemMap(uint64_t address, size_t bytes, size_t offset, uint64_t handle, unsigned long long flags) {
     (void)flags;
     const char *fails = getenv("FAKE_MAP_FAILS");
@@ -209,7 +211,7 @@ int cuMemExportToShareableHandle(int *file, uint64_t handle, int kind, unsigned 
     (void)flags;
     const char *fails = getenv("FAKE_EXPORTS_FAIL"); // While this file is there.
     if (fails && !access(fails, F_OK)) return OPERATING_SYSTEM;
-    *file = kind == 1 ? fcntl((int)handle, F_DUPFD_CLOEXEC, 0) : -1;
+    *file = kind == 1 && !imported[handle % sizeof imported] ? fcntl((int)handle, F_DUPFD_CLOEXEC, 0) : -1;
     return *file < 0 ? INVALID_VALUE : SUCCESS;
 }
 int cuMemImportFromShareableHandle(uint64_t *handle, void *file, int kind) {
@@ -219,6 +221,7 @@ int cuMemImportFromShareableHandle(uint64_t *handle, void *file, int kind) {
     if (getenv("FAKE_IMPORTS_FAIL")) return NOT_SUPPORTED;
     int copy = kind == 1 ? fcntl((int)(intptr_t)file, F_DUPFD_CLOEXEC, 0) : -1;
     *handle = (uint64_t)copy;
+    if (copy >= 0) imported[copy % sizeof imported] = 1;
     return copy < 0 ? INVALID_VALUE : SUCCESS;
 }
 int cuMemGetAddressRange_v2(uint64_t *base, size_t *bytes, uint64_t address) { (void)base, (void)bytes, (void)address; return INVALID_VALUE; }

@@ -10,4 +10,5 @@ mod lives;
 mod memory;
 mod names;
 mod opens;
+mod passing;
 mod rejoin;

@@ -155,6 +155,7 @@ fn one_whose_memory_is_away_leaves_nothing_out_that_cannot_be_shown_for_a_while(
         here: here.to_vec(),
         away: away.to_vec(),
         unshown: Vec::new(),
+        passable: here.iter().chain(away).map(|sized| sized.handle).collect(),
         complete,
     };
     assert_eq!(daemon.receive().0, told(&[], &[away], false), "its files leave before they fill the room");
@@ -191,7 +192,7 @@ fn what_cannot_be_shown_is_named_all_the_same_and_shown_later() {
     assert_eq!(daemon.next().0, freed(freed_handle));
     std::fs::remove_file(&failing).unwrap();
     let (message, files) = daemon.next();
-    assert_eq!((message, files.len()), (ToDaemon::Shown { handle: handle.handle }, 1));
+    assert_eq!((message, files.len()), (ToDaemon::Shown { handle: handle.handle, passable: true }, 1));
     move_out_and_in(&daemon, &[handle], &[0x55]);
     assert!(program.end().success());
 }

@@ -32,6 +32,10 @@ impl<D: Device> Run<'_, D> {
                     }
                 }
             }
+            Reply::Taken { owner, handles } => {
+                let keys: Vec<_> = handles.into_iter().map(|handle| HandleKey { owner, handle }).collect();
+                self.metered(Chore::Record, |run| run.taken(&keys));
+            }
             Reply::Failed { owner, handles, code, call } => {
                 for handle in handles {
                     self.tenant_failed(HandleKey { owner, handle }, code, &call);
@@ -56,7 +60,7 @@ impl<D: Device> Run<'_, D> {
                 self.room_bytes += self.mover.backed_out(key).unwrap_or(0);
                 self.outcome.failed.push((key, why));
             }
-            Some(asked @ (Asked::Create | Asked::Release)) => {
+            Some(asked @ (Asked::Create | Asked::Take | Asked::Release)) => {
                 tracing::warn!(%key, ?asked, "unmapped, which nobody asked for");
                 self.asked.insert(key, asked);
             }
@@ -78,6 +82,15 @@ impl<D: Device> Run<'_, D> {
                 self.mover.create_failed(key);
                 self.room_bytes += self.mover.bytes_of(key);
                 self.outcome.failed.push((key, MoveError::TenantFailed { code, call }));
+            }
+            // It has freed this, and says so next.
+            Some(Asked::Take) if code == 0 => {
+                self.room_bytes += self.mover.take_failed(key).unwrap_or(0);
+                self.outcome.failed.push((key, MoveError::TenantFailed { code, call }));
+            }
+            Some(Asked::Take) => {
+                tracing::warn!(%key, code, call, "a tenant cannot take memory that another had");
+                self.make_instead(key);
             }
             Some(Asked::Release) => {
                 tracing::warn!(%key, code, call, "a tenant failed to unmap what it has unmapped");
@@ -142,6 +155,8 @@ impl<D: Device> Run<'_, D> {
             Some(Asked::Unmap | Asked::Release | Asked::BackOut(_)) => {
                 self.room_bytes += dropped.device_bytes;
             }
+            // Its file may be on its way to the tenant, which has the memory meanwhile.
+            Some(Asked::Take) => {}
             None if on_device && dropped.dying_bytes > 0 => {
                 self.freed_on_device.insert(key);
             }
@@ -162,6 +177,7 @@ impl<D: Device> Run<'_, D> {
         self.copying_out.retain(|(key, _)| !is_struck(*key));
         self.copying_in.retain(|key| !is_struck(*key));
         self.to_unmap.retain(|key| !is_struck(*key));
+        self.to_take.retain(|key| !is_struck(*key));
         self.to_release.retain(|key| !is_struck(*key));
         self.asked.retain(|key, _| !is_struck(*key));
     }

@@ -75,10 +75,16 @@ impl<D: Device> Run<'_, D> {
         }
     }
 
-    fn request_creates(&mut self, keys: &[HandleKey]) {
-        if !keys.is_empty() && self.outcome.into.end.is_zero() {
+    pub(super) fn note_first_in(&mut self) {
+        if self.outcome.into.end.is_zero() {
             self.outcome.into.start = self.elapsed();
             self.outcome.into.end = self.outcome.into.start;
+        }
+    }
+
+    fn request_creates(&mut self, keys: &[HandleKey]) {
+        if !keys.is_empty() {
+            self.note_first_in();
         }
         for (owner, handles) in requests(keys, self.mover.request_bytes, |key| self.mover.bytes_of(key)) {
             if self.tenants.create(owner, &handles).is_err() {

@@ -132,7 +132,11 @@ impl<D: Device> Run<'_, D> {
         let first_out = self.waiting_out.front().map_or(0, |key| self.mover.bytes_of(*key));
         let least_bytes = self.lacking_bytes.max(first_out);
         let coming_in = self.copying_in.iter();
-        let asked = self.asked.iter().filter(|(_, asked)| matches!(asked, Asked::Create)).map(|(key, _)| key);
+        let asked = self
+            .asked
+            .iter()
+            .filter(|(_, asked)| matches!(asked, Asked::Create | Asked::Take))
+            .map(|(key, _)| key);
         let coming = coming_in.chain(asked).chain(&self.sinking);
         let mut coming_bytes: u64 = coming.map(|key| self.mover.bytes_of(*key)).sum();
         if coming_bytes >= least_bytes.max(AHEAD_BYTES.min(wanted_bytes)) {

@@ -33,6 +33,9 @@ impl<D: Device> Run<'_, D> {
         match () {
             () if !self.copying_in.is_empty() => Doing::Copying,
             () if self.is_asked(|asked| matches!(asked, Asked::Create)) => Doing::Creating,
+            () if self.waiting_in.is_empty() && self.is_asked(|asked| matches!(asked, Asked::Take)) => {
+                Doing::Taking
+            }
             () if self.waiting_in.is_empty() => Doing::Done,
             () if !self.fetching.is_empty() => Doing::Fetching,
             // What is nearest to being room.

@@ -19,7 +19,7 @@ use super::{A, B, Setup, key};
 use crate::mover::Whereabouts;
 use crate::mover::planted::Bug;
 use crate::test_keeper::process;
-use crate::{AdoptError, BLOCK_BYTES, CleanCopies, HandleKey, Owner};
+use crate::{AdoptError, BLOCK_BYTES, CleanCopies, Domain, HandleKey, Owner};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -35,6 +35,16 @@ struct Tenant {
     next_handle: u64,
 }
 
+/// Whose memory a tenant may have: one in eight has only its own, and one in eight is not like the others.
+fn domain(owner: Owner) -> Option<Domain> {
+    Some(Domain([1, 1, u64::from(owner.0 % 8) / 7])).filter(|_| !owner.0.is_multiple_of(8))
+}
+
+/// Some handles are such that others may have them.
+fn may_pass(key: HandleKey) -> bool {
+    key.handle % 7 != 6
+}
+
 /// What has happened so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Counts {
@@ -42,6 +52,7 @@ struct Counts {
     turns: u64,
     commits: u64,
     moved_bytes: u64,
+    passed_bytes: u64,
     worker_kills: u64,
     arena_full: u64,
     cellar_full: u64,
@@ -101,6 +112,7 @@ impl History {
             _ => Setup::with_cellar(capacity, 3 + random.below(4), 8 + random.below(12)),
         };
         setup.tenants.world().fill_densely();
+        setup.mover.pass_from(BLOCK_BYTES);
         for nobody in [A, B] {
             setup.mover.forget_owner(nobody);
         }
@@ -144,6 +156,7 @@ impl History {
         let (bug, fate) = (self.bug, Arc::clone(&self.fate));
         let setup = self.setup();
         setup.drive_clock();
+        setup.mover.pass_from(BLOCK_BYTES);
         setup.mover.planted.bug = bug;
         let step = Arc::clone(&fate);
         setup.mover.device_mut().each_call(move || step.step());
@@ -185,7 +198,10 @@ impl History {
 
     /// A new tenant, if there is room for it.
     fn arrive(&mut self) {
-        let blocks: Vec<u64> = (0..1 + self.random.below(3)).map(|_| 1 + self.random.below(3)).collect();
+        // In most histories many have the same size, so that they can have each other's memory.
+        let sizes = if self.seed.is_multiple_of(4) { [1, 2, 3] } else { [2, 2, 1 + self.seed % 2] };
+        let size = |random: &mut Random| sizes[random.below(3) as usize];
+        let blocks: Vec<u64> = (0..1 + self.random.below(3)).map(|_| size(&mut self.random)).collect();
         let bytes = blocks.iter().sum::<u64>() * BLOCK_BYTES;
         if self.tenants.len() >= TENANTS_MAX || bytes > self.room_bytes() {
             return self.turn();
@@ -193,6 +209,7 @@ impl History {
         self.born += 1;
         let owner = Owner(self.born);
         self.setup().mover.introduce(owner, process(owner)).expect("a new tenant");
+        self.setup().mover.set_domain(owner, domain(owner));
         self.tenants.insert(owner, Tenant { committed: true, next_handle: 0 });
         for blocks in blocks {
             self.allocate(owner, blocks);
@@ -205,6 +222,9 @@ impl History {
         tenant.next_handle += 1;
         let setup = self.setup();
         let file = setup.tenants.world().allocate(key, blocks * BLOCK_BYTES);
+        if may_pass(key) {
+            setup.mover.may_pass(key);
+        }
         setup.mover.adopt(key, blocks * BLOCK_BYTES, file).expect("a new handle");
     }
 
@@ -335,6 +355,11 @@ impl History {
             match self.tenants.get(&owner).map(|tenant| tenant.committed) {
                 None => drop(self.setup().mover.forget_owner(owner)),
                 Some(committed) => {
+                    let setup = self.setup();
+                    setup.mover.set_domain(owner, domain(owner));
+                    let handles = setup.tenants.world().report(owner);
+                    let keys = handles.iter().map(|reported| key(owner, reported.handle));
+                    keys.filter(|&key| may_pass(key)).for_each(|key| setup.mover.may_pass(key));
                     let adoption = match self.setup().adopt(owner) {
                         Err(AdoptError::Gone { .. }) => continue,
                         adoption => adoption.expect("it is the one that the keeper knows"),

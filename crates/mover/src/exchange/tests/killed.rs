@@ -30,6 +30,8 @@ impl Setup {
     /// Everybody who lives is adopted with all it has; the dead are forgotten.
     fn adopt_all(&mut self) {
         for owner in [A, B] {
+            let handles = self.tenants.world().report(owner);
+            handles.iter().for_each(|reported| self.mover.may_pass(key(owner, reported.handle)));
             if self.tenants.world().dead.contains(&owner) {
                 self.mover.forget_owner(owner);
                 continue;
@@ -102,6 +104,7 @@ impl History {
         let how = [CleanCopies::On, CleanCopies::On, CleanCopies::Audit, CleanCopies::Off];
         let how = how[random.below(4) as usize];
         setup.mover.keep_copies(how).expect("a device that hashes");
+        setup.trust_each_other();
         let away = setup.allocate(B, &b);
         assert_eq!(setup.exchange(super::plan(&away, &[], 0)).moved_out.len(), away.len());
         setup.allocate(A, &a);
@@ -207,6 +210,9 @@ impl History {
         self.corpses.push(corpse);
         self.setup = Some(setup);
         self.follow();
+        if self.seed.is_multiple_of(2) {
+            self.setup().trust_each_other();
+        }
         self.setup().adopt_all();
         // Otherwise the next switch is done beside what is left of it.
         if self.random.below(3) == 0 {

@@ -7,6 +7,7 @@ use crate::device::{Device, DeviceError};
 use crate::exchange::{Gone, Tenants};
 use crate::fake_device::FakeDevice;
 use crate::{CleanCopies, Mover, Owner};
+use std::os::fd::OwnedFd;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::channel;
@@ -64,6 +65,13 @@ impl Tenants for Mortal {
     fn create(&mut self, owner: Owner, handles: &[u64]) -> Result<(), Gone> {
         self.1.step();
         let done = self.0.create(owner, handles);
+        self.1.step();
+        done
+    }
+
+    fn take(&mut self, owner: Owner, handles: &[(u64, Arc<OwnedFd>)]) -> Result<(), Gone> {
+        self.1.step();
+        let done = self.0.take(owner, handles);
         self.1.step();
         done
     }

@@ -25,6 +25,10 @@ struct Physical {
 impl Physical {
     fn new(bytes: u64, stride: u64) -> Physical {
         let mapping = Mapping::new("handle", bytes).expect("a small memfd");
+        Physical::of(mapping, stride)
+    }
+
+    fn of(mapping: Mapping, stride: u64) -> Physical {
         let inode = rustix::fs::fstat(mapping.file()).expect("an open file").st_ino;
         Physical { mapping, inode, stride }
     }
@@ -130,6 +134,13 @@ pub(super) enum Twist {
     Silent,
 }
 
+/// What a tenant is asked for.
+enum Asked {
+    Unmap,
+    Create,
+    Take(Arc<OwnedFd>),
+}
+
 /// All tenants, and the device's bytes.
 pub(super) struct World {
     replies: Sender<Reply>,
@@ -146,6 +157,8 @@ pub(super) struct World {
     pub(super) dead: BTreeSet<Owner>,
     /// Requests about single handles so far.
     pub(super) requests: u64,
+    /// Handles that were put into memory which another tenant had.
+    pub(super) taken: u64,
     /// What happens at which request.
     pub(super) twist: Option<(u64, Twist)>,
     /// Replies that a silent tenant has not sent.
@@ -170,6 +183,7 @@ impl FakeTenants {
             undead: Vec::new(),
             dead: BTreeSet::new(),
             requests: 0,
+            taken: 0,
             twist: None,
             held_back: Vec::new(),
         })))
@@ -257,6 +271,11 @@ impl World {
         }
     }
 
+    /// A tenant holds no memory for a handle any more, and has not said so.
+    pub(super) fn unmap_silently(&mut self, key: HandleKey) {
+        self.mapped.remove(&key);
+    }
+
     pub(super) fn send(&mut self, reply: Reply) {
         // A worker that has died does not listen.
         let _ = self.replies.send(reply);
@@ -287,9 +306,9 @@ impl World {
         assert!(used <= self.capacity, "{used} bytes on a device of {}", self.capacity);
     }
 
-    fn request(&mut self, owner: Owner, handles: &[u64], is_create: bool) -> Result<(), Gone> {
-        assert!(!handles.is_empty() && handles.len() <= HANDLES_PER_REQUEST_MAX);
-        for &handle in handles {
+    fn request(&mut self, owner: Owner, asked: Vec<(u64, Asked)>) -> Result<(), Gone> {
+        assert!(!asked.is_empty() && asked.len() <= HANDLES_PER_REQUEST_MAX);
+        for (handle, asked) in asked {
             let key = HandleKey { owner, handle };
             self.requests += 1;
             let now = self.requests;
@@ -304,19 +323,36 @@ impl World {
                 }
                 continue;
             }
-            let known = self.sizes.contains_key(&key) && self.mapped.contains_key(&key) != is_create;
-            let reply = if !known || matches!(twist, Some(Twist::Fails)) {
-                Reply::Failed { owner, handles: vec![handle], code: 2, call: "cuMemCreate".to_owned() }
-            } else if is_create {
-                let physical = Physical::new(self.sizes[&key], self.stride);
-                physical.spoil();
-                let files = vec![physical.file()];
-                self.mapped.insert(key, physical);
-                self.count();
-                Reply::Created { owner, handles: vec![handle], files }
-            } else {
-                self.mapped.remove(&key);
-                Reply::Unmapped { owner, handles: vec![handle] }
+            let has_memory = !matches!(asked, Asked::Unmap);
+            let known = self.sizes.contains_key(&key) && self.mapped.contains_key(&key) != has_memory;
+            let reply = match asked {
+                _ if !known || matches!(twist, Some(Twist::Fails)) => {
+                    // A tenant says so of what it has freed.
+                    let code = if self.sizes.contains_key(&key) { 2 } else { 0 };
+                    Reply::Failed { owner, handles: vec![handle], code, call: "cuMemCreate".to_owned() }
+                }
+                Asked::Create => {
+                    let physical = Physical::new(self.sizes[&key], self.stride);
+                    physical.spoil();
+                    let files = vec![physical.file()];
+                    self.mapped.insert(key, physical);
+                    self.count();
+                    Reply::Created { owner, handles: vec![handle], files }
+                }
+                Asked::Take(file) => {
+                    let file = file.try_clone().expect("a descriptor is free");
+                    let mapping = Mapping::of_file(file, self.sizes[&key]).expect("memory of this size");
+                    self.mapped.insert(key, Physical::of(mapping, self.stride));
+                    self.taken += 1;
+                    // It may look at once, and must see nobody else's bytes.
+                    assert_eq!(self.wrong_words(key), Some(0), "{key} was taken before it was filled");
+                    self.count();
+                    Reply::Taken { owner, handles: vec![handle] }
+                }
+                Asked::Unmap => {
+                    self.mapped.remove(&key);
+                    Reply::Unmapped { owner, handles: vec![handle] }
+                }
             };
             if let Some(Twist::Silent) = twist {
                 self.held_back.push(reply);
@@ -337,10 +373,15 @@ fn seed(key: HandleKey) -> u64 {
 
 impl Tenants for FakeTenants {
     fn unmap(&mut self, owner: Owner, handles: &[u64]) -> Result<(), Gone> {
-        self.world().request(owner, handles, false)
+        self.world().request(owner, handles.iter().map(|&handle| (handle, Asked::Unmap)).collect())
     }
 
     fn create(&mut self, owner: Owner, handles: &[u64]) -> Result<(), Gone> {
-        self.world().request(owner, handles, true)
+        self.world().request(owner, handles.iter().map(|&handle| (handle, Asked::Create)).collect())
+    }
+
+    fn take(&mut self, owner: Owner, handles: &[(u64, Arc<OwnedFd>)]) -> Result<(), Gone> {
+        let asked = handles.iter().map(|(handle, file)| (*handle, Asked::Take(Arc::clone(file))));
+        self.world().request(owner, asked.collect())
     }
 }

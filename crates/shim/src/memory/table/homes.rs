@@ -35,6 +35,7 @@ impl Table {
     ) {
         self.change(handle, |part| {
             (part.handle, part.home, part.physical, part.exported) = (new, home, Some(physical), true);
+            (part.file, part.passable) = (None, false);
         });
         self.parts.rename(handle, new);
     }

@@ -6,7 +6,9 @@ use cuda::types::{
     CUdevice, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp,
     CUmemAllocationPropFlags, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
 };
-use wire::{BLOCK_BYTES, HANDLE_BYTES_MAX, HandleId};
+use wire::{BLOCK_BYTES, HANDLE_BYTES_MAX, HandleId, PASS_BYTES_MIN};
+
+use crate::memory::taken::{self, TakenFile};
 
 /// What kind of memory was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,8 +95,12 @@ pub(crate) struct Part {
     pub(crate) home: Home,
     /// The memory under it; None while it is away.
     pub(crate) physical: Option<CUmemGenericAllocationHandle>,
+    /// The file of that memory, if another program made it.
+    pub(crate) file: Option<TakenFile>,
     /// Has the daemon its file? Only then it can be moved, and is freed by its name.
     pub(crate) exported: bool,
+    /// Nobody else has the memory under it, or will: others may have it when it leaves, and it may get others'.
+    pub(crate) passable: bool,
 }
 
 impl Part {
@@ -104,6 +110,11 @@ impl Part {
             Home::Device => self.kind.made(),
             Home::Host(node) => Kind::on_host(node),
         }
+    }
+
+    /// How much of the memory under it another program made.
+    fn taken_bytes(&self) -> u64 {
+        if self.file.is_some() { self.bytes } else { 0 }
     }
 
     /// Does it lie in the host's memory?
@@ -129,13 +140,32 @@ pub(super) struct Parts {
     unexported: VecDeque<HandleId>,
     /// How many have no memory under them.
     absent: usize,
+    /// How many may be passed.
+    passable: usize,
+    /// Bytes that other programs made.
+    taken_bytes: u64,
+}
+
+/// What is counted of a part.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counted {
+    is_absent: bool,
+    passable: bool,
+    taken_bytes: u64,
+}
+
+impl Counted {
+    pub(super) fn of(part: &Part) -> Self {
+        let (passable, taken_bytes) = (part.passable, part.taken_bytes());
+        Self { is_absent: part.physical.is_none(), passable, taken_bytes }
+    }
 }
 
 impl Parts {
     pub(super) fn insert(&mut self, whole: Whole, parts: &[Part]) {
         for (place, part) in parts.iter().enumerate() {
             self.places.insert(part.handle, (whole, place));
-            self.absent += usize::from(part.physical.is_none());
+            self.count(Counted::of(part));
             if !part.exported {
                 self.unexported.push_back(part.handle);
             }
@@ -145,7 +175,7 @@ impl Parts {
     pub(super) fn remove(&mut self, parts: &[Part]) {
         for part in parts {
             self.places.remove(&part.handle);
-            self.absent -= usize::from(part.physical.is_none());
+            self.uncount(Counted::of(part));
         }
         // Also those that the daemon knows by name may be in line.
         if !self.unexported.is_empty() {
@@ -165,8 +195,33 @@ impl Parts {
         self.places.get(&handle).copied()
     }
 
-    pub(super) fn absent_changed(&mut self, before: bool, now: bool) {
-        self.absent = self.absent + usize::from(now) - usize::from(before);
+    fn count(&mut self, part: Counted) {
+        self.absent += usize::from(part.is_absent);
+        self.passable += usize::from(part.passable);
+        self.taken_bytes += part.taken_bytes;
+    }
+
+    fn uncount(&mut self, part: Counted) {
+        self.absent -= usize::from(part.is_absent);
+        self.passable -= usize::from(part.passable);
+        self.taken_bytes -= part.taken_bytes;
+    }
+
+    /// A part is not as it was.
+    pub(super) fn changed(&mut self, before: Counted, now: Counted) {
+        self.uncount(before);
+        self.count(now);
+    }
+
+    /// Lets new parts of a range be passed, if they are large and there are not too many of such.
+    pub(super) fn allow_passing(&self, parts: &mut [Part]) {
+        let left = taken::files_max().saturating_sub(self.passable);
+        let large = |part: &&mut Part| !part.is_on_host() && part.bytes >= PASS_BYTES_MIN;
+        parts.iter_mut().filter(large).take(left).for_each(|part| part.passable = true);
+    }
+
+    pub(super) fn taken_bytes(&self) -> u64 {
+        self.taken_bytes
     }
 
     pub(super) fn any_absent(&self) -> bool {

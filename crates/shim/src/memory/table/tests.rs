@@ -16,7 +16,9 @@ fn range(handle: u64, address: u64, blocks: u64) -> Range {
         kind: Kind::plain(CUdevice(0)),
         physical: Some(CUmemGenericAllocationHandle(handle + number)),
         home: Home::Device,
+        file: None,
         exported: false,
+        passable: false,
     };
     Range {
         block: Block { address, bytes: blocks * BLOCK_BYTES },

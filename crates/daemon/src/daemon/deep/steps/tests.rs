@@ -57,7 +57,7 @@ impl Program {
                 }
             }
         });
-        Self { link: Link { who, process, grip, outgoing }, is_out }
+        Self { link: Link { who, process, domain: None, grip, outgoing }, is_out }
     }
 
     fn is_frozen(&self) -> bool {

@@ -12,6 +12,7 @@ fn who(reply: &Reply) -> Owner {
     match reply {
         Reply::Unmapped { owner, .. }
         | Reply::Created { owner, .. }
+        | Reply::Taken { owner, .. }
         | Reply::Failed { owner, .. }
         | Reply::Gone { owner }
         | Reply::Freed { owner, .. } => *owner,

@@ -41,7 +41,7 @@ impl History {
             0 => Event::Frees(key),
             _ => Event::Dies(key.owner),
         };
-        let in_requests = 1 + self.random.below(6);
+        let in_requests = 1 + self.random.below(8);
         let request = self.setup().tenants.world().requests + in_requests;
         match self.random.below(16) {
             0..3 => {

@@ -17,9 +17,11 @@ impl History {
     /// Somebody comes, and as many go as have to, or all.
     pub(super) fn turn(&mut self) {
         let mut owners: Vec<Owner> = self.tenants.keys().copied().collect();
-        let Some(comes) = self.one_of(&owners) else { return self.rest() };
+        let away: Vec<Owner> = owners.iter().copied().filter(|&owner| self.is_away(owner)).collect();
+        let is_back = !away.is_empty() && self.random.below(3) > 0;
+        let Some(comes) = self.one_of(if is_back { &away } else { &owners }) else { return self.rest() };
         owners.retain(|owner| *owner != comes);
-        let is_eager = self.random.below(4) == 0;
+        let is_eager = self.random.below(3) == 0;
         let into = self.setup().at(comes, Whereabouts::Arena);
         let (mut room_bytes, need_bytes) = (self.room_bytes(), self.bytes_of(&into));
         let mut out = Vec::new();
@@ -34,11 +36,19 @@ impl History {
         if into.is_empty() && out.is_empty() {
             out = self.setup().at(comes, Whereabouts::Device);
         }
-        let plan = Plan { out, into, room_bytes: self.room_bytes(), deadline: PATIENCE };
+        // What leaves is waited for in most turns, also if there is other room.
+        let least_bytes = need_bytes.saturating_sub(self.bytes_of(&out));
+        let room_bytes = self.room_bytes();
+        let room_bytes = if self.random.below(4) == 0 { room_bytes } else { room_bytes.min(least_bytes) };
+        let plan = Plan { out, into, room_bytes, deadline: PATIENCE };
         let troubles = [0, 1, 1, 1, 1, 1, 2, 2][self.random.below(8) as usize];
         let troubles: Vec<String> = (0..troubles).map(|_| self.arm(&plan)).collect();
         self.setup().mover.device_mut().polls_per_copy = 1 + self.random.below(3) as u32;
         self.exchange(plan, &troubles);
+    }
+
+    fn is_away(&mut self, owner: Owner) -> bool {
+        !self.setup().at(owner, Whereabouts::Arena).is_empty()
     }
 
     pub(super) fn bytes_of(&mut self, keys: &[HandleKey]) -> u64 {
@@ -85,6 +95,7 @@ impl History {
             assert!(is_full || is_troubled, "{key} for no reason: {error}");
         }
         self.counts.moved_bytes += outcome.bytes_out + outcome.bytes_in;
+        self.counts.passed_bytes += outcome.passed_bytes;
         match &outcome.stuck {
             Some(Stuck::NoArenaSpace { .. }) => self.counts.arena_full += 1,
             Some(Stuck::NoCellar { .. }) => self.counts.cellar_full += 1,

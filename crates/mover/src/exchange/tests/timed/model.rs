@@ -30,6 +30,10 @@ pub(super) struct Costs {
     /// For a tenant: to unmap and release a handle; to create, map and export one.
     pub(super) unmap: Duration,
     pub(super) create: Duration,
+    /// For a tenant: to import and map a handle.
+    pub(super) take: Duration,
+    /// For the device: to clear memory that is released, with the engine that copies in; by the GiB.
+    pub(super) clear: Duration,
     /// A message, one way, until the other end has read it.
     pub(super) message: Duration,
 }
@@ -43,15 +47,27 @@ pub(super) const EVEN: Costs = Costs {
     release: Duration::from_micros(500),
     unmap: Duration::from_micros(300),
     create: Duration::from_micros(900),
+    take: Duration::from_micros(600),
+    clear: Duration::ZERO,
     message: Duration::from_micros(60),
 };
 
 /// The same as it was seen in turns of two programs: out is faster than in.
 pub(super) const UNEVEN: Costs = Costs { both: [51.2e9, 41.5e9], ..EVEN };
 
+/// What an agent is asked for.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    Unmap,
+    Create,
+    Take,
+}
+
 #[derive(Debug)]
 enum Item {
     Copy(f64),
+    /// Clearing of released memory, with its time in seconds.
+    Clear(f64),
     Mark(u64),
 }
 
@@ -85,7 +101,7 @@ struct State {
     /// When each tenant's agent is free again.
     agents: BTreeMap<Owner, Duration>,
     /// Answers on their way.
-    answers: Vec<(Duration, Owner, Vec<u64>, bool)>,
+    answers: Vec<(Duration, Owner, Vec<u64>, Order)>,
     answer: Sender<Reply>,
 }
 
@@ -99,16 +115,26 @@ impl State {
             let left = until.saturating_sub(self.now);
             let ends = |lane: usize| match self.lanes[lane].items.front() {
                 Some(Item::Copy(bytes)) => Some(Duration::from_secs_f64(bytes / rates[lane])),
+                Some(Item::Clear(seconds)) => Some(Duration::from_secs_f64(*seconds)),
                 _ => None,
             };
             let Some(step) = [ends(0), ends(1)].into_iter().flatten().min().map(|step| step.min(left)) else {
                 break;
             };
             for (lane, rate) in self.lanes.iter_mut().zip(rates) {
-                let Some(Item::Copy(bytes)) = lane.items.front_mut() else { continue };
-                *bytes -= rate * step.as_secs_f64();
                 // A nanosecond's worth may be left by rounding.
-                if *bytes < 100.0 {
+                let is_over = match lane.items.front_mut() {
+                    Some(Item::Copy(bytes)) => {
+                        *bytes -= rate * step.as_secs_f64();
+                        *bytes < 100.0
+                    }
+                    Some(Item::Clear(seconds)) => {
+                        *seconds -= step.as_secs_f64();
+                        *seconds < 2e-9
+                    }
+                    _ => false,
+                };
+                if is_over {
                     lane.items.pop_front();
                 }
             }
@@ -126,13 +152,14 @@ impl State {
         self.carry(now);
         self.answers.sort_by_key(|(due, ..)| *due);
         while self.answers.first().is_some_and(|(due, ..)| *due <= now) {
-            let (_, owner, handles, is_create) = self.answers.remove(0);
-            let reply = match is_create {
-                true => {
+            let (_, owner, handles, order) = self.answers.remove(0);
+            let reply = match order {
+                Order::Create => {
                     let files = handles.iter().map(|_| a_file()).collect();
                     Reply::Created { owner, handles, files }
                 }
-                false => Reply::Unmapped { owner, handles },
+                Order::Take => Reply::Taken { owner, handles },
+                Order::Unmap => Reply::Unmapped { owner, handles },
             };
             self.answer.send(reply).expect("somebody listens");
         }
@@ -189,22 +216,31 @@ impl TimedDevice {
 }
 
 impl Device for TimedDevice {
-    type Memory = ();
+    /// So many bytes.
+    type Memory = u64;
     type Target = ();
 
-    fn target(&self, (): &()) {}
+    fn target(&self, _: &u64) {}
 
     fn attach(&mut self) -> Result<(), DeviceError> {
         Ok(())
     }
 
-    fn import(&mut self, _: OwnedFd, _: u64) -> Result<(), DeviceError> {
+    fn import(&mut self, _: OwnedFd, bytes: u64) -> Result<u64, DeviceError> {
         self.spend(|costs| costs.import);
-        Ok(())
+        Ok(bytes)
     }
 
-    fn release(&mut self, (): ()) -> Result<(), DeviceError> {
+    fn release(&mut self, bytes: u64) -> Result<(), DeviceError> {
         self.spend(|costs| costs.release);
+        let mut state = self.state();
+        let seconds = state.costs.clear.as_secs_f64() * (bytes * SCALE) as f64 / f64::from(1 << 30);
+        if seconds > 0.0 {
+            // It is the driver's own, and goes before what waits.
+            let items = &mut state.lanes[Lane::In as usize].items;
+            let first = items.len().min(1);
+            items.insert(first, Item::Clear(seconds));
+        }
         Ok(())
     }
 
@@ -226,7 +262,7 @@ impl Device for TimedDevice {
         Err(DeviceError::NoHashing)
     }
 
-    fn hash(&mut self, (): &()) -> Result<Mark, DeviceError> {
+    fn hash(&mut self, _: &u64) -> Result<Mark, DeviceError> {
         Err(DeviceError::NoHashing)
     }
 
@@ -285,26 +321,36 @@ pub(super) struct TimedTenants {
 }
 
 impl TimedTenants {
-    fn request(&self, owner: Owner, handles: &[u64], is_create: bool) {
+    fn request(&self, owner: Owner, handles: &[u64], order: Order) {
         let now = self.clock.time();
         let mut state = self.state.lock().expect("no panic");
-        let Costs { create, unmap, message, .. } = state.costs;
-        let each = if is_create { create } else { unmap };
+        let Costs { create, unmap, take, message, .. } = state.costs;
+        let each = match order {
+            Order::Unmap => unmap,
+            Order::Create => create,
+            Order::Take => take,
+        };
         let agent = state.agents.entry(owner).or_default();
         *agent = (*agent).max(now + message) + each * u32::try_from(handles.len()).expect("a few");
         let due = *agent + message;
-        state.answers.push((due, owner, handles.to_vec(), is_create));
+        state.answers.push((due, owner, handles.to_vec(), order));
     }
 }
 
 impl Tenants for TimedTenants {
     fn unmap(&mut self, owner: Owner, handles: &[u64]) -> Result<(), Gone> {
-        self.request(owner, handles, false);
+        self.request(owner, handles, Order::Unmap);
         Ok(())
     }
 
     fn create(&mut self, owner: Owner, handles: &[u64]) -> Result<(), Gone> {
-        self.request(owner, handles, true);
+        self.request(owner, handles, Order::Create);
+        Ok(())
+    }
+
+    fn take(&mut self, owner: Owner, handles: &[(u64, Arc<OwnedFd>)]) -> Result<(), Gone> {
+        let handles: Vec<u64> = handles.iter().map(|(handle, _)| *handle).collect();
+        self.request(owner, &handles, Order::Take);
         Ok(())
     }
 }

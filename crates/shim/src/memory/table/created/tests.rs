@@ -18,7 +18,9 @@ fn created(handle: u64, sizes: &[u64]) -> Created {
         kind,
         physical: None,
         home: Home::Device,
+        file: None,
         exported: true,
+        passable: false,
     };
     Created::new(kind, Making::Moving, GrantId(handle), (0..).zip(sizes).map(part).collect())
 }
