@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use rota_wire::quantity::Memory;
 use rota_wire::{
     Answer, Change, ChannelGroup, Class, Command, Connection, Description, FILES_MAX, FileId, FromDaemon,
-    Gpu, GpuChoice, GpuView, GrantId, HANDLES_MAX, HandleId, HintSource, Hints, IDLE_SINCE_OFFSET, JobMemory,
-    JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, Opened, Priority, ProcessOnGpu,
+    Gpu, GpuChoice, GpuView, GrantId, HANDLES_MAX, HandleId, HintSource, Hints, Home, IDLE_SINCE_OFFSET,
+    JobMemory, JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, Opened, Priority, ProcessOnGpu,
     RequestTimes, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage, SizedHandle, Statistics, Status,
     Tenant, TenantId, TenantState, TenantView, Terms, Times, ToDaemon, Token, Unmanaged, VERSION, WireError,
 };
@@ -205,6 +205,16 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         (
             "1e 07 0100 0102",
             ToDaemon::Set { request: GrantId(7), class: Some(Class::LatencyCritical), weight: Some(2) },
+        ),
+        (
+            "1f 2a 80808010",
+            ToDaemon::HostShown { handle: SizedHandle { handle: HandleId(42), bytes: 32 << 20 } },
+        ),
+        ("20 02 2a 2b", ToDaemon::Prepared { handles: vec![HandleId(42), HandleId(43)] }),
+        ("21 01 2a", ToDaemon::Exchanged { handles: vec![HandleId(42)] }),
+        (
+            "22 01 2a 02 0663754d656d43",
+            ToDaemon::Stayed { handles: vec![HandleId(42)], code: 2, call: "cuMemC".into() },
         ),
     ]
 }
@@ -417,6 +427,10 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         ("0d 046c617465", FromDaemon::GaveUp { reason: "late".into() }),
         ("11", FromDaemon::WarmUp),
         ("12 07", FromDaemon::Changed { request: GrantId(7) }),
+        ("13 01 2a 00", FromDaemon::Prepare { handles: vec![HandleId(42)], home: Home::Device }),
+        ("13 01 2a 01", FromDaemon::Prepare { handles: vec![HandleId(42)], home: Home::Host }),
+        ("14 01 2a", FromDaemon::Exchange { handles: vec![HandleId(42)] }),
+        ("15 01 2a", FromDaemon::Discard { handles: vec![HandleId(42)] }),
         ("10 07 80808001", FromDaemon::GrantedHost { grant: GrantId(7), host_bytes: 2 << 20 }),
         ("0f 04676f6e65", FromDaemon::Lost { reason: "gone".into() }),
         (
@@ -471,6 +485,10 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::Served => 28,
         ToDaemon::Phase => 29,
         ToDaemon::Set { .. } => 30,
+        ToDaemon::HostShown { .. } => 31,
+        ToDaemon::Prepared { .. } => 32,
+        ToDaemon::Exchanged { .. } => 33,
+        ToDaemon::Stayed { .. } => 34,
     }
 }
 
@@ -495,12 +513,15 @@ fn kind_from_daemon(message: &FromDaemon) -> usize {
         FromDaemon::Shared { .. } => 14,
         FromDaemon::WarmUp => 17,
         FromDaemon::Changed { .. } => 18,
+        FromDaemon::Prepare { .. } => 19,
+        FromDaemon::Exchange { .. } => 20,
+        FromDaemon::Discard { .. } => 21,
     }
 }
 
 #[test]
 fn the_versions_belong_to_these_bytes() {
-    assert_eq!((VERSION, SCHEMA_VERSION), (4, 1), "write new golden bytes, then the new version here");
+    assert_eq!((VERSION, SCHEMA_VERSION), (5, 1), "write new golden bytes, then the new version here");
 }
 
 #[test]
@@ -509,7 +530,7 @@ fn messages_to_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = to_daemon().iter().map(|(_, message)| kind_to_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=30), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=34), "a kind of message has no golden bytes");
 }
 
 #[test]
@@ -518,7 +539,7 @@ fn messages_from_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = from_daemon().iter().map(|(_, message)| kind_from_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=18), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=21), "a kind of message has no golden bytes");
 }
 
 #[test]
@@ -531,7 +552,7 @@ fn the_page_keeps_its_offsets() {
     };
     assert_eq!(rustix::fs::fstat(page.file()).unwrap().st_size, 4096);
     assert_eq!(word(0).to_le_bytes(), *b"rotapage");
-    assert_eq!(word(8), 4, "version");
+    assert_eq!(word(8), 5, "version");
     assert_eq!(word(16), 0x1122_3344_5566_7788, "epoch");
     assert_eq!(word(24), 0, "freeze generation: even, not frozen");
     assert_eq!(word(32), 1, "residency commit: nothing is away");

@@ -63,6 +63,9 @@ impl<D: Device> Mover<D> {
                     }
                 }
             }
+            Reply::Prepared { .. } | Reply::Exchanged { .. } | Reply::Stayed { .. } => {
+                self.home_answer(reply)
+            }
         }
         must_end
     }

@@ -14,7 +14,10 @@ fn who(reply: &Reply) -> Owner {
         | Reply::Created { owner, .. }
         | Reply::Failed { owner, .. }
         | Reply::Gone { owner }
-        | Reply::Freed { owner, .. } => *owner,
+        | Reply::Freed { owner, .. }
+        | Reply::Prepared { owner, .. }
+        | Reply::Exchanged { owner, .. }
+        | Reply::Stayed { owner, .. } => *owner,
     }
 }
 
