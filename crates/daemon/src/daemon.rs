@@ -169,7 +169,7 @@ pub fn serve<D: Device<Memory: Send> + Send + 'static>(
     let arena = movers[0].arena().clone();
     let (inputs, heard) = mpsc::channel();
     let (report, done) = mpsc::channel();
-    let started = movers.into_iter().map(|mover| Executor::start(mover, &report, &events));
+    let started = movers.into_iter().map(|mover| Executor::start(mover, setup.rehome, &report, &events));
     let (executors, threads): (Vec<_>, Vec<_>) = started.unzip();
     drop(report);
     let ears = Ears { inputs: inputs.clone(), files: Files::of_this_process() };
@@ -387,6 +387,7 @@ impl Daemon {
             Input::Hosted(request, owned, bytes) => self.host(request, owned, bytes),
             Input::HostedBefore(tenant, handles) => self.step(Event::HostedBefore { tenant, handles }),
             Input::Shown(owned, file) => self.show(owned, file),
+            Input::HostShown(owned, bytes, file) => self.host_shown(owned, bytes, file),
             Input::LetGo(tenant, process, answer) => {
                 self.order_for(tenant, Work::LetGo(tenant, process, answer));
             }
@@ -440,6 +441,8 @@ impl Daemon {
             Done::Arena(bytes) => self.step(Event::Arena(bytes)),
             Done::Forgotten(tenant, handles) => self.forgotten(tenant, handles),
             Done::Answers(tenant) => self.step(Event::Answers(tenant)),
+            Done::Looked(tenant, seen) => self.step(Event::Looked { tenant, seen }),
+            Done::HomeIs(owned, on_host) => self.step(Event::HomeIs { owned, on_host }),
             Done::Reaped(tenant, seen) => self.reaped(tenant, seen),
             Done::TakenOver(tenant, found) => self.taken_over(tenant, found),
             Done::LetGo(tenant, process, answer) => self.let_go(tenant, process, answer),

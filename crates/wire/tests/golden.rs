@@ -282,6 +282,7 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
             moving_ns: 15,
             phase: Some("p".into()),
         }),
+        rehomed_bytes: 12,
     };
     let job = JobView {
         job: "a".into(),
@@ -342,7 +343,7 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         (
             "08010101000167016e010203040506000107016608090101610101010401050000000006010101017701020304050101\
              020162016704017203040506070801090a0001030b010102030405060708090a0b010c01010101020304050601070809\
-             0a0b0c0d0e0f010170",
+             0a0b0c0d0e0f0101700c",
             answer(Answer::Described(Description { schema_version: 1, gpu: Some(view), jobs: vec![job] })),
         ),
         (

@@ -7,7 +7,7 @@ use wire::Setting;
 use wire::quantity::Span;
 
 /// Every key, with what holds where nobody says anything.
-pub(super) const KEYS: [(&str, &str); 30] = [
+pub(super) const KEYS: [(&str, &str); 31] = [
     ("socket", ""),
     ("gpus", "all"),
     ("vgpu", "none"),
@@ -31,6 +31,7 @@ pub(super) const KEYS: [(&str, &str); 30] = [
     ("headroom", "none"),
     ("overcommit_max", "1600%"),
     ("oversize_max", "a quarter of the host memory that is free"),
+    ("rehome", "2s"),
     ("tenants_max", "128"),
     ("be_guarantee", "10%"),
     ("favour", "latency"),
@@ -134,6 +135,7 @@ fn values(settings: &Settings) -> Vec<(&'static str, Option<String>)> {
         ("headroom", text(&settings.headroom)),
         ("overcommit_max", text(&settings.overcommit_max)),
         ("oversize_max", text(&settings.oversize_max)),
+        ("rehome", text(&settings.rehome)),
         ("tenants_max", text(&settings.tenants_max)),
         ("be_guarantee", text(&settings.be_guarantee)),
         ("favour", text(&settings.favour)),

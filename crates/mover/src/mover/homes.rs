@@ -115,6 +115,11 @@ impl<D: Device> Mover<D> {
         self.homes.hosted.contains_key(&key)
     }
 
+    /// How large a handle is that lies in the host's memory, and was taken in.
+    pub fn hosted_bytes(&self, key: HandleKey) -> Option<u64> {
+        self.homes.hosted.get(&key).map(|hosted| hosted.bytes)
+    }
+
     /// Whose handles lie in the host's memory.
     pub fn hosts(&self) -> BTreeSet<Owner> {
         self.homes.hosted.keys().map(|key| key.owner).collect()

@@ -65,9 +65,15 @@ impl<'a> Pieces<'a> {
         Ok(Pieces { bench, segment, pieces, sums, host, seed: options.seed })
     }
 
-    /// Gives every piece the bytes of a step.
-    pub(crate) fn rewrite(&mut self, step: u64) -> Result<(), WorkerError> {
-        for index in 0..self.pieces.len() {
+    /// Gives every piece the bytes of a step, or only the last ones, that have so many MiB.
+    pub(crate) fn rewrite(&mut self, step: u64, mib: u64) -> Result<(), WorkerError> {
+        let mut left = mib.saturating_mul(MIB);
+        for index in (0..self.pieces.len()).rev() {
+            let bytes = 8 * self.pieces[index].words;
+            if left < bytes {
+                break;
+            }
+            left -= bytes;
             self.rewrite_one(index, step)?;
         }
         Ok(())

@@ -32,6 +32,7 @@ impl Core {
             granted: tenant.granted_sum,
             pinned: tenant.pinned,
             host: tenant.hosted.sum(),
+            rehomed: tenant.homes.changed,
             reserved: tenant.reserved,
         })
     }

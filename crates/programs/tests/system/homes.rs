@@ -1,0 +1,117 @@
+//! Programs that are larger than their GPU, and use their memory otherwise than they made it: what changes comes to the
+//! device, what does not goes to the host, and every byte is right.
+
+use std::collections::BTreeSet;
+
+use crate::parts::WORKER;
+use crate::stage::{Program, Setup, Stage, until};
+
+const MIB: u64 = 1 << 20;
+
+/// Of what it holds, only what it allocated last changes, which is what the GPU had no room for.
+fn wrong_way_round(stage: &Stage, name: &str, more: &[&str]) -> Program {
+    let mut command = stage.under_rota_with(0, name, &["--oversize"]);
+    let shape = ["--mib", "96", "--piece-mib", "4", "--hot-mib", "16", "--seed", "5", "--segments"];
+    command.arg(WORKER).args(shape).args(["--steps", "1000000"]).args(more);
+    stage.start(name, command)
+}
+
+fn stage(rotad: &[&str]) -> Stage {
+    Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 256, rotad })
+}
+
+/// The handles that came to the device so far, or went to the host.
+fn handles(stage: &Stage, which: &str) -> BTreeSet<u64> {
+    let rehomed = stage.events().into_iter().filter(|event| event["event"] == "rehomed");
+    rehomed
+        .flat_map(|event| event[which].as_array().cloned().unwrap_or_default())
+        .filter_map(|it| it.as_u64())
+        .collect()
+}
+
+/// What a program has in the host's memory, and on the device or away.
+fn has(stage: &Stage, pid: u32) -> (u64, u64) {
+    let listing = stage.listing();
+    let of = listing.tenants.iter().find(|tenant| tenant.pid == pid);
+    of.map_or((0, 0), |tenant| (tenant.host_bytes, tenant.resident_bytes + tenant.away_bytes))
+}
+
+#[test]
+fn what_changes_comes_to_the_device() {
+    let stage = stage(&["--rehome", "200ms"]);
+    let mut program = wrong_way_round(&stage, "large", &[]);
+    program.goes_on(1);
+    let before = has(&stage, program.pid());
+    assert!(before.0 >= 32 * MIB, "{before:?}");
+    until("what changes is on the device", || handles(&stage, "to_device").len() >= 4);
+    program.goes_on(3);
+    let (up, down) = (handles(&stage, "to_device"), handles(&stage, "to_host"));
+    // Numbers count up: those that change were made last.
+    assert!(down.last() < up.first(), "{up:?} came up for {down:?}");
+    assert_eq!(up.len(), 4, "no more than changes");
+    until("nothing is prepared any more", || has(&stage, program.pid()) == before);
+    let described = stage.rota().args(["describe", "large"]).output().unwrap();
+    let said = String::from_utf8_lossy(&described.stdout).into_owned();
+    assert!(said.contains("changed places"), "{said}");
+    drop(program);
+    until("nothing of it is left", || stage.listing().tenants.is_empty());
+    stage.finish();
+}
+
+#[test]
+fn nothing_changes_places_where_that_is_switched_off() {
+    let stage = stage(&["--rehome", "none"]);
+    let mut program = wrong_way_round(&stage, "large", &[]);
+    program.goes_on(40);
+    assert_eq!(stage.count("rehomed"), 0);
+    drop(program);
+    stage.finish();
+}
+
+#[test]
+fn beside_another_with_turns_every_byte_is_right() {
+    let stage = stage(&["--rehome", "100ms", "--turn", "400ms"]);
+    let mut program = wrong_way_round(&stage, "large", &["--kernel-ms", "5"]);
+    program.goes_on(1);
+    let other = ["--mib", "40", "--piece-mib", "4", "--seed", "2", "--steps", "1000000", "--kernel-ms", "10"];
+    let mut other = stage.worker(0, "other", &other);
+    until("some of it has changed places", || stage.count("rehomed") >= 1);
+    program.goes_on(3);
+    other.goes_on(3);
+    drop((program, other));
+    stage.finish();
+}
+
+/// The worker dies while memory changes places, again and again, at any instant of it.
+#[test]
+fn a_worker_that_dies_in_the_middle_loses_nothing() {
+    let stage = stage(&["--rehome", "50ms"]);
+    let mut program = wrong_way_round(&stage, "large", &[]);
+    program.goes_on(1);
+    let before = has(&stage, program.pid());
+    for kill in 0..6 {
+        // Looks begin anew with each worker: three of them, the memory, and the change.
+        std::thread::sleep(std::time::Duration::from_millis(250 + 45 * kill));
+        assert!(stage.kill_worker());
+        program.goes_on(2);
+    }
+    until("all of it is counted again", || has(&stage, program.pid()) == before);
+    program.goes_on(2);
+    drop(program);
+    stage.finish_after_errors();
+}
+
+/// A program that dies while its memory changes places leaves nothing, and others go on.
+#[test]
+fn one_that_dies_in_the_middle_leaves_nothing() {
+    let stage = stage(&["--rehome", "50ms"]);
+    for kill in 0..4 {
+        let mut program = wrong_way_round(&stage, &format!("large-{kill}"), &[]);
+        program.goes_on(1);
+        std::thread::sleep(std::time::Duration::from_millis(200 + 60 * kill));
+        program.kill();
+        until("nothing of it is left", || stage.listing().tenants.is_empty());
+    }
+    stage.worker(0, "after", &["--mib", "40", "--piece-mib", "4", "--steps", "3"]).ends_well();
+    stage.finish_after_errors();
+}
