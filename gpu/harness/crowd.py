@@ -26,11 +26,13 @@ class Shape:
     rounds: int = 64
     step_s: float = 0.0
     read_only: bool = False
+    hot_gib: float = 0.0
 
     def flags(self) -> list:
         """As the program takes them."""
         size = ["--gib", self.gib, "--alloc-mib", self.alloc_mib]
-        return size + ["--rounds", self.rounds] + (["--read-only"] if self.read_only else [])
+        hot = ["--hot-gib", self.hot_gib] if self.hot_gib else []
+        return size + hot + ["--rounds", self.rounds] + (["--read-only"] if self.read_only else [])
 
 
 class Turner:
