@@ -136,8 +136,8 @@ impl Homes {
         matches!(self.stage, Stage::Prepared(_, since) if now >= since + PREPARED_MAX)
     }
 
-    /// Which of these change places: of those in the host's memory the ones that change most, for those on the device that have
-    /// not changed for longest. No more than `room` goes to the host's memory before anything comes from there.
+    /// Which of these change places: of those in the host's memory the ones that change most, for those on the device that are as
+    /// large, or a little larger, and have not changed for longest. No more than `room` goes to the host's memory before anything comes from there.
     pub(crate) fn plan(
         &self,
         now: Time,
@@ -167,7 +167,10 @@ impl Homes {
             let fits = |&&(_, down, bytes): &&(&Heat, HandleId, Bytes)| {
                 !taken.contains(&down) && bytes >= up_bytes && bytes.0 <= up_bytes.0.saturating_mul(2)
             };
-            let Some(&(_, down, bytes)) = cold.iter().find(fits) else { continue };
+            // The one that wastes least, and of those the one that is quiet for longest.
+            let Some(&(_, down, bytes)) = cold.iter().filter(fits).min_by_key(|(_, _, bytes)| bytes) else {
+                continue;
+            };
             let all = swap.down_sum() + bytes;
             if all > room || (all > PASS_MAX && !swap.down.is_empty()) {
                 break;

@@ -31,6 +31,9 @@ struct Arguments {
     /// Writes only so much after the first step, in MiB: what it allocated last.
     #[arg(long, conflicts_with_all = ["copies", "reads"])]
     hot_mib: Option<u64>,
+    /// After so many steps that is what it allocated first, then again what it allocated last, and so on.
+    #[arg(long, requires = "hot_mib")]
+    hot_steps: Option<u64>,
     /// Copies, frees and allocates too.
     #[arg(long)]
     copies: bool,
@@ -56,6 +59,7 @@ fn main() -> anyhow::Result<ExitCode> {
         seed: arguments.seed,
         reads: arguments.reads,
         hot_mib: arguments.hot_mib,
+        hot_steps: arguments.hot_steps,
         copies: arguments.copies,
         kernel: Duration::from_millis(arguments.kernel_ms),
         streams: arguments.streams,

@@ -65,10 +65,12 @@ impl<'a> Pieces<'a> {
         Ok(Pieces { bench, segment, pieces, sums, host, seed: options.seed })
     }
 
-    /// Gives every piece the bytes of a step, or only the last ones, that have so many MiB.
-    pub(crate) fn rewrite(&mut self, step: u64, mib: u64) -> Result<(), WorkerError> {
+    /// Gives every piece the bytes of a step, or only the first ones or the last ones, that have so many MiB.
+    pub(crate) fn rewrite(&mut self, step: u64, mib: u64, is_first: bool) -> Result<(), WorkerError> {
         let mut left = mib.saturating_mul(MIB);
-        for index in (0..self.pieces.len()).rev() {
+        let count = self.pieces.len();
+        for number in 0..count {
+            let index = if is_first { number } else { count - 1 - number };
             let bytes = 8 * self.pieces[index].words;
             if left < bytes {
                 break;

@@ -73,6 +73,23 @@ fn whoever_has_changed_places_rests_and_longer_each_time() {
 }
 
 #[test]
+fn the_one_goes_that_is_as_large_and_quiet_for_longest() {
+    let mut homes = seen(3);
+    for (handle, looks) in [(3, 9), (4, 5), (5, 6), (6, 20)] {
+        for _ in 0..looks {
+            homes.see(&sighting(handle, 0));
+        }
+    }
+    let device = memory(&[(2, mib(256)), (3, mib(300)), (4, mib(256)), (5, mib(256)), (6, mib(128))]);
+    let swap = homes.plan(Time::ZERO, &device, &memory(&[(1, mib(256))]), GIB);
+    assert_eq!(
+        swap.down,
+        [(HandleId(5), mib(256))],
+        "not the larger one, nor one that makes too little room"
+    );
+}
+
+#[test]
 fn what_was_prepared_lapses() {
     let mut homes = seen(3);
     homes.stage = Stage::Prepared(planned(&homes, Time::ZERO), Time(5));

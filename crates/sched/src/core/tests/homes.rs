@@ -19,9 +19,9 @@ fn rig(host_gib: u64, terms: Terms) -> Rig {
     rig.job(1, Terms { host_max: gib(host_gib), ..terms });
     rig.busy(1, 1, 0, 15);
     for handle in [1001, 1002] {
-        rig.ask(ONE, handle, 2 * GIB);
-        rig.tell(Event::ClaimedHost { owned: of_one(handle), request: RequestId(handle), bytes: gib(1) });
-        rig.tell(Event::Returned { tenant: ONE, request: RequestId(handle) });
+        let request = RequestId(handle);
+        rig.tell(Event::AskHost { tenant: ONE, request, bytes: gib(1) });
+        rig.tell(Event::ClaimedHost { owned: of_one(handle), request, bytes: gib(1) });
     }
     rig.until(1.0);
     rig
