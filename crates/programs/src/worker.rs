@@ -38,7 +38,7 @@ pub struct Options {
     pub reads: bool,
     /// How much to write after the first step, in MiB, of what was allocated last; all of it if nothing is said.
     pub hot_mib: Option<u64>,
-    /// After how many steps that is what was allocated first, and after as many what was allocated last again.
+    /// After how many steps that is as much of what was allocated before it, and so on through all of it.
     pub hot_steps: Option<u64>,
     /// Whether to copy, free and allocate too.
     pub copies: bool,
@@ -101,8 +101,8 @@ pub fn run(options: &Options) -> Result<Work, WorkerError> {
         }
         if work.steps == 0 || !options.reads {
             let hot_mib = options.hot_mib.filter(|_| work.steps > 0);
-            let is_first = options.hot_steps.is_some_and(|steps| step / steps.max(1) % 2 == 1);
-            pieces.rewrite(step, hot_mib.unwrap_or(u64::MAX), is_first)?;
+            let moved = options.hot_steps.map_or(0, |steps| step / steps.max(1));
+            pieces.rewrite(step, hot_mib.unwrap_or(u64::MAX), moved)?;
         }
         if !options.kernel.is_zero() {
             let nanoseconds = u64::try_from(options.kernel.as_nanos()).unwrap_or(u64::MAX);

@@ -23,6 +23,11 @@ impl Hosted {
         self.sum
     }
 
+    /// The same, without what is reserved for handles that may come here.
+    pub(crate) fn own_sum(&self) -> Bytes {
+        self.sum - self.reserved
+    }
+
     /// What is only set aside: nobody can have made anything of it.
     pub(crate) fn set_aside_sum(&self) -> Bytes {
         self.waiting.values().copied().sum()

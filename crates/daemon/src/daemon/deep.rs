@@ -18,6 +18,7 @@ use super::{Daemon, Freezes, Input};
 use crate::checkpoints::watched::Watched;
 use crate::checkpoints::{Checkpoints, Standing};
 use crate::events::nanos;
+use crate::executor::Work;
 use sched::{Bytes, Event, Hindrance, JobId, TenantId};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -246,8 +247,12 @@ impl Daemon {
         }
         self.deep.stays.insert(tenant, Stay::Going(way));
         let report = inputs.clone();
+        let (answer, forgotten) = std::sync::mpsc::channel();
+        self.order_for(tenant, Work::ForgetHosted(tenant, answer));
         let gone = on_a_thread(move || {
             let begin = Instant::now();
+            // What the driver puts away may come back as other memory: nobody else is to have a hold of it.
+            let _ = forgotten.recv();
             let became = match (Watched::new(checkpoints, link.who.pid), way) {
                 (Ok(checkpoints), Way::Out) => send(&checkpoints, &link),
                 (Ok(checkpoints), Way::In) => fetch(&checkpoints, &link),

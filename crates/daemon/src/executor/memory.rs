@@ -142,6 +142,11 @@ impl<D: Device> Memory<D> {
                 self.adopt_hosted(owned, bytes, file);
                 None
             }
+            Work::ForgetHosted(tenant, answer) => {
+                self.mover.forget_hosted(owner(tenant));
+                let _ = answer.send(());
+                None
+            }
             Work::Prepare(op, tenant, handles) => self.prepare(op, tenant, &handles),
             Work::Rehome(op, tenant, down, up) => Some(Done::now(op, self.rehome(tenant, &down, &up))),
             Work::Inspect(op, tenants) => Some(Done::now(op, self.inspect(&tenants))),

@@ -110,6 +110,11 @@ impl<D: Device> Mover<D> {
         Ok(())
     }
 
+    /// Drops all that was taken in of a tenant's memory in the host's: whatever happens to that, nobody here uses it.
+    pub fn forget_hosted(&mut self, owner: Owner) {
+        self.drop_homes(owner);
+    }
+
     /// Whether this lies in the host's memory, and was taken in.
     pub fn is_hosted(&self, key: HandleKey) -> bool {
         self.homes.hosted.contains_key(&key)

@@ -31,7 +31,7 @@ struct Arguments {
     /// Writes only so much after the first step, in MiB: what it allocated last.
     #[arg(long, conflicts_with_all = ["copies", "reads"])]
     hot_mib: Option<u64>,
-    /// After so many steps that is what it allocated first, then again what it allocated last, and so on.
+    /// After so many steps that is as much of what it allocated before it, and so on through all of its memory.
     #[arg(long, requires = "hot_mib")]
     hot_steps: Option<u64>,
     /// Copies, frees and allocates too.

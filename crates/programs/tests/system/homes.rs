@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 
 use crate::parts::WORKER;
+use crate::puppet::Puppet;
 use crate::stage::{Program, Setup, Stage, until};
 
 const MIB: u64 = 1 << 20;
@@ -86,23 +87,24 @@ fn beside_another_with_turns_every_byte_is_right() {
     stage.finish();
 }
 
-/// What changes is now the one end of its memory, and now the other: each worker of the daemon has something to do.
+/// What changes is now this part of its memory, and now that: each worker of the daemon has something to do.
 const TO_AND_FRO: [&str; 2] = ["--hot-steps", "8"];
 
 /// The worker dies while memory changes places, again and again, at any instant of it.
 #[test]
 fn a_worker_that_dies_in_the_middle_loses_nothing() {
-    let stage = stage(&["--rehome", "50ms"]);
+    let stage = stage(&["--rehome", "100ms"]);
     let mut program = wrong_way_round(&stage, "large", &TO_AND_FRO);
     program.goes_on(1);
     let before = has(&stage, program.pid());
-    for kill in 0..10 {
-        // Looks begin anew with each worker: four of them, then memory is made, and then it changes places.
-        std::thread::sleep(Duration::from_millis(200 + kill * 137 % 550));
+    for kill in 0..8 {
+        // Who is alone is frozen for nothing else. The change takes some 0.15 s after that.
+        let frozen = stage.count("freeze");
+        until("its memory changes places", || stage.count("freeze") > frozen);
+        std::thread::sleep(Duration::from_millis(kill * 37 % 150));
         assert!(stage.kill_worker());
         program.goes_on(2);
     }
-    assert!(stage.count("rehomed") > 0, "none of them came so far");
     until("all of it is counted again", || has(&stage, program.pid()) == before);
     program.goes_on(2);
     drop(program);
@@ -112,11 +114,12 @@ fn a_worker_that_dies_in_the_middle_loses_nothing() {
 /// A program that dies while its memory changes places leaves nothing, and others go on.
 #[test]
 fn one_that_dies_in_the_middle_leaves_nothing() {
-    let stage = stage(&["--rehome", "50ms"]);
-    for kill in 0..6 {
+    let stage = stage(&["--rehome", "100ms"]);
+    for kill in 0..4 {
+        let frozen = stage.count("freeze");
         let mut program = wrong_way_round(&stage, &format!("large-{kill}"), &TO_AND_FRO);
-        program.goes_on(1);
-        std::thread::sleep(Duration::from_millis(200 + kill * 137 % 550));
+        until("its memory changes places", || stage.count("freeze") > frozen);
+        std::thread::sleep(Duration::from_millis(kill * 47));
         program.kill();
         until("nothing of it is left", || stage.listing().tenants.is_empty());
     }
@@ -127,12 +130,19 @@ fn one_that_dies_in_the_middle_leaves_nothing() {
 /// One that stands still as a process when its memory is to change places is waited for, and goes on.
 #[test]
 fn one_that_is_stopped_goes_on_with_every_byte() {
-    let stage = stage(&["--rehome", "50ms"]);
+    let stage = stage(&["--rehome", "100ms"]);
     let mut program = wrong_way_round(&stage, "large", &TO_AND_FRO);
     program.goes_on(1);
     let pid = Pid::from_raw(program.pid() as i32).unwrap();
-    for stop in 0..4 {
-        std::thread::sleep(Duration::from_millis(150 + stop * 83));
+    for stop in 0..3 {
+        // What has changed places rests, so that each time it is another worker's turn.
+        if stop > 0 {
+            assert!(stage.kill_worker());
+            program.goes_on(1);
+        }
+        let frozen = stage.count("freeze");
+        until("its memory changes places", || stage.count("freeze") > frozen);
+        std::thread::sleep(Duration::from_millis(stop * 40));
         rustix::process::kill_process(pid, Signal::STOP).unwrap();
         // Longer than an answer is waited for.
         std::thread::sleep(Duration::from_millis(3500));
@@ -141,4 +151,29 @@ fn one_that_is_stopped_goes_on_with_every_byte() {
     }
     drop(program);
     stage.finish_after_errors();
+}
+
+/// What the driver puts away may come back as other memory, so nobody else may have a hold of it.
+#[test]
+fn one_that_was_looked_at_can_be_put_away_and_comes_back_as_it_was() {
+    let stage = stage(&["--rehome", "100ms"]);
+    let mut program = Puppet::start_with(&stage, "deep", &["--oversize"], &[]);
+    program.does("keep 24");
+    program.does("large 40 9");
+    program.does("synchronize");
+    let host = stage.listing().tenants.iter().map(|tenant| tenant.host_bytes).sum::<u64>();
+    assert!(host >= 32 * MIB, "{host}");
+    std::thread::sleep(Duration::from_millis(500));
+    for word in ["pause", "resume"] {
+        let deep = if word == "pause" { vec!["--deep"] } else { vec![] };
+        let said = stage.rota().arg(word).args(deep).arg("deep").output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        if word == "pause" {
+            until("it is put away", || stage.count("deep") > 0);
+        }
+    }
+    program.does("check");
+    program.does("see-large");
+    program.end();
+    stage.finish();
 }

@@ -74,11 +74,10 @@ impl Core {
         let Some(id) = books.homing else { return false };
         let Some(tenant) = self.tenants.get(id) else { return false };
         let Stage::Prepared(swap, _) = &tenant.homes.stage else { return false };
-        if books.critical_mode || tenant.homes.has_lapsed(self.now) || tenant.gang {
+        // One whose memory goes out for others is looked at again when it is back.
+        let is_here = tenant.is_whole() && !tenant.is_unsettled() && tenant.context;
+        if books.critical_mode || tenant.homes.has_lapsed(self.now) || tenant.gang || !is_here {
             self.drop_prepared(id);
-            return false;
-        }
-        if !tenant.is_whole() || tenant.is_unsettled() || !tenant.context {
             return false;
         }
         if tenant.grip != Grip::Frozen(Scope::All) {

@@ -73,7 +73,7 @@ fn swap_begins(rig: &mut Rig) -> Swap {
     let (op, handles) = prepares(rig).pop().unwrap();
     assert_eq!(handles, [of_one(1)]);
     assert_eq!(rig.runs(), [1], "it runs while it makes memory");
-    assert_eq!(described(rig).host, gib(3), "that counts already");
+    assert_eq!(rig.core.host().0, gib(3), "that counts already");
     done(rig, op, Outcome::Done { took: TOOK });
     rig.until(1.5);
     let swap = rehomes(rig).pop().unwrap();
@@ -134,6 +134,24 @@ fn what_was_prepared_is_dropped_when_somebody_latency_critical_comes() {
 }
 
 #[test]
+fn what_was_prepared_is_dropped_when_its_tenant_has_to_make_room() {
+    let mut rig = rig(8, Terms::default());
+    look(&mut rig, 3, &[1001]);
+    let (op, _) = prepares(&rig).pop().unwrap();
+    rig.busy(2, 2, 0, 8);
+    rig.wait_for(|rig| described(rig).away > Bytes::ZERO);
+    done(&mut rig, op, Outcome::Done { took: TOOK });
+    rig.wait_for(|rig| !rehomes(rig).is_empty());
+    let dropped = rehomes(&rig).pop().unwrap();
+    assert!(dropped.1.is_empty() && dropped.2.is_empty());
+    done(&mut rig, dropped.0, all_of(&dropped));
+    assert_eq!(rig.core.host().0, gib(2));
+    let end = rig.now.0 as f64 / 1e9 + 10.0;
+    rig.until(end);
+    assert!(rig.turns(1.0).contains(&1) && rig.turns(1.0).contains(&2), "both go on");
+}
+
+#[test]
 fn what_fails_changes_nothing() {
     let mut unprepared = rig(8, Terms::default());
     look(&mut unprepared, 3, &[1001]);
@@ -169,7 +187,7 @@ fn one_that_does_not_answer_counts_in_both_homes_and_stays_off() {
                 Outcome::Rehomed { down, up: vec![], unsettled: vec![doubted], took: TOOK },
             );
             rig.until(3.0);
-            assert_eq!((described(&rig).resident, described(&rig).host), (gib(15), gib(3)));
+            assert_eq!((described(&rig).resident, rig.core.host().0), (gib(15), gib(3)));
             assert_eq!(rig.runs(), [] as [u64; 0]);
             rig.tell(Event::HomeIs { owned: doubted, on_host });
             rig.until(5.0);
