@@ -131,9 +131,17 @@ impl Homes {
         heat.quiet = 0;
     }
 
-    /// Has what was prepared waited for too long?
+    /// When what was prepared has waited for too long.
+    pub(crate) fn lapses(&self) -> Option<Time> {
+        match self.stage {
+            Stage::Prepared(_, since) => Some(since + PREPARED_MAX),
+            _ => None,
+        }
+    }
+
+    /// Has it?
     pub(crate) fn has_lapsed(&self, now: Time) -> bool {
-        matches!(self.stage, Stage::Prepared(_, since) if now >= since + PREPARED_MAX)
+        self.lapses().is_some_and(|lapses| now >= lapses)
     }
 
     /// Which of these change places: of those in the host's memory the ones that change most, for those on the device that are as

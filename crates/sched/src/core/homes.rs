@@ -74,10 +74,12 @@ impl Core {
         let Some(id) = books.homing else { return false };
         let Some(tenant) = self.tenants.get(id) else { return false };
         let Stage::Prepared(swap, _) = &tenant.homes.stage else { return false };
-        // One whose memory goes out for others is looked at again when it is back.
-        let is_here = tenant.is_whole() && !tenant.is_unsettled() && tenant.context;
-        if books.critical_mode || tenant.homes.has_lapsed(self.now) || tenant.gang || !is_here {
+        if books.critical_mode || tenant.homes.has_lapsed(self.now) || tenant.gang {
             self.drop_prepared(id);
+            return false;
+        }
+        // One whose memory is out for others has it back with its next turn.
+        if !tenant.is_whole() || tenant.is_unsettled() || !tenant.context {
             return false;
         }
         if tenant.grip != Grip::Frozen(Scope::All) {

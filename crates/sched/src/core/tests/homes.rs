@@ -133,22 +133,40 @@ fn what_was_prepared_is_dropped_when_somebody_latency_critical_comes() {
     assert_eq!((described(&rig).host, described(&rig).rehomed), (gib(2), Bytes::ZERO));
 }
 
-#[test]
-fn what_was_prepared_is_dropped_when_its_tenant_has_to_make_room() {
+/// Another one comes while memory is prepared, and has its turn first.
+fn prepared_while_away() -> Rig {
     let mut rig = rig(8, Terms::default());
     look(&mut rig, 3, &[1001]);
     let (op, _) = prepares(&rig).pop().unwrap();
     rig.busy(2, 2, 0, 8);
     rig.wait_for(|rig| described(rig).away > Bytes::ZERO);
     done(&mut rig, op, Outcome::Done { took: TOOK });
+    assert_eq!(rehomes(&rig), []);
+    rig
+}
+
+#[test]
+fn one_that_has_to_make_room_changes_places_with_its_next_turn() {
+    let mut rig = prepared_while_away();
+    rig.wait_for(|rig| !rehomes(rig).is_empty());
+    let swap = rehomes(&rig).pop().unwrap();
+    assert_eq!((swap.1.len(), described(&rig).away), (1, Bytes::ZERO));
+    assert!(!rig.runs().contains(&1));
+    done(&mut rig, swap.0, all_of(&swap));
+    let (begin, end) = (rig.now.0 as f64 / 1e9, rig.now.0 as f64 / 1e9 + 20.0);
+    rig.until(end);
+    assert!(rig.turns(begin).contains(&1) && rig.turns(begin).contains(&2), "both go on");
+}
+
+#[test]
+fn what_was_prepared_for_somebody_who_does_not_come_back_lapses() {
+    let mut rig = prepared_while_away();
+    rig.tell(Event::Pause(JobId(1)));
     rig.wait_for(|rig| !rehomes(rig).is_empty());
     let dropped = rehomes(&rig).pop().unwrap();
     assert!(dropped.1.is_empty() && dropped.2.is_empty());
     done(&mut rig, dropped.0, all_of(&dropped));
     assert_eq!(rig.core.host().0, gib(2));
-    let end = rig.now.0 as f64 / 1e9 + 10.0;
-    rig.until(end);
-    assert!(rig.turns(1.0).contains(&1) && rig.turns(1.0).contains(&2), "both go on");
 }
 
 #[test]
