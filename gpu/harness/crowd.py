@@ -32,11 +32,14 @@ class Shape:
     step_s: float = 0.0
     read_only: bool = False
     flips: bool = False
+    hot_gib: float = 0.0
 
     def flags(self) -> list:
         """As the program takes them."""
         size = ["--gib", self.gib, "--alloc-mib", self.alloc_mib]
-        return size + ["--rounds", self.rounds] + (["--read-only"] if self.read_only else []) + (["--flips"] if self.flips else [])
+        hot = ["--hot-gib", self.hot_gib] if self.hot_gib else []
+        kinds = (["--read-only"] if self.read_only else []) + (["--flips"] if self.flips else [])
+        return size + hot + ["--rounds", self.rounds] + kinds
 
 
 class Turner:

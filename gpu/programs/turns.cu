@@ -13,7 +13,8 @@
 // CLOCK_MONOTONIC, in nanoseconds. The file of --context-file is made when its context is, and memory is taken only when that of
 // --memory-file is there. With --read-only steps read every word and write none. With --flips they read every word and turn
 // one bit over in about half of all blocks of 2 MiB, each time another one; at the end all are turned back before words are looked
-// at. Ends with 0 when it did all that was asked: how many words are wrong is in its line.
+// at. With --hot-gib G steps work on the last G GiB only, which were allocated last; the rest is filled once, and checked at the end
+// like all. Ends with 0 when it did all that was asked: how many words are wrong is in its line.
 #include "turns.h"
 #include <cuda_runtime.h>
 #include <algorithm>
@@ -43,6 +44,7 @@ struct Memory {
     word *const *pieces;
     size_t chunks, chunks_each;
     word seed;
+    size_t first; // that steps work on
     __device__ word *at(size_t chunk) const { return pieces[chunk / chunks_each] + chunk % chunks_each * CHUNK; }
 };
 
@@ -61,7 +63,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_EACH) fill(Memory memory)
 
 __global__ void __launch_bounds__(THREADS, BLOCKS_EACH) rewrite(Memory memory, long rounds)
 {
-    for (size_t chunk = blockIdx.x; chunk < memory.chunks; chunk += gridDim.x) {
+    for (size_t chunk = memory.first + blockIdx.x; chunk < memory.chunks; chunk += gridDim.x) {
         word *words = memory.at(chunk) + threadIdx.x, x[EACH], c[EACH];
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
@@ -79,7 +81,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_EACH) rewrite(Memory memory, l
 
 __global__ void __launch_bounds__(THREADS, BLOCKS_EACH) look(Memory memory, long rounds, word *never)
 {
-    for (size_t chunk = blockIdx.x; chunk < memory.chunks; chunk += gridDim.x) {
+    for (size_t chunk = memory.first + blockIdx.x; chunk < memory.chunks; chunk += gridDim.x) {
         word *words = memory.at(chunk) + threadIdx.x, x[EACH];
 #pragma unroll
         for (int i = 0; i < EACH; i++) x[i] = words[i * THREADS];
@@ -114,7 +116,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_EACH) check(Memory memory, Rou
             mine.sum += x;
             mine.xored ^= x;
             mine.placed += x * (2 * place + 1);
-            if (x != rounds.of(first_word(memory.seed, place), place)) {
+            word began = first_word(memory.seed, place);
+            if (x != (chunk < memory.first ? began : rounds.of(began, place))) {
                 mine.wrong++;
                 mine.first = min(mine.first, place);
             }
@@ -128,7 +131,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_EACH) check(Memory memory, Rou
 }
 
 struct Options {
-    double gib = 12, calibrate_s = 0;
+    double gib = 12, hot_gib = 0, calibrate_s = 0;
     size_t alloc_mib = 1024, steps = 0;
     long rounds = 64;
     word seed = 1;
@@ -149,6 +152,7 @@ static Options options(int count, char **given)
         if (i + 1 == count) fprintf(stderr, "turns: %s has no value, or is not known\n", given[i]), exit(2);
         const char *value = given[++i];
         if (flag == "--gib") found.gib = atof(value);
+        else if (flag == "--hot-gib") found.hot_gib = atof(value);
         else if (flag == "--alloc-mib") found.alloc_mib = strtoull(value, nullptr, 10);
         else if (flag == "--seed") found.seed = strtoull(value, nullptr, 10);
         else if (flag == "--rounds") found.rounds = atol(value);
@@ -162,7 +166,7 @@ static Options options(int count, char **given)
         else if (flag == "--memory-file") found.memory = value;
         else fprintf(stderr, "turns: %s is not known\n", flag.c_str()), exit(2);
     }
-    if (found.gib <= 0 || !found.alloc_mib || found.rounds < 1 || found.steps > STEPS_MAX)
+    if (found.gib <= 0 || found.hot_gib < 0 || found.hot_gib > found.gib || !found.alloc_mib || found.rounds < 1 || found.steps > STEPS_MAX)
         fprintf(stderr, "turns: a size, the rounds or the steps cannot be\n"), exit(2);
     if (found.calibrate_s <= 0 && !found.steps && found.stop.empty()) fprintf(stderr, "turns: give --steps or --stop-file\n"), exit(2);
     return found;
@@ -221,7 +225,8 @@ int main(int count, char **given)
     int units;
     NEED(cudaDeviceGetAttribute(&units, cudaDevAttrMultiProcessorCount, 0));
     int grid = units * BLOCKS_EACH;
-    Memory memory = {table, pieces * chunks_each, chunks_each, wanted.seed};
+    size_t chunks = pieces * chunks_each, hot = wanted.hot_gib * (1 << 30) / sizeof(word) / CHUNK;
+    Memory memory = {table, chunks, chunks_each, wanted.seed, hot ? chunks - std::min(hot, chunks) : 0};
 
     auto done = [&] {
         NEED(cudaGetLastError());

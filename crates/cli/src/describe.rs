@@ -233,11 +233,12 @@ fn tenant(tenant: &TenantView, one_of_several: bool) -> String {
         ),
     );
     if tenant.host_bytes > 0 {
-        lines.line(
-            4,
-            "host",
-            format!("{} in host memory for good, used over the bus", size(tenant.host_bytes)),
-        );
+        let host = size(tenant.host_bytes);
+        lines.line(4, "host", format!("{host} in host memory, used over the bus"));
+    }
+    if tenant.rehomed_bytes > 0 {
+        let rehomed = size(tenant.rehomed_bytes);
+        lines.line(4, "homes", format!("{rehomed} have changed places between the GPU and host memory"));
     }
     if tenant.pinned_bytes > 0 {
         lines.line(4, "pinned", format!("{} of it cannot move", size(tenant.pinned_bytes)));

@@ -158,6 +158,7 @@ driver! {
         cuMemFreeHost(*mut c_void);
         cuMemcpyDtoHAsync_v2(*mut c_void, CUdeviceptr, usize, CUstream);
         cuMemcpyHtoDAsync_v2(CUdeviceptr, *const c_void, usize, CUstream);
+        cuMemcpyDtoDAsync_v2(CUdeviceptr, CUdeviceptr, usize, CUstream);
         cuMemsetD8Async(CUdeviceptr, c_uchar, usize, CUstream);
 
         cuStreamCreate(*mut CUstream, c_uint);

@@ -10,6 +10,7 @@ mod file;
 mod glob;
 mod gpus;
 mod origins;
+pub mod rehome;
 pub mod rules;
 mod sharing;
 #[cfg(test)]
@@ -18,6 +19,7 @@ mod tests;
 use clap::{Args, ValueEnum};
 use commands::{CommandError, CommandRule, Commands};
 use file::File;
+use rehome::Rehome;
 use rules::{Rule, RuleError, Rules};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -172,6 +174,10 @@ pub struct Settings {
     /// a quarter of what the machine has free, for a virtual GPU at most twice its memory].
     #[arg(long, value_name = "BYTES", value_parser = oversize)]
     pub oversize_max: Option<Oversize>,
+    /// How often to look at which memory of programs larger than their GPU changes, so that it is on the GPU and the rest in host
+    /// memory, or `none`: then all of it stays where it was made [default: 2s].
+    #[arg(long, value_name = "TIME")]
+    pub rehome: Option<Rehome>,
     /// How many programs share the GPU; more of them wait until one ends [default: 128].
     #[arg(long, value_name = "COUNT")]
     pub tenants_max: Option<u32>,
@@ -356,6 +362,8 @@ pub struct Config {
     pub oversize_max: Option<Oversize>,
     /// See [`Settings::turn_jitter`].
     pub turn_jitter: f64,
+    /// See [`Settings::rehome`].
+    pub rehome: Rehome,
     /// See [`Settings::idle_exit`].
     pub idle_exit: Option<Span>,
     /// See [`Settings::everybody`].
@@ -413,6 +421,7 @@ impl Config {
             clean_copies: settings.clean_copies.unwrap_or_default(),
             pass_memory: settings.pass_memory.unwrap_or_default(),
             oversize_max: settings.oversize_max,
+            rehome: settings.rehome.unwrap_or_default(),
             idle_exit: settings.idle_exit.or(settings.idle_exit_usual),
             everybody: settings.everybody.unwrap_or(false),
             file: path,
@@ -459,6 +468,7 @@ impl Settings {
             headroom: self.headroom.or(other.headroom),
             overcommit_max: self.overcommit_max.or(other.overcommit_max),
             oversize_max: self.oversize_max.or(other.oversize_max),
+            rehome: self.rehome.or(other.rehome),
             tenants_max: self.tenants_max.or(other.tenants_max),
             be_guarantee: self.be_guarantee.or(other.be_guarantee),
             favour: self.favour.or(other.favour),

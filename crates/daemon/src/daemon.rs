@@ -171,7 +171,7 @@ pub fn serve<D: Device<Memory: Send> + Send + 'static>(
     let arena = movers[0].arena().clone();
     let (inputs, heard) = mpsc::channel();
     let (report, done) = mpsc::channel();
-    let started = movers.into_iter().map(|mover| Executor::start(mover, &report, &events));
+    let started = movers.into_iter().map(|mover| Executor::start(mover, setup.rehome, &report, &events));
     let (executors, threads): (Vec<_>, Vec<_>) = started.unzip();
     drop(report);
     let looks_at_programs = !setup.about.rules.commands.is_empty();

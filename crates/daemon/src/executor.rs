@@ -8,6 +8,7 @@
 //! What joins the two is the tenant's page: it says that all of the tenant's memory is there as long as that is so by
 //! the mover's books, and without it nobody is thawed.
 
+mod homes;
 pub mod memory;
 mod moves;
 pub mod switching;
@@ -20,7 +21,7 @@ use crate::grip::Grip;
 use crate::outgoing::Outgoing;
 use memory::Memory;
 use mover::{Device, Domain, Mover, Pace, Reply, Reported};
-use sched::{Bytes, Deadlines, HandleId, OpId, Outcome, Owned, Scope, Slice, Span, TenantId};
+use sched::{Bytes, Deadlines, HandleId, OpId, Outcome, Owned, Scope, Sighting, Slice, Span, TenantId};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
@@ -123,6 +124,14 @@ pub enum Work {
         /// Free on the device before the first of them goes.
         room: Bytes,
     },
+    /// A handle of a tenant lies in the host's memory; its file comes along.
+    AdoptHosted(Owned, Bytes, OwnedFd),
+    /// Nobody is to have memory of a tenant in the host's any more but itself; whoever asked for that waits to hear it.
+    ForgetHosted(TenantId, Sender<()>),
+    /// Have a tenant make memory of the host's for these.
+    Prepare(OpId, TenantId, Vec<Owned>),
+    /// Have handles of a tenant change their homes: first these to the host's memory, then those to the device.
+    Rehome(OpId, TenantId, Vec<Owned>, Vec<Owned>),
     /// Say where the handles of these are.
     Inspect(OpId, Vec<TenantId>),
     /// A tenant is gone, as seen at this instant.
@@ -144,6 +153,10 @@ pub enum Done {
     Forgotten(TenantId, Vec<HandleId>),
     /// A tenant that left a move unanswered has said something about it.
     Answers(TenantId),
+    /// What was seen of a tenant's memory.
+    Looked(TenantId, Vec<Sighting>),
+    /// A handle that was to change its home has this one: in the host's memory, or not.
+    HomeIs(Owned, bool),
     /// What a dead tenant had is free.
     Reaped(TenantId, Instant),
     /// What is left of a tenant that came back.
@@ -178,9 +191,10 @@ pub struct Threads {
 }
 
 impl Executor {
-    /// Starts the threads of a GPU.
+    /// Starts the threads of a GPU. Memory of programs that are larger than it is looked at so often, if ever.
     pub fn start<D: Device<Memory: Send> + Send + 'static>(
         mover: Mover<D>,
+        looks_every: Option<Duration>,
         report: &Sender<Done>,
         events: &Events,
     ) -> (Self, Threads) {
@@ -188,7 +202,7 @@ impl Executor {
         let (work, todo) = mpsc::channel();
         let (switches, to_switch) = mpsc::channel();
         let pace = mover.pace();
-        let memory = Memory::new(mover, for_moves, events.clone());
+        let memory = Memory::new(mover, for_moves, events.clone(), looks_every);
         let (switched, moved, notes) = (report.clone(), report.clone(), events.clone());
         let threads = Threads {
             switching: spawn("switching", move || switching::run(&to_switch, &switched, &notes)),

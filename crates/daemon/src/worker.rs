@@ -138,6 +138,7 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<ExitCode> {
         gpus,
         vgpu: machine.as_ref().map(|machine| machine.folder().into()),
         rules,
+        rehome: config.rehome.every(),
         about: About {
             config: config.file.map(|file| file.display().to_string()),
             settings: in_force(config.settings, &sizes),

@@ -147,6 +147,28 @@ impl CudaDevice {
         Ok(event)
     }
 
+    /// Starts hashing the blocks at these places, which are mapped.
+    fn hash_places(&mut self, places: &[CUdeviceptr]) -> Result<Mark, DeviceError> {
+        let Some((track, hashing)) = &mut self.hash else { return Err(DeviceError::NoHashing) };
+        let stream = track.stream;
+        let slot = hashing.next_slot(track.marks_passed)?;
+        let started = hashing.start(slot, places, stream);
+        match started.and_then(|()| self.mark(Lane::Hash)) {
+            Ok(mark) => {
+                if let Some((_, hashing)) = &mut self.hash {
+                    hashing.note(slot, mark.number, places.len());
+                }
+                Ok(mark)
+            }
+            Err(error) => {
+                // Part of it may be under way, without a mark: neither the slot nor the memory may be used again before.
+                // SAFETY: the stream is alive.
+                unsafe { call!(self.driver(), cuStreamSynchronize(stream)) }?;
+                Err(error)
+            }
+        }
+    }
+
     /// Maps an imported handle at an address of our own.
     fn map(&self, handle: CUmemGenericAllocationHandle, bytes: u64) -> Result<CUdeviceptr, DeviceError> {
         let driver = self.driver();
@@ -203,6 +225,10 @@ fn pieces(bytes: u64) -> impl Iterator<Item = (u64, u64)> {
 }
 
 impl CudaRange {
+    fn block(&self, block: u64) -> CUdeviceptr {
+        CUdeviceptr(self.address.0 + block * BLOCK_BYTES as u64)
+    }
+
     fn check_range(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
             return Err(DeviceError::OutOfRange { offset, bytes, memory_bytes: self.bytes });
@@ -297,6 +323,24 @@ impl Device for CudaDevice {
         unsafe { call!(self.driver(), cuMemsetD8Async(to, 0, bytes as usize, self.into.stream)) }
     }
 
+    fn copy_between(
+        &mut self,
+        lane: Lane,
+        from: &CudaRange,
+        to: &CudaRange,
+        bytes: u64,
+    ) -> Result<(), DeviceError> {
+        from.check_range(0, bytes)?;
+        to.check_range(0, bytes)?;
+        let stream = self.track(lane)?.stream;
+        for (at, length) in pieces(bytes) {
+            let (to, from) = (CUdeviceptr(to.address.0 + at), CUdeviceptr(from.address.0 + at));
+            // SAFETY: both ranges are inside their memories, as checked, and mapped.
+            unsafe { call!(self.driver(), cuMemcpyDtoDAsync_v2(to, from, length as usize, stream)) }?;
+        }
+        Ok(())
+    }
+
     fn prepare_hashing(&mut self, key: &DeviceKey) -> Result<(), DeviceError> {
         let track = Track::new(self.driver())?;
         match Hashing::prepare(&self.context, key, track.stream) {
@@ -316,24 +360,20 @@ impl Device for CudaDevice {
         if blocks > HASH_BLOCKS_MAX as u64 {
             return Err(DeviceError::TooLong { blocks });
         }
-        let Some((track, hashing)) = &mut self.hash else { return Err(DeviceError::NoHashing) };
-        let stream = track.stream;
-        let slot = hashing.next_slot(track.marks_passed)?;
-        let started = hashing.start(slot, memory.range.address, blocks as usize, stream);
-        match started.and_then(|()| self.mark(Lane::Hash)) {
-            Ok(mark) => {
-                if let Some((_, hashing)) = &mut self.hash {
-                    hashing.note(slot, mark.number, blocks as usize);
-                }
-                Ok(mark)
-            }
-            Err(error) => {
-                // Part of it may be under way, without a mark: neither the slot nor the memory may be used again before.
-                // SAFETY: the stream is alive.
-                unsafe { call!(self.driver(), cuStreamSynchronize(stream)) }?;
-                Err(error)
-            }
+        let places: Vec<CUdeviceptr> = (0..blocks).map(|block| memory.range.block(block)).collect();
+        self.hash_places(&places)
+    }
+
+    fn hash_some(&mut self, blocks: &[(&CudaMemory, u64)]) -> Result<Mark, DeviceError> {
+        if blocks.len() > HASH_BLOCKS_MAX {
+            return Err(DeviceError::TooLong { blocks: blocks.len() as u64 });
         }
+        for (memory, block) in blocks {
+            memory.range.check_range(block * BLOCK_BYTES as u64, BLOCK_BYTES as u64)?;
+        }
+        let places: Vec<CUdeviceptr> =
+            blocks.iter().map(|(memory, block)| memory.range.block(*block)).collect();
+        self.hash_places(&places)
     }
 
     fn sums(&mut self, mark: Mark) -> Result<Vec<Sums>, DeviceError> {

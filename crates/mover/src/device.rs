@@ -136,6 +136,16 @@ pub trait Device {
     /// passed.
     fn zero(&mut self, memory: &Self::Target, offset: u64, bytes: u64) -> Result<(), DeviceError>;
 
+    /// Starts a copy of so many bytes from the beginning of one memory to that of another, on a lane of copies. Neither may be
+    /// released before a mark set after this call has passed.
+    fn copy_between(
+        &mut self,
+        lane: Lane,
+        from: &Self::Target,
+        to: &Self::Target,
+        bytes: u64,
+    ) -> Result<(), DeviceError>;
+
     /// Makes ready for hashing with this key, once, on the thread that made the device or was attached to it. If that
     /// fails, everything but hashing works all the same.
     fn prepare_hashing(&mut self, key: &DeviceKey) -> Result<(), DeviceError>;
@@ -144,7 +154,11 @@ pub trait Device {
     /// be released, before that mark has passed.
     fn hash(&mut self, memory: &Self::Memory) -> Result<Mark, DeviceError>;
 
-    /// What came out for each block, once the mark of [`Device::hash`] has passed. It is there until [`HASHES_MAX`] others
+    /// Starts hashing some blocks, each by its memory and its number there, on [`Lane::Hash`], and marks the end. None of the
+    /// memories may be released before that. Where somebody writes to a block meanwhile, what comes out is the hash of nothing.
+    fn hash_some(&mut self, blocks: &[(&Self::Memory, u64)]) -> Result<Mark, DeviceError>;
+
+    /// What came out for each block, once the mark of [`Device::hash`] or [`Device::hash_some`] has passed. It is there until [`HASHES_MAX`] others
     /// were started.
     fn sums(&mut self, mark: Mark) -> Result<Vec<Sums>, DeviceError>;
 

@@ -113,6 +113,33 @@ pub enum Reply {
         /// Which ones.
         handles: Vec<u64>,
     },
+    /// The tenant has memory for these in another home, mapped nowhere.
+    Prepared {
+        /// Who.
+        owner: Owner,
+        /// Which ones.
+        handles: Vec<u64>,
+        /// Their files, in the same order.
+        files: Vec<OwnedFd>,
+    },
+    /// What was prepared lies under the addresses of these.
+    Exchanged {
+        /// Who.
+        owner: Owner,
+        /// Which ones.
+        handles: Vec<u64>,
+    },
+    /// These stay where they are: preparing or exchanging failed.
+    Stayed {
+        /// Who.
+        owner: Owner,
+        /// Which ones.
+        handles: Vec<u64>,
+        /// The CUDA error code.
+        code: u32,
+        /// The call that failed.
+        call: String,
+    },
 }
 
 /// What a handle was waiting for.

@@ -42,6 +42,8 @@ pub enum Operation {
     Sums,
     /// [`Device::zero`]
     Zero,
+    /// [`Device::copy_between`]
+    CopyBetween,
 }
 
 impl Operation {
@@ -287,6 +289,15 @@ impl FakeDevice {
         Ok(())
     }
 
+    fn start_hash(&mut self, places: &[(&FakeMemory, u64)]) -> Mark {
+        let number = self.hash.marks_set + 1;
+        let blocks = places.iter().map(|&(memory, block)| (Arc::clone(&memory.mapping), memory.inode, block));
+        self.hash.work.push_back(Work::Hash { blocks: blocks.collect(), mark: number });
+        self.hash.marks_set = number;
+        self.hash.work.push_back(Work::Mark(number));
+        Mark { lane: Lane::Hash, number }
+    }
+
     /// Does what is next on a lane, and passes the marks behind it.
     fn advance(&mut self, lane: Lane) {
         if let Some(work) = self.track(lane).work.pop_front_if(|work| !matches!(work, Work::Mark(_))) {
@@ -342,7 +353,7 @@ impl Device for FakeDevice {
         self.called();
         lock(&self.shared).may_fail(Operation::Release)?;
         lock(&self.imports).remove(&memory.inode);
-        let is_of = |work: &Work| work.inode() == Some(memory.inode);
+        let is_of = |work: &Work| work.inodes().contains(&memory.inode);
         if self.out.work.iter().chain(&self.into.work).chain(&self.hash.work).any(is_of) {
             lock(&self.violations).push("memory was released during a copy".to_owned());
         }
@@ -385,6 +396,24 @@ impl Device for FakeDevice {
         Ok(())
     }
 
+    fn copy_between(
+        &mut self,
+        lane: Lane,
+        from: &FakeMemory,
+        to: &FakeMemory,
+        bytes: u64,
+    ) -> Result<(), DeviceError> {
+        self.called();
+        lock(&self.shared).may_fail(Operation::CopyBetween)?;
+        let memory_bytes = from.mapping.bytes().min(to.mapping.bytes());
+        if bytes > memory_bytes {
+            return Err(DeviceError::OutOfRange { offset: 0, bytes, memory_bytes });
+        }
+        let between = [from, to].map(|memory| (Arc::clone(&memory.mapping), memory.inode));
+        self.track(lane).work.push_back(Work::Between { between, bytes });
+        Ok(())
+    }
+
     fn prepare_hashing(&mut self, key: &DeviceKey) -> Result<(), DeviceError> {
         lock(&self.shared).may_fail(Operation::PrepareHashing)?;
         self.key = Some(key.clone());
@@ -404,12 +433,29 @@ impl Device for FakeDevice {
         if self.hash.marks_set - self.hash.marks_passed >= HASHES_MAX as u64 {
             return Err(DeviceError::TooMany);
         }
-        let (memory, inode) = (Arc::clone(&memory.mapping), memory.inode);
-        let number = self.hash.marks_set + 1;
-        self.hash.work.push_back(Work::Hash { memory, inode, mark: number });
-        self.hash.marks_set = number;
-        self.hash.work.push_back(Work::Mark(number));
-        Ok(Mark { lane: Lane::Hash, number })
+        let places: Vec<_> = (0..blocks).map(|block| (memory, block)).collect();
+        Ok(self.start_hash(&places))
+    }
+
+    fn hash_some(&mut self, blocks: &[(&FakeMemory, u64)]) -> Result<Mark, DeviceError> {
+        self.called();
+        lock(&self.shared).may_fail(Operation::Hash)?;
+        if self.key.is_none() {
+            return Err(DeviceError::NoHashing);
+        }
+        if blocks.len() > HASH_BLOCKS_MAX {
+            return Err(DeviceError::TooLong { blocks: blocks.len() as u64 });
+        }
+        for (memory, block) in blocks {
+            let (offset, memory_bytes) = (block * BLOCK_BYTES as u64, memory.mapping.bytes());
+            if offset >= memory_bytes {
+                return Err(DeviceError::OutOfRange { offset, bytes: BLOCK_BYTES as u64, memory_bytes });
+            }
+        }
+        if self.hash.marks_set - self.hash.marks_passed >= HASHES_MAX as u64 {
+            return Err(DeviceError::TooMany);
+        }
+        Ok(self.start_hash(blocks))
     }
 
     fn sums(&mut self, mark: Mark) -> Result<Vec<Sums>, DeviceError> {

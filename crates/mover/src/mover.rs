@@ -20,6 +20,8 @@ pub mod clean;
 mod cold;
 mod dropping;
 mod hashing;
+pub mod homes;
+pub mod looks;
 mod parts;
 pub mod passing;
 #[cfg(test)]
@@ -229,6 +231,10 @@ pub struct Mover<D: Device> {
     hasher: Option<Hasher>,
     /// Of each handle that was hashed.
     habits: BTreeMap<HandleKey, Habit>,
+    /// What lies in the host's memory, and what is about to change its home.
+    homes: homes::Homes<D::Memory>,
+    /// What was seen of blocks while their tenants ran.
+    looks: looks::Looks,
     /// What was found and not told yet.
     audit_errors: Vec<AuditError>,
     lost_device_bytes: u64,
@@ -269,6 +275,8 @@ impl<D: Device> Mover<D> {
             waypoints: [VecDeque::new(), VecDeque::new()],
             hasher: None,
             habits: BTreeMap::new(),
+            homes: homes::Homes::default(),
+            looks: looks::Looks::default(),
             audit_errors: Vec::new(),
             lost_device_bytes: 0,
             lost: BTreeMap::new(),

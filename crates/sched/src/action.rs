@@ -49,6 +49,28 @@ pub enum Action {
         /// Free on the device before the first of them goes.
         room: Bytes,
     },
+    /// Have a tenant make memory of the host's for these, which are on the device, beside what they have. It may run.
+    Prepare {
+        /// Its name.
+        op: OpId,
+        /// Whose.
+        tenant: TenantId,
+        /// For which.
+        handles: Vec<Owned>,
+    },
+    /// Have handles of a tenant change their homes, each by itself: first those for which memory was prepared go to the host's,
+    /// then others come to the device in their place. The tenant is frozen. What was prepared and is not used is dropped:
+    /// with nothing to change, that is all there is to do, and the tenant may run.
+    Rehome {
+        /// Its name.
+        op: OpId,
+        /// Whose.
+        tenant: TenantId,
+        /// To the host's memory.
+        down: Vec<Owned>,
+        /// To the device: no more than has gone.
+        up: Vec<Owned>,
+    },
     /// Say where the handles of these tenants are.
     Inspect {
         /// Its name.

@@ -19,6 +19,7 @@ mod expected;
 mod filler;
 mod gangs;
 mod gaps;
+mod homes;
 mod host;
 mod length;
 mod memory;
@@ -78,6 +79,8 @@ enum OpKind {
     Thaw(TenantId, Slice),
     Slice(TenantId, Slice),
     Move(GpuId),
+    Prepare(TenantId),
+    Rehome(TenantId, GpuId),
     Inspect(Vec<TenantId>),
 }
 
@@ -234,6 +237,8 @@ impl Core {
             Event::Ask { tenant, request, bytes } => self.ask(tenant, request, bytes),
             Event::AskHost { tenant, request, bytes } => self.ask_host(tenant, request, bytes),
             Event::ClaimedHost { owned, request, bytes } => self.claim_host(owned, request, bytes),
+            Event::Looked { tenant, seen } => self.take_looks(tenant, &seen),
+            Event::HomeIs { owned, on_host } => self.home_is(owned, on_host),
             Event::HostedBefore { tenant, handles } => self.find_on_host(tenant, &handles),
             Event::Claimed { owned, request, bytes } => self.claim(owned, request, bytes),
             Event::Adopted { owned, movable } => self.change_handle(owned, |held| held.adopted = movable),

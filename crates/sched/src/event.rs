@@ -1,7 +1,8 @@
 //! What the core is told: plain data.
 
 use crate::{
-    Bytes, GpuId, HandleId, JobId, OpId, Owned, Ratio, RequestId, Settings, Span, TenantId, TicketId, UserId,
+    Bytes, GpuId, HandleId, JobId, OpId, Owned, Ratio, RequestId, Settings, Sighting, Span, TenantId,
+    TicketId, UserId,
 };
 
 /// What happened.
@@ -127,7 +128,7 @@ pub enum Event {
         /// How many.
         bytes: Bytes,
     },
-    /// A tenant used a grant in the host's memory, or part of one, for a handle. It never moves.
+    /// A tenant used a grant in the host's memory, or part of one, for a handle. It never goes to the arena.
     ClaimedHost {
         /// Whose, and which.
         owned: Owned,
@@ -135,6 +136,20 @@ pub enum Event {
         request: RequestId,
         /// How much of it.
         bytes: Bytes,
+    },
+    /// Somebody has looked at which memory of a tenant changes, on the device and in the host's.
+    Looked {
+        /// Whose.
+        tenant: TenantId,
+        /// What was seen.
+        seen: Vec<Sighting>,
+    },
+    /// A tenant that did not answer when a handle was to change its home has answered: it has this one now.
+    HomeIs {
+        /// Which.
+        owned: Owned,
+        /// Is it the host's memory?
+        on_host: bool,
     },
     /// A tenant of an earlier worker has these handles in the host's memory, and how large they are.
     HostedBefore {
@@ -282,6 +297,17 @@ pub enum Outcome {
         /// Now on the device.
         into: Vec<Owned>,
         /// Neither here nor there: its tenant does not answer, see [`Event::Answers`].
+        unsettled: Vec<Owned>,
+        /// How long it took.
+        took: Span,
+    },
+    /// Handles changed places, or some of them. What is not named is where it was.
+    Rehomed {
+        /// Now in the host's memory.
+        down: Vec<Owned>,
+        /// Now on the device.
+        up: Vec<Owned>,
+        /// In the one or the other: [`Event::HomeIs`] tells when their tenant answers.
         unsettled: Vec<Owned>,
         /// How long it took.
         took: Span,

@@ -171,6 +171,8 @@ pub(crate) struct Gpu {
     /// Who runs beside the owner of the turn, and since when.
     pub(crate) filler: Option<(TenantId, Time)>,
     pub(crate) moving: Option<Moving>,
+    /// Whose memory changes its home, or is about to.
+    pub(crate) homing: Option<TenantId>,
     /// The last move was given up: no other one before this inspection has said what became of it.
     pub(crate) looking: Option<OpId>,
     /// Those who have to go off because their memory is needed.
@@ -272,6 +274,7 @@ impl Gpu {
             incoming: None,
             filler: None,
             moving: None,
+            homing: None,
             looking: None,
             leaving: BTreeSet::new(),
             move_retry: Time::ZERO,

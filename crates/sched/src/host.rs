@@ -12,6 +12,8 @@ pub(crate) struct Hosted {
     /// Granted, and not used yet.
     granted: BTreeMap<RequestId, Bytes>,
     handles: BTreeMap<HandleId, Bytes>,
+    /// For handles that may come here, or may be here.
+    reserved: Bytes,
     sum: Bytes,
 }
 
@@ -19,6 +21,11 @@ impl Hosted {
     /// All of it: set aside, granted and used.
     pub(crate) fn sum(&self) -> Bytes {
         self.sum
+    }
+
+    /// The same, without what is reserved for handles that may come here.
+    pub(crate) fn own_sum(&self) -> Bytes {
+        self.sum - self.reserved
     }
 
     /// What is only set aside: nobody can have made anything of it.
@@ -39,6 +46,23 @@ impl Hosted {
     /// Is this a handle that lies here?
     pub(crate) fn has(&self, handle: HandleId) -> bool {
         self.handles.contains_key(&handle)
+    }
+
+    /// The handles that lie here, with their sizes.
+    pub(crate) fn handles(&self) -> &BTreeMap<HandleId, Bytes> {
+        &self.handles
+    }
+
+    /// Bytes for handles that may come here from the device.
+    pub(crate) fn reserve(&mut self, bytes: Bytes) {
+        self.reserved += bytes;
+        self.sum += bytes;
+    }
+
+    /// They have come, or do not.
+    pub(crate) fn unreserve(&mut self, bytes: Bytes) {
+        self.reserved -= bytes;
+        self.sum -= bytes;
     }
 
     /// Sets bytes aside for a request whose other part waits.
@@ -97,7 +121,7 @@ impl Hosted {
     /// Is the sum that of the parts?
     pub(crate) fn adds_up(&self) -> bool {
         let parts = self.waiting.values().chain(self.granted.values()).chain(self.handles.values());
-        self.sum == parts.copied().sum()
+        self.sum == self.reserved + parts.copied().sum()
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::habits::Habits;
 use crate::hints::Hints;
+use crate::homes::Homes;
 use crate::host::Hosted;
 use crate::pauses::Pauses;
 use crate::policies::Rank;
@@ -115,6 +116,8 @@ pub(crate) struct Tenant {
     pub(crate) asked_sum: Bytes,
     /// What it has in the host's memory.
     pub(crate) hosted: Hosted,
+    /// Which of its memory changes, and what changes its home.
+    pub(crate) homes: Homes,
     /// The largest handle it ever had, or may have made of a grant.
     pub(crate) piece_max: Bytes,
     /// Part of a move under way.
@@ -198,6 +201,7 @@ impl Tenant {
             granted_sum: Bytes::ZERO,
             asked_sum: Bytes::ZERO,
             hosted: Hosted::default(),
+            homes: Homes::default(),
             piece_max: Bytes::ZERO,
             moving: false,
             critical: false,

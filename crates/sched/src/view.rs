@@ -42,8 +42,10 @@ pub struct Described {
     pub granted: Bytes,
     /// What of its memory has to stay on the device.
     pub pinned: Bytes,
-    /// In the host's memory for good, mapped at addresses of the device.
+    /// In the host's memory, mapped at addresses of the device, or granted there.
     pub host: Bytes,
+    /// What of its memory has changed its home so far, both ways together.
+    pub rehomed: Bytes,
     /// All of its memory has to stay on the device: its job is reserved.
     pub reserved: bool,
 }

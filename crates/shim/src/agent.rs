@@ -4,12 +4,14 @@
 //! takes the shim's own locks only, and nobody holds those while waiting for anything. It sends only when the socket takes
 //! the message at once, so a daemon that is busy sending to it cannot make both wait for ever.
 //!
+//! - [`homes`]: memory that changes places between the device and the host.
 //! - [`orders`]: what the daemon orders: unmap, create, take. [`drain`]: and to wait for what is on the GPU.
 //! - [`warm_up`]: kernels that load the program's context before a request needs it.
 //! - [`farewell`]: what is done when the daemon is gone. [`rejoin`]: and when there is another one.
 
 mod drain;
 mod farewell;
+mod homes;
 mod orders;
 mod rejoin;
 pub(crate) mod warm_up;
@@ -150,7 +152,10 @@ fn serve(session: &'static Session) -> Result<Ended, WireError> {
 fn tend(session: &Session) -> Next {
     let trimmed = cache::trim(session).map_or(Next::WhenWoken, Next::Within);
     // One file on its way at a time: they are open in the program.
-    if session.outbox.is_empty() { trimmed.min(export_next(session)) } else { trimmed }
+    match session.outbox.is_empty() {
+        true => trimmed.min(export_next(session)).min(homes::go_on(session)),
+        false => trimmed,
+    }
 }
 
 /// Says that the driver is vacant, as soon as it is.
@@ -249,6 +254,13 @@ fn export_next(session: &Session) -> Next {
     let mut table = session.table();
     let Some(grant) = table.grant(part.handle) else { return Next::AtOnce };
     match exported {
+        Ok(file) if part.is_on_host() => {
+            let handle = SizedHandle { handle: part.handle, bytes: part.bytes };
+            session.outbox.put(ToDaemon::HostShown { handle }, vec![file]);
+            Next::AtOnce
+        }
+        // Then it keeps its home.
+        Err(_) if part.is_on_host() => Next::AtOnce,
         Ok(file) => {
             table.set_exported(part.handle);
             let handle = SizedHandle { handle: part.handle, bytes: part.bytes };
@@ -311,6 +323,9 @@ fn obey(session: &Session, message: FromDaemon, files: Vec<OwnedFd>) -> Result<(
         FromDaemon::Unmap { handles } => return orders::unmap(session, &handles),
         FromDaemon::Create { handles } => return orders::create(session, &handles),
         FromDaemon::Take { handles } => return orders::take(session, &handles, files),
+        FromDaemon::Prepare { handles, home } => return homes::prepare(session, &handles, home),
+        FromDaemon::Exchange { handles } => return homes::exchange(session, &handles),
+        FromDaemon::Discard { handles } => homes::discard(session, &handles),
         FromDaemon::Lost { reason } => return Err(Ended::Lost(reason)),
         FromDaemon::Welcome { .. }
         | FromDaemon::Waiting { .. }

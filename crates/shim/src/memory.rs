@@ -34,7 +34,7 @@ pub(crate) mod heap;
 pub(crate) mod kept;
 mod mapped;
 pub(crate) mod native;
-mod oversize;
+pub(crate) mod oversize;
 pub(crate) mod peers;
 pub(crate) mod physical;
 pub(crate) mod pinned;

@@ -12,6 +12,15 @@ pub struct SizedHandle {
     pub bytes: u64,
 }
 
+/// Where a handle belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Home {
+    /// On its device.
+    Device,
+    /// In the host's memory, mapped at an address of the device.
+    Host,
+}
+
 /// A channel group of a tenant, and all that is needed to freeze it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChannelGroup {
@@ -290,6 +299,33 @@ pub enum ToDaemon {
         /// Which ones.
         handles: Vec<HandleId>,
     },
+    /// A handle in the host's memory may have another home: the daemon decides. Carries its file. Those that the program named
+    /// are not shown.
+    HostShown {
+        /// Which one.
+        handle: SizedHandle,
+    },
+    /// Done with `Prepare`: the tenant has memory for these in the other home, mapped nowhere. Carries one file per handle, in
+    /// that order.
+    Prepared {
+        /// Which ones.
+        handles: Vec<HandleId>,
+    },
+    /// Done with `Exchange`: what was prepared lies under their addresses, and what lay there before is gone.
+    Exchanged {
+        /// Which ones.
+        handles: Vec<HandleId>,
+    },
+    /// `Prepare` or `Exchange` failed for these; what lies under their addresses is what lay there before, and nothing is
+    /// prepared for them any more.
+    Stayed {
+        /// Which ones.
+        handles: Vec<HandleId>,
+        /// The CUDA error code.
+        code: u32,
+        /// The call that failed.
+        call: String,
+    },
 }
 
 /// What the daemon says.
@@ -405,6 +441,24 @@ pub enum FromDaemon {
     /// Put memory that another tenant had under these, which are passable; the tenant is frozen. Their own bytes are in it. Carries
     /// one file per handle, in that order. Answered by `Taken` or `Failed`.
     Take {
+        /// Which ones.
+        handles: Vec<HandleId>,
+    },
+    /// Make memory for these in another home, mapped nowhere, beside what they have. Answered by `Prepared` or `Stayed`.
+    Prepare {
+        /// Which ones.
+        handles: Vec<HandleId>,
+        /// Where.
+        home: Home,
+    },
+    /// What was prepared for these has their bytes: it is to lie under their addresses; the tenant is frozen. Answered by
+    /// `Exchanged` or `Stayed`.
+    Exchange {
+        /// Which ones.
+        handles: Vec<HandleId>,
+    },
+    /// What was prepared for these, or is to be, is not wanted any more.
+    Discard {
         /// Which ones.
         handles: Vec<HandleId>,
     },

@@ -108,12 +108,14 @@ pub struct TenantView {
     pub place: Option<u32>,
     /// How many wait there; none if it does not.
     pub places: Option<u32>,
-    /// Its memory that lies in the host's for good, because the GPU cannot have it.
+    /// Its memory that lies in the host's, because the GPU cannot have it.
     pub host_bytes: u64,
     /// What became of its hints; none for one that is not latency-critical and has given none.
     pub hints: Option<Hints>,
     /// What it went through; none at the door, or where there are too many for one answer.
     pub statistics: Option<Statistics>,
+    /// Its memory that has changed places between the GPU and the host, both ways together.
+    pub rehomed_bytes: u64,
 }
 
 /// What a job sees of the machine's memory: its own, as if nobody else were there.

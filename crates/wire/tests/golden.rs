@@ -5,10 +5,11 @@ use proptest::prelude::*;
 use rota_wire::quantity::Memory;
 use rota_wire::{
     Answer, Change, ChannelGroup, Class, Command, Connection, Description, FILES_MAX, FileId, FromDaemon,
-    Gpu, GpuChoice, GpuView, GrantId, HANDLES_MAX, HandleId, HintSource, Hints, IDLE_SINCE_OFFSET, JobMemory,
-    JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, NotBack, Opened, Priority, ProcessOnGpu,
-    RequestTimes, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage, SizedHandle, Statistics, Status,
-    Tenant, TenantId, TenantState, TenantView, Terms, Times, ToDaemon, Token, Unmanaged, VERSION, WireError,
+    Gpu, GpuChoice, GpuView, GrantId, HANDLES_MAX, HandleId, HintSource, Hints, Home, IDLE_SINCE_OFFSET,
+    JobMemory, JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, NotBack, Opened, Priority,
+    ProcessOnGpu, RequestTimes, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage, SizedHandle,
+    Statistics, Status, Tenant, TenantId, TenantState, TenantView, Terms, Times, ToDaemon, Token, Unmanaged,
+    VERSION, WireError,
 };
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Serialize, de::DeserializeOwned};
@@ -211,6 +212,16 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ),
         ("1f 03", ToDaemon::Vacated { number: 3 }),
         ("20 01 2a", ToDaemon::Taken { handles: vec![HandleId(42)] }),
+        (
+            "21 2a 80808010",
+            ToDaemon::HostShown { handle: SizedHandle { handle: HandleId(42), bytes: 32 << 20 } },
+        ),
+        ("22 02 2a 2b", ToDaemon::Prepared { handles: vec![HandleId(42), HandleId(43)] }),
+        ("23 01 2a", ToDaemon::Exchanged { handles: vec![HandleId(42)] }),
+        (
+            "24 01 2a 02 0663754d656d43",
+            ToDaemon::Stayed { handles: vec![HandleId(42)], code: 2, call: "cuMemC".into() },
+        ),
     ]
 }
 
@@ -277,6 +288,7 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
             moving_ns: 15,
             phase: Some("p".into()),
         }),
+        rehomed_bytes: 12,
     };
     let job = JobView {
         job: "a".into(),
@@ -337,7 +349,7 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         (
             "08010101000167016e010203040506000107016608090101610101010401050000000006010101017701020304050101\
              020162016704017203040506070801090a0001030b010102030405060708090a0b010c01010101020304050601070809\
-             0a0b0c0d0e0f010170",
+             0a0b0c0d0e0f0101700c",
             answer(Answer::Described(Description { schema_version: 1, gpu: Some(view), jobs: vec![job] })),
         ),
         (
@@ -430,6 +442,10 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         ("13 03", FromDaemon::Vacate { number: 3 }),
         ("14", FromDaemon::Reenter),
         ("15 02 2a 07", FromDaemon::Take { handles: vec![HandleId(42), HandleId(7)] }),
+        ("16 01 2a 00", FromDaemon::Prepare { handles: vec![HandleId(42)], home: Home::Device }),
+        ("16 01 2a 01", FromDaemon::Prepare { handles: vec![HandleId(42)], home: Home::Host }),
+        ("17 01 2a", FromDaemon::Exchange { handles: vec![HandleId(42)] }),
+        ("18 01 2a", FromDaemon::Discard { handles: vec![HandleId(42)] }),
         ("10 07 80808001", FromDaemon::GrantedHost { grant: GrantId(7), host_bytes: 2 << 20 }),
         ("0f 04676f6e65", FromDaemon::Lost { reason: "gone".into() }),
         (
@@ -486,6 +502,10 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::Set { .. } => 30,
         ToDaemon::Vacated { .. } => 31,
         ToDaemon::Taken { .. } => 32,
+        ToDaemon::HostShown { .. } => 33,
+        ToDaemon::Prepared { .. } => 34,
+        ToDaemon::Exchanged { .. } => 35,
+        ToDaemon::Stayed { .. } => 36,
     }
 }
 
@@ -513,6 +533,9 @@ fn kind_from_daemon(message: &FromDaemon) -> usize {
         FromDaemon::Vacate { .. } => 19,
         FromDaemon::Reenter => 20,
         FromDaemon::Take { .. } => 21,
+        FromDaemon::Prepare { .. } => 22,
+        FromDaemon::Exchange { .. } => 23,
+        FromDaemon::Discard { .. } => 24,
     }
 }
 
@@ -527,7 +550,7 @@ fn messages_to_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = to_daemon().iter().map(|(_, message)| kind_to_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=31), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=36), "a kind of message has no golden bytes");
 }
 
 #[test]
@@ -536,7 +559,7 @@ fn messages_from_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = from_daemon().iter().map(|(_, message)| kind_from_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=20), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=24), "a kind of message has no golden bytes");
 }
 
 #[test]

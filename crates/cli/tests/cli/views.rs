@@ -40,6 +40,7 @@ pub(crate) fn job() -> JobView {
             host_bytes: 0,
             hints: None,
             statistics: None,
+            rehomed_bytes: 0,
         }],
     }
 }

@@ -20,7 +20,8 @@ pub(super) fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &
         ToDaemon::Allocated { .. } => 1,
         ToDaemon::Created { handles } => handles.len(),
         ToDaemon::Publish { handles, .. } => handles.len(),
-        ToDaemon::Shown { .. } => 1,
+        ToDaemon::Shown { .. } | ToDaemon::HostShown { .. } => 1,
+        ToDaemon::Prepared { handles } => handles.len(),
         _ => 0,
     };
     if files.len() != files_expected {
@@ -64,6 +65,16 @@ pub(super) fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &
         ToDaemon::Failed { handles, code, call } => {
             answer(replies, Reply::Failed { owner, handles: numbers(&handles), code, call })
         }
+        ToDaemon::Prepared { handles } if handles.len() <= HANDLES_MAX => {
+            answer(replies, Reply::Prepared { owner, handles: numbers(&handles), files })
+        }
+        ToDaemon::Prepared { .. } => Err(Ended::OutOfOrder("too many handles in one message")),
+        ToDaemon::Exchanged { handles } => {
+            answer(replies, Reply::Exchanged { owner, handles: numbers(&handles) })
+        }
+        ToDaemon::Stayed { handles, code, call } => {
+            answer(replies, Reply::Stayed { owner, handles: numbers(&handles), code, call })
+        }
         ToDaemon::Wants => tell(ears, Input::Wants(tenant)),
         ToDaemon::Hint { at_ns, source } => tell(ears, Input::Hint(tenant, at_ns, source)),
         ToDaemon::Served => tell(ears, Input::Served(tenant)),
@@ -99,6 +110,10 @@ pub(super) fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &
             tell(ears, Input::HostedBefore(tenant, handles))
         }
         ToDaemon::HostedBefore { .. } => Err(Ended::OutOfOrder("too many handles in one message")),
+        ToDaemon::HostShown { handle } => {
+            let (handle, bytes) = on_host(&handle)?;
+            tell(ears, Input::HostShown(Owned { tenant, handle }, bytes, only(files)?))
+        }
         ToDaemon::Shown { handle, passable } => {
             let owned = Owned { tenant, handle: HandleId(handle.0) };
             tell(ears, Input::Shown(owned, Shown { file: only(files)?, passable }))

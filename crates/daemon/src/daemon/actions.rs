@@ -17,6 +17,8 @@ impl Daemon {
                 self.move_begins(op, &out, &into);
                 self.executor(gpu).order(Work::Move { op, out, into, room });
             }
+            Action::Prepare { op, tenant, handles } => self.prepare(op, tenant, handles),
+            Action::Rehome { op, tenant, down, up } => self.rehome(op, tenant, down, up),
             Action::Inspect { op, tenants } => self.inspect(op, tenants),
             Action::TurnBegins { tenant, .. } => self.turn_begins(tenant),
             Action::TurnEnds { tenant, ran } => {

@@ -18,7 +18,7 @@ use super::{Daemon, Freezes, Input};
 use crate::checkpoints::watched::Watched;
 use crate::checkpoints::{CheckpointError, Checkpoints, Standing, Step};
 use crate::events::nanos;
-use crate::executor::Link;
+use crate::executor::{Link, Work};
 use sched::{Bytes, Event, Hindrance, JobId, TenantId};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -250,8 +250,12 @@ impl Daemon {
         let Some(link) = self.known.get(&tenant).map(|known| known.link.clone()) else { return };
         self.deep.stays.insert(tenant, Stay::Going(way));
         let report = inputs.clone();
+        let (answer, forgotten) = std::sync::mpsc::channel();
+        self.order_for(tenant, Work::ForgetHosted(tenant, answer));
         let work = move || {
             let begin = Instant::now();
+            // What the driver puts away may come back as other memory: nobody else is to have a hold of it.
+            let _ = forgotten.recv();
             let (became, steps) = match Watched::new(checkpoints, link.process) {
                 Ok(checkpoints) => (see_to(&checkpoints, &link), checkpoints.taken()),
                 // Of one that nobody could ask about nothing is known.

@@ -98,6 +98,8 @@ pub enum Input {
     Hosted(RequestId, Owned, Bytes),
     /// A tenant of an earlier worker has these there.
     HostedBefore(TenantId, Vec<(HandleId, Bytes)>),
+    /// A handle in the host's memory may change its home.
+    HostShown(Owned, Bytes, OwnedFd),
     /// A handle that a tenant of an earlier worker came back with, and did not show then.
     Shown(Owned, Shown),
     /// A tenant of an earlier worker, known by its number, hung up without a word, and lives. True is answered if that is

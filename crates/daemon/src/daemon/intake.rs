@@ -38,6 +38,7 @@ impl Daemon {
             Input::Hosted(request, owned, bytes) => self.host(request, owned, bytes),
             Input::HostedBefore(tenant, handles) => self.step(Event::HostedBefore { tenant, handles }),
             Input::Shown(owned, shown) => self.show(owned, shown),
+            Input::HostShown(owned, bytes, file) => self.host_shown(owned, bytes, file),
             Input::LetGo(tenant, process, answer) => {
                 self.order_for(tenant, Work::LetGo(tenant, process, answer));
             }
@@ -91,6 +92,8 @@ impl Daemon {
             Done::Arena(bytes) => self.step(Event::Arena(bytes)),
             Done::Forgotten(tenant, handles) => self.forgotten(tenant, handles),
             Done::Answers(tenant) => self.step(Event::Answers(tenant)),
+            Done::Looked(tenant, seen) => self.step(Event::Looked { tenant, seen }),
+            Done::HomeIs(owned, on_host) => self.step(Event::HomeIs { owned, on_host }),
             Done::Reaped(tenant, seen) => self.reaped(tenant, seen),
             Done::TakenOver(tenant, found) => self.taken_over(tenant, found),
             Done::LetGo(tenant, process, answer) => self.let_go(tenant, process, answer),

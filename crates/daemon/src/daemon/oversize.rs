@@ -1,8 +1,11 @@
 //! Programs that are larger than their GPU: what of their memory lies in the host's, mapped at addresses of the device. They
-//! make it themselves; the daemon counts it, and never moves it.
+//! make it themselves; the daemon counts it. It never goes to the arena, but the core may have it change places with memory on the
+//! device.
 
 use super::Daemon;
-use sched::{Bytes, Event, Owned, RequestId, TenantId};
+use crate::executor::Work;
+use sched::{Bytes, Event, OpId, Outcome, Owned, RequestId, TenantId};
+use std::os::fd::OwnedFd;
 use wire::{FromDaemon, GrantId};
 
 impl Daemon {
@@ -30,6 +33,31 @@ impl Daemon {
             return self.deny(tenant, request, reason.into());
         }
         self.say(tenant, FromDaemon::GrantedHost { grant: GrantId(request.0), host_bytes: host.0 });
+    }
+
+    /// A tenant shows a handle in the host's memory, so that it may change its home. One that is gone meanwhile, or that counts as
+    /// less than it is, stays.
+    pub(super) fn host_shown(&mut self, owned: Owned, bytes: Bytes, file: OwnedFd) {
+        if self.core.hosted_bytes(owned) == Some(bytes) {
+            self.order_for(owned.tenant, Work::AdoptHosted(owned, bytes, file));
+        }
+    }
+
+    /// A tenant makes memory of the host's for handles that are to go there.
+    pub(super) fn prepare(&mut self, op: OpId, tenant: TenantId, handles: Vec<Owned>) {
+        match self.known.get(&tenant) {
+            Some(known) => self.executor(known.gpu).order(Work::Prepare(op, tenant, handles)),
+            // It left in the same moment.
+            None => self.step(Event::Done { op, outcome: Outcome::Failed }),
+        }
+    }
+
+    /// Handles of a tenant change their homes.
+    pub(super) fn rehome(&mut self, op: OpId, tenant: TenantId, down: Vec<Owned>, up: Vec<Owned>) {
+        match self.known.get(&tenant) {
+            Some(known) => self.executor(known.gpu).order(Work::Rehome(op, tenant, down, up)),
+            None => self.step(Event::Done { op, outcome: Outcome::Failed }),
+        }
     }
 
     /// A tenant says that it used a grant in the host's memory for this.

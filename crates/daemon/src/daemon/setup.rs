@@ -78,6 +78,8 @@ pub struct Setup {
     pub vgpu: Option<String>,
     /// Sizes and settings.
     pub rules: Rules,
+    /// How often to look at which memory of programs larger than their GPU changes, if ever.
+    pub rehome: Option<std::time::Duration>,
     /// For people.
     pub about: About,
     /// How to freeze.

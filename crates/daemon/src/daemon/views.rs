@@ -207,6 +207,7 @@ impl Daemon {
             host_bytes: described.host.0,
             hints: self.hints_of(tenant, &described),
             statistics: self.statistics_of(tenant),
+            rehomed_bytes: described.rehomed.0,
         })
     }
 

@@ -1,11 +1,12 @@
 //! The thread that owns the mover: it knows where every handle is.
 
+use super::homes::Homing;
 use super::moves::Requests;
 use super::{Done, Link, Work, complain};
 use crate::daemon::Shown;
 use crate::events::{Events, nanos};
 use crate::names::{key, owned, owner, tenant};
-use mover::mover::Whereabouts;
+use mover::mover::{HandleView, Whereabouts};
 use mover::{Device, HandleKey, Mover, MoverError, Owner, Reply};
 use sched::{Bytes, Outcome, Owned, TenantId};
 use serde_json::json;
@@ -27,13 +28,27 @@ pub struct Memory<D: Device> {
     pub(super) events: Events,
     /// Handles that are neither here nor there because their tenant does not answer, as the core was told last.
     pub(super) unsettled: BTreeMap<TenantId, BTreeSet<Owned>>,
+    pub(super) homing: Homing,
     commits: u64,
 }
 
 impl<D: Device> Memory<D> {
-    /// Owns `mover`; tenants' answers to moves come in through `replies`.
-    pub fn new(mover: Mover<D>, replies: Receiver<Reply>, events: Events) -> Self {
-        Self { mover, links: BTreeMap::new(), replies, events, unsettled: BTreeMap::new(), commits: 1 }
+    /// Owns `mover`; tenants' answers to moves come in through `replies`. Memory in use is looked at so often, if ever.
+    pub fn new(
+        mover: Mover<D>,
+        replies: Receiver<Reply>,
+        events: Events,
+        looks_every: Option<Duration>,
+    ) -> Self {
+        Self {
+            mover,
+            links: BTreeMap::new(),
+            replies,
+            events,
+            unsettled: BTreeMap::new(),
+            homing: Homing::new(looks_every),
+            commits: 1,
+        }
     }
 
     /// Works until told to stop, or until nobody listens.
@@ -67,6 +82,7 @@ impl<D: Device> Memory<D> {
                 Some(item) => done.extend(self.take_up(item)),
                 None => {}
             }
+            done.extend(self.mind_homes());
             done.extend(self.who_answered().map(Done::Answers));
             for done in done {
                 if report.send(done).is_err() {
@@ -79,7 +95,7 @@ impl<D: Device> Memory<D> {
     /// How long to wait for work, if there is something else to look at.
     fn patience(&self, arena_grows: bool) -> Option<Duration> {
         let late = (!self.unsettled.is_empty()).then_some(LATE_LOOK);
-        late.or(arena_grows.then_some(ARENA_LOOK))
+        [late, arena_grows.then_some(ARENA_LOOK), self.homes_patience()].into_iter().flatten().min()
     }
 
     fn take_up(&mut self, item: Work) -> Option<Done> {
@@ -132,6 +148,17 @@ impl<D: Device> Memory<D> {
                 Some(Done::Forgotten(tenant, handles))
             }
             Work::Move { op, out, into, room } => Some(Done::now(op, self.exchange(&out, &into, room))),
+            Work::AdoptHosted(owned, bytes, file) => {
+                self.adopt_hosted(owned, bytes, file);
+                None
+            }
+            Work::ForgetHosted(tenant, answer) => {
+                self.mover.forget_hosted(owner(tenant));
+                let _ = answer.send(());
+                None
+            }
+            Work::Prepare(op, tenant, handles) => self.prepare(op, tenant, &handles),
+            Work::Rehome(op, tenant, down, up) => Some(Done::now(op, self.rehome(tenant, &down, &up))),
             Work::Inspect(op, tenants) => Some(Done::now(op, self.inspect(&tenants))),
             Work::Reap(tenant, seen) => {
                 self.mover.forget_owner(owner(tenant));
@@ -184,7 +211,8 @@ impl<D: Device> Memory<D> {
     }
 
     pub(super) fn unsettled_of(&self, tenant: TenantId) -> BTreeSet<Owned> {
-        self.those_of(tenant, |at| matches!(at, Whereabouts::Leaving | Whereabouts::Returning)).collect()
+        let moving = self.those_of(tenant, |at| matches!(at, Whereabouts::Leaving | Whereabouts::Returning));
+        moving.chain(self.mover.exchanging(owner(tenant)).map(owned)).collect()
     }
 
     fn those_of(&self, tenant: TenantId, at: impl Fn(Whereabouts) -> bool) -> impl Iterator<Item = Owned> {
@@ -222,7 +250,9 @@ impl<D: Device> Memory<D> {
     /// Is all of a tenant's memory on the device? A handle that is neither here nor there is not: its tenant may still
     /// follow an order to unmap it.
     fn is_whole(&self, tenant: TenantId) -> bool {
-        self.mover.handles(owner(tenant)).iter().all(|held| held.whereabouts == Whereabouts::Device)
+        let is_here = |held: &HandleView| held.whereabouts == Whereabouts::Device;
+        self.mover.handles(owner(tenant)).iter().all(is_here)
+            && self.mover.exchanging(owner(tenant)).next().is_none()
     }
 
     /// Commits that a tenant's memory is there, if it is: from here on the tenant may go on without the daemon.

@@ -198,6 +198,7 @@ impl World {
             freezes: Freezes::default(),
         };
         let setup = Setup {
+            rehome: None,
             gpus: devices.iter().map(shared).collect(),
             vgpu: None,
             rules,

@@ -74,6 +74,9 @@ impl<D: Device> Mover<D> {
                     }
                 }
             }
+            Reply::Prepared { .. } | Reply::Exchanged { .. } | Reply::Stayed { .. } => {
+                self.home_answer(reply)
+            }
         }
         must_end
     }

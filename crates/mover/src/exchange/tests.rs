@@ -8,6 +8,7 @@ mod gentle_copies;
 mod gently;
 mod happenings;
 mod history;
+mod homes;
 mod killed;
 mod mortal;
 mod must_end;

@@ -57,6 +57,7 @@ impl<D: Device> Mover<D> {
         if is_buried || !keys.iter().all(|key| self.handles.get(key).is_some_and(is_recorded)) {
             return false;
         }
+        self.drop_homes(owner);
         for key in keys {
             self.habits.remove(&key);
             let held = self.handles.remove(&key);
@@ -77,6 +78,14 @@ impl<D: Device> Mover<D> {
     }
 
     pub(crate) fn drop_handle(&mut self, key: HandleKey) -> Result<Dropped, MoverError> {
+        if self.drop_home(key) {
+            return Ok(Dropped { handles: vec![key], ..Dropped::default() });
+        }
+        self.drop_on_device(key)
+    }
+
+    /// Drops a handle that is no handle in the host's memory.
+    pub(super) fn drop_on_device(&mut self, key: HandleKey) -> Result<Dropped, MoverError> {
         let held = self.handles.remove(&key).ok_or(MoverError::Unknown { key })?;
         let mut dropped = Dropped::default();
         let has_space = self.reserved.remove(&key).is_some();
@@ -88,6 +97,7 @@ impl<D: Device> Mover<D> {
 
     pub(crate) fn drop_owner(&mut self, owner: Owner) -> Dropped {
         let mut dropped = Dropped::default();
+        self.drop_homes(owner);
         for key in self.keys(owner) {
             if let Some(held) = self.handles.remove(&key) {
                 self.bury(key, held, &mut dropped);
@@ -242,6 +252,9 @@ impl<D: Device> Drop for Mover<D> {
         if !self.lost.is_empty() {
             self.arena.at_end_say_nothing();
         }
+        for owner in self.homes.owners() {
+            self.drop_homes(owner);
+        }
         // What is in the arena stays there: it is the next worker's.
         for (key, held) in std::mem::take(&mut self.handles) {
             self.bury(key, held, &mut Dropped::default());
@@ -261,6 +274,7 @@ impl Mover<crate::fake_device::FakeDevice> {
         let nothing = crate::fake_device::FakeDevice::new(0);
         let device = std::mem::replace(self.device.device_mut(), nothing);
         self.handles.clear();
+        self.homes = super::homes::Homes::default();
         self.graves.clear();
         (device, self.arena.clone())
     }

@@ -162,7 +162,7 @@ impl<D: Device> Mover<D> {
         let bytes = self.bytes_of(to);
         let mut passed = Passed::Filling;
         self.replace(to, |mover, place| match place {
-            Place::Arena(stored) => match mover.fill(&memory, &stored, bytes) {
+            Place::Arena(stored) => match mover.start_filling(&memory, &stored, bytes) {
                 Ok(mark) => Place::Returning { stored, stage: Returning::Filling { memory, mark } },
                 Err(error) => {
                     passed = Passed::Failed(error, mover.drop_unfilled(to, memory, bytes));

@@ -255,7 +255,7 @@ impl<D: Device> Mover<D> {
             Ok(memory) => memory,
             Err(error) => return (Returning::BackingOut { freed_bytes: bytes }, Err(error)),
         };
-        match self.fill(&memory, stored, bytes) {
+        match self.start_filling(&memory, stored, bytes) {
             Ok(mark) => (Returning::Copying { memory, mark }, Ok(())),
             Err(error) => {
                 let freed_bytes = self.drop_unfilled(key, memory, bytes);
@@ -265,7 +265,7 @@ impl<D: Device> Mover<D> {
     }
 
     /// Starts to fill memory with what the arena has of a handle, and marks the end.
-    pub(super) fn fill(
+    pub(super) fn start_filling(
         &mut self,
         memory: &D::Memory,
         stored: &Stored,

@@ -51,6 +51,7 @@ mod doctor;
 mod drivers;
 mod gang;
 mod held;
+mod homes;
 mod idleness;
 mod instructions;
 mod jobs;

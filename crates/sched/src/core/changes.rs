@@ -302,6 +302,7 @@ impl Core {
         self.drop_hold_of(id);
         let Some(tenant) = self.unbook(id) else { return };
         self.depart_host(id, &tenant.hosted);
+        self.homes_end(gpu, id);
         let landing = self.disown(gpu, id);
         for &handle in tenant.handles.keys() {
             self.forget_copy(owned(id, handle));

@@ -3,6 +3,7 @@
 
 use super::Core;
 use crate::gpu::For;
+use crate::homes::Stage;
 use crate::tenant::{Grip, Held, Phase, Spot, Tenant};
 use crate::{Bytes, GpuId, JobId, Scope, TenantId, Time};
 
@@ -81,6 +82,7 @@ impl Core {
             () if tenant.reserved && movable > Bytes::ZERO => Some(Hindrance::Reserved),
             () if !off => Some(Hindrance::NotOff),
             () if tenant.moving || tenant.is_unsettled() => Some(Hindrance::Moving),
+            () if tenant.homes.stage != Stage::Rest => Some(Hindrance::Moving),
             () if !tenant.granted.is_empty() => Some(Hindrance::Granted(tenant.granted_sum)),
             () if stuck => Some(Hindrance::Stuck(movable)),
             () if movable > Bytes::ZERO => Some(Hindrance::InLine(movable)),

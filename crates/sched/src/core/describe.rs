@@ -31,7 +31,8 @@ impl Core {
             residue: tenant.residue,
             granted: tenant.granted_sum,
             pinned: tenant.pinned,
-            host: tenant.hosted.sum(),
+            host: tenant.hosted.own_sum(),
+            rehomed: tenant.homes.changed,
             reserved: tenant.reserved,
         })
     }

@@ -27,6 +27,8 @@ impl Core {
                 });
             }
             OpKind::Move(gpu) => self.moved(gpu, op, outcome),
+            OpKind::Prepare(tenant) => self.prepared(tenant, took(&outcome).is_some()),
+            OpKind::Rehome(tenant, _) => self.rehomed(tenant, op, outcome),
             OpKind::Inspect(tenants) => self.found(op, tenants, outcome),
         }
     }
@@ -66,6 +68,8 @@ impl Core {
                 });
             }
             OpKind::Move(gpu) => self.move_lost(gpu, op),
+            OpKind::Prepare(tenant) => self.prepared(tenant, false),
+            OpKind::Rehome(tenant, _) => self.rehoming_lost(tenant, op),
             OpKind::Inspect(tenants) => self.inspect_again(op, tenants),
         }
     }
@@ -267,7 +271,7 @@ impl Core {
     }
 
     /// A handle is here or there from now on.
-    fn put(&mut self, owned: Owned, spot: Spot) {
+    pub(super) fn put(&mut self, owned: Owned, spot: Spot) {
         self.forget_copy(owned);
         self.update(owned.tenant, |tenant| {
             tenant.change(owned.handle, |held| {

@@ -32,6 +32,11 @@ impl Core {
         self.tenants.get(owned.tenant).is_some_and(|tenant| tenant.hosted.has(owned.handle))
     }
 
+    /// How much a handle in the host's memory counts as.
+    pub fn hosted_bytes(&self, owned: Owned) -> Option<Bytes> {
+        self.tenants.get(owned.tenant)?.hosted.handles().get(&owned.handle).copied()
+    }
+
     /// A tenant asks for the host's memory by name.
     pub(super) fn ask_host(&mut self, id: TenantId, request: RequestId, bytes: Bytes) {
         let Some(tenant) = self.tenants.get(id) else { return };
@@ -193,7 +198,7 @@ impl Core {
     }
 
     /// How much more of the host's memory a tenant could have.
-    fn left_on_host(&self, tenant: &Tenant) -> Bytes {
+    pub(super) fn left_on_host(&self, tenant: &Tenant) -> Bytes {
         let left = self.host_budgets(tenant).map(|(has, limit)| limit.less(has));
         left[0].min(left[1])
     }
@@ -207,7 +212,11 @@ impl Core {
     }
 
     /// Changes what a tenant has here, and the sum of all.
-    fn change_hosted<R>(&mut self, id: TenantId, change: impl FnOnce(&mut Hosted) -> R) -> Option<R> {
+    pub(super) fn change_hosted<R>(
+        &mut self,
+        id: TenantId,
+        change: impl FnOnce(&mut Hosted) -> R,
+    ) -> Option<R> {
         let hosted = &mut self.tenants.get_mut(id)?.hosted;
         let before = hosted.sum();
         let result = change(hosted);

@@ -267,6 +267,7 @@ impl Core {
 
     pub(super) fn free(&mut self, id: TenantId, handles: &[HandleId]) {
         for &handle in handles {
+            self.forget_home(owned(id, handle));
             if self.free_on_host(id, handle) {
                 continue;
             }

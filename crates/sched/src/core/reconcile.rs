@@ -218,7 +218,7 @@ impl Core {
             books.starved_since = None;
             // Others may have turns meanwhile that need no room: it is still the same wait.
             books.burials_since = books.burials_since.filter(|_| books.burials_pending());
-            if !self.empty_the_deep(gpu) {
+            if !self.empty_the_deep(gpu) && !self.change_homes(gpu) {
                 self.fetch_ahead(gpu);
             }
             return;

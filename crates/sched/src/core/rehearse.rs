@@ -54,8 +54,10 @@ impl Core {
         }
         let is_here = |id: TenantId| self.tenants.get(id).is_some_and(|tenant| gpus.contains(&tenant.gpu));
         let matters = |kind: &OpKind| match kind {
-            OpKind::Freeze(id) | OpKind::Thaw(id, _) | OpKind::Slice(id, _) => is_here(*id),
-            OpKind::Move(gpu) => gpus.contains(gpu),
+            OpKind::Freeze(id) | OpKind::Thaw(id, _) | OpKind::Slice(id, _) | OpKind::Prepare(id) => {
+                is_here(*id)
+            }
+            OpKind::Move(gpu) | OpKind::Rehome(_, gpu) => gpus.contains(gpu),
             OpKind::Inspect(ids) => ids.iter().copied().any(is_here),
         };
         let ops: BTreeMap<_, _> =
@@ -234,6 +236,8 @@ impl Rehearsal {
                 | Action::Thaw { op, .. }
                 | Action::Slice { op, .. }
                 | Action::Move { op, .. }
+                | Action::Prepare { op, .. }
+                | Action::Rehome { op, .. }
                 | Action::Inspect { op, .. } => {
                     let took = self.core.usual_cost(op);
                     self.expect(self.now + took, Expected::Done(op, took));
@@ -260,7 +264,7 @@ impl Core {
         let Some(open) = self.ops.get(&op) else { return self.now };
         let allowed = match open.kind {
             OpKind::Freeze(_) | OpKind::Thaw(..) | OpKind::Slice(..) => self.settings.deadlines.grip,
-            OpKind::Inspect(_) => self.settings.deadlines.movement,
+            OpKind::Inspect(_) | OpKind::Prepare(_) | OpKind::Rehome(..) => self.settings.deadlines.movement,
             OpKind::Move(_) => {
                 self.settings.deadlines.movement + self.usual_cost(op).less(self.costs.per_move).times(4)
             }
@@ -279,7 +283,7 @@ impl Core {
                     |all: &[(Owned, crate::Bytes)]| all.iter().map(|&(_, bytes)| bytes).sum::<crate::Bytes>();
                 self.costs.per_move + self.copying(sum(&moving.out), sum(&moving.into))
             }
-            Some(OpKind::Inspect(_)) | None => self.costs.per_move,
+            Some(OpKind::Inspect(_) | OpKind::Prepare(_) | OpKind::Rehome(..)) | None => self.costs.per_move,
         }
     }
 
@@ -287,7 +291,11 @@ impl Core {
     fn usual_outcome(&self, op: OpId, took: Span) -> Option<Outcome> {
         let names = |all: &[(Owned, crate::Bytes)]| all.iter().map(|&(owned, _)| owned).collect();
         Some(match &self.ops.get(&op)?.kind {
-            OpKind::Freeze(_) | OpKind::Thaw(..) | OpKind::Slice(..) => Outcome::Done { took },
+            OpKind::Freeze(_) | OpKind::Thaw(..) | OpKind::Slice(..) | OpKind::Prepare(_) => {
+                Outcome::Done { took }
+            }
+            // Which homes handles have makes no difference to anybody's turns.
+            OpKind::Rehome(..) => Outcome::Failed,
             OpKind::Move(gpu) => {
                 let moving = self.gpu_of(*gpu).moving.as_ref()?;
                 let (out, into) = (names(&moving.out), names(&moving.into));

@@ -13,6 +13,7 @@ mod gangs;
 mod gaps;
 mod grants;
 mod hardship;
+mod homes;
 mod host;
 mod meeting;
 mod moves;

@@ -88,6 +88,9 @@ impl Core {
         if let Some(pressed) = self.next_pressed(gpu) {
             at(pressed);
         }
+        if let Some(lapses) = books.homing.and_then(|id| self.tenants.get(id)?.homes.lapses()) {
+            at(lapses);
+        }
         next
     }
 }

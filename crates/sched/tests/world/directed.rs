@@ -134,6 +134,11 @@ impl Life {
             "Ask" => Event::Ask { tenant, request, bytes: Bytes::ZERO },
             "AskHost" => Event::AskHost { tenant, request, bytes: Bytes::from_mib(2) },
             "ClaimedHost" => Event::ClaimedHost { owned, request, bytes: Bytes::from_mib(2) },
+            "Looked" => {
+                let sighting = sched::Sighting { handle: owned.handle, blocks: 8, changed: 8 };
+                Event::Looked { tenant, seen: vec![sighting] }
+            }
+            "HomeIs" => Event::HomeIs { owned, on_host: true },
             "HostedBefore" => {
                 Event::HostedBefore { tenant, handles: vec![(owned.handle, Bytes::from_mib(2))] }
             }

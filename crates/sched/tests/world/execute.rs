@@ -67,6 +67,11 @@ impl World {
                 });
             }
             Action::Grant { tenant, request } => self.grant(*tenant, *request),
+            Action::Prepare { tenant, .. } | Action::Rehome { tenant, .. } => {
+                self.require(Rule::Answer, false, || {
+                    format!("memory of tenant {tenant} changes its home, which has only one")
+                });
+            }
             Action::GrantHost { tenant, request, .. } => self.require(Rule::Answer, false, || {
                 format!("{request} of tenant {tenant} is granted in memory that its job may not have")
             }),

@@ -128,7 +128,10 @@ impl World {
                     self.to_deny = Some((*tenant, *request));
                 }
             }
-            Event::ClaimedHost { .. } | Event::HostedBefore { .. } => {}
+            Event::ClaimedHost { .. }
+            | Event::HostedBefore { .. }
+            | Event::Looked { .. }
+            | Event::HomeIs { .. } => {}
             Event::User { .. } => self.upset(),
             Event::Place { .. }
             | Event::Measured { .. }

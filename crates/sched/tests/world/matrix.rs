@@ -118,6 +118,8 @@ impl Matrix {
             Event::Ask { tenant, .. } => ("Ask", vec![*tenant]),
             Event::AskHost { tenant, .. } => ("AskHost", vec![*tenant]),
             Event::ClaimedHost { owned, .. } => ("ClaimedHost", vec![owned.tenant]),
+            Event::Looked { tenant, .. } => ("Looked", vec![*tenant]),
+            Event::HomeIs { owned, .. } => ("HomeIs", vec![owned.tenant]),
             Event::HostedBefore { tenant, .. } => ("HostedBefore", vec![*tenant]),
             Event::Claimed { owned, .. } => ("Claimed", vec![owned.tenant]),
             Event::Adopted { owned, .. } => ("Adopted", vec![owned.tenant]),

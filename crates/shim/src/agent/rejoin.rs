@@ -12,7 +12,7 @@ use cuda::CUresult;
 use rustix::io::Errno;
 use wire::{Connection, FromDaemon, HANDLES_MAX, HandleId, SizedHandle, ToDaemon, VERSION, WireError};
 
-use super::farewell;
+use super::{farewell, homes};
 use crate::demand::vacate;
 use crate::gpus;
 use crate::join::{self, JoinError, WELCOME_SECONDS_MAX};
@@ -60,6 +60,7 @@ fn join_some(session: &'static Session) -> bool {
         farewell::release(session);
     }
     session.connection.shut_down();
+    homes::discard_all(session);
     let Some(socket) = settings::socket() else {
         return go_on_alone(session, can_go_on, "the daemon is gone");
     };

@@ -278,7 +278,7 @@ fn sizes(session: &Session, bytes: u64, host_bytes: u64) -> Vec<(Home, u64)> {
 fn on(home: Home, refused: physical::Refused) -> physical::Refused {
     match home {
         Home::Device => refused,
-        Home::Host(node) => oversize::refused(node, refused),
+        Home::Host(node) | Home::Named(node) => oversize::refused(node, refused),
     }
 }
 

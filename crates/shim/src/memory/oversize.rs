@@ -1,5 +1,6 @@
 //! Memory that the GPU cannot have, and so lies in the host's: made on the NUMA node that is near to the GPU, mapped at the
-//! same addresses as any other, used over the bus. The daemon says how much of it there may be, and never moves it.
+//! same addresses as any other, used over the bus. The daemon says how much of it there may be, and may have
+//! it change places with memory on the device (`homes`), but for what the program named.
 
 use std::ffi::c_int;
 
@@ -11,7 +12,7 @@ use crate::notice::OnceNotice;
 use crate::session::Session;
 
 /// The NUMA node of the host that is nearest to the session's GPU. Where the machine has none, that is 0.
-pub(super) fn near_node(session: &Session) -> c_int {
+pub(crate) fn near_node(session: &Session) -> c_int {
     let mut node: c_int = 0;
     // SAFETY: the driver writes one number.
     let result = unsafe {

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
 use cuda::types::{
     CUcontext, CUdeviceptr, CUmemAllocationHandleType, CUmemAllocationProp, CUmemGenericAllocationHandle,
+    CUmemLocationType,
 };
 use cuda::{CUresult, Driver};
 
@@ -44,11 +45,22 @@ pub(crate) fn make(
     wanted: &CUmemAllocationProp,
     bytes: u64,
 ) -> Result<CUmemGenericAllocationHandle, Refused> {
-    let mut physical = CUmemGenericAllocationHandle(0);
-    // SAFETY: the driver writes one handle and reads the properties.
-    let result = unsafe { (driver.cuMemCreate)(&mut physical, bytes as usize, wanted, 0) };
-    check("cuMemCreate", result)?;
-    Ok(physical)
+    let make = |wanted: &CUmemAllocationProp| {
+        let mut physical = CUmemGenericAllocationHandle(0);
+        // SAFETY: the driver writes one handle and reads the properties.
+        let result = unsafe { (driver.cuMemCreate)(&mut physical, bytes as usize, wanted, 0) };
+        check("cuMemCreate", result).map(|()| physical)
+    };
+    let made = make(wanted);
+    let is_hosts = wanted.location.type_ == CUmemLocationType::HOST_NUMA;
+    match made {
+        // Perhaps the driver has no files for memory of the host's: then it cannot change its home.
+        Err(refused) if is_hosts && refused.code != CUresult::OUT_OF_MEMORY => {
+            make(&CUmemAllocationProp { requested_handle_types: CUmemAllocationHandleType::NONE, ..*wanted })
+                .map_err(|_| refused)
+        }
+        made => made,
+    }
 }
 
 /// Lets memory go that is mapped nowhere. Memory that the driver would not release is lost, and there is nothing left to undo.

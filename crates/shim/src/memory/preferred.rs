@@ -141,7 +141,7 @@ fn exchange(
         physical::release(driver, old);
     }
     let handle = session.new_handle();
-    table.rehome(part.handle, handle, Home::Host(node), new);
+    table.rehome(part.handle, handle, Home::Named(node), new);
     if table.is_in_a_range(handle) {
         peers::let_in(session, &table, &Part { physical: Some(new), ..part.clone() });
     }

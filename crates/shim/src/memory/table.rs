@@ -111,6 +111,8 @@ pub(crate) struct Table {
     /// What the program created itself.
     created: Creations,
     parts: Parts,
+    /// Memory for parts that are to have another home.
+    prepared: homes::Prepared,
     allocations: BTreeMap<u64, Allocation>,
     /// What the program has in ranges, rounded up.
     used_bytes: u64,

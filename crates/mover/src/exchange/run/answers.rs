@@ -47,6 +47,10 @@ impl<D: Device> Run<'_, D> {
                     self.free(HandleKey { owner, handle });
                 }
             }
+            // Nothing of what is on its way to another home is in a plan.
+            Reply::Prepared { .. } | Reply::Exchanged { .. } | Reply::Stayed { .. } => {
+                self.mover.home_answer(reply)
+            }
         }
     }
 

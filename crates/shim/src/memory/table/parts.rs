@@ -37,10 +37,10 @@ impl Kind {
         CUmemAllocationProp { alloc_flags: self.flags, ..prop }
     }
 
-    /// As it is made in the host's memory. No file stands for it.
+    /// As it is made in the host's memory, so that the daemon can have a file of it.
     pub(crate) fn on_host(node: i32) -> CUmemAllocationProp {
         let location = CUmemLocation { type_: CUmemLocationType::HOST_NUMA, id: node };
-        CUmemAllocationProp { location, ..Self::plain(CUdevice(0)).asked() }
+        CUmemAllocationProp { location, ..Self::plain(CUdevice(0)).made() }
     }
 
     /// As it is made: the daemon gets a file of it. And not for RDMA: other devices register memory at the kernel's driver,
@@ -76,8 +76,11 @@ impl Mapping {
 pub(crate) enum Home {
     /// On its device, or away from it for a while.
     Device,
-    /// In the host's memory, on this NUMA node: it is mapped like any other, and never moves.
+    /// In the host's memory, on this NUMA node: it is mapped like any other. It never goes to the arena, but the daemon may
+    /// have it change places with memory on the device.
     Host(i32),
+    /// The same, because the program named it: there it stays.
+    Named(i32),
 }
 
 /// What is moved as one: so much of a range, or of what the program created, as one handle has.
@@ -108,13 +111,18 @@ impl Part {
     pub(crate) fn made(&self) -> CUmemAllocationProp {
         match self.home {
             Home::Device => self.kind.made(),
-            Home::Host(node) => Kind::on_host(node),
+            Home::Host(node) | Home::Named(node) => Kind::on_host(node),
         }
     }
 
     /// How much of the memory under it another program made.
     fn taken_bytes(&self) -> u64 {
         if self.file.is_some() { self.bytes } else { 0 }
+    }
+
+    /// Does it lie in the host's memory, and not by the program's word?
+    pub(crate) fn may_change_home(&self) -> bool {
+        matches!(self.home, Home::Host(_))
     }
 
     /// Does it lie in the host's memory?
@@ -166,7 +174,7 @@ impl Parts {
         for (place, part) in parts.iter().enumerate() {
             self.places.insert(part.handle, (whole, place));
             self.count(Counted::of(part));
-            if !part.exported {
+            if !part.exported || part.may_change_home() {
                 self.unexported.push_back(part.handle);
             }
         }

@@ -113,6 +113,7 @@ impl Table {
             self.parts.export_later(handle);
         }
         self.unshown = told.unshown;
+        self.show_homes();
         Untold { asked, freed, pinned }
     }
 

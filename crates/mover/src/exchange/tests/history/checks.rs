@@ -15,7 +15,10 @@ fn who(reply: &Reply) -> Owner {
         | Reply::Taken { owner, .. }
         | Reply::Failed { owner, .. }
         | Reply::Gone { owner }
-        | Reply::Freed { owner, .. } => *owner,
+        | Reply::Freed { owner, .. }
+        | Reply::Prepared { owner, .. }
+        | Reply::Exchanged { owner, .. }
+        | Reply::Stayed { owner, .. } => *owner,
     }
 }
 
