@@ -5,62 +5,21 @@
 //! [`FakeDevice::violations`]. Nothing depends on time. Failures happen on request ([`FakeDevice::fail`]).
 
 pub(crate) mod mapping;
+mod operation;
+mod registrar;
 mod work;
 
 use crate::device::{Capacity, Device, DeviceError, HASH_BLOCKS_MAX, HASHES_MAX, Lane, Mark, Registrar};
 use blocks::{BLOCK_BYTES, DeviceKey, Sums};
 use cuda::CUresult;
 use mapping::Mapping;
+pub use operation::Operation;
+use registrar::{FakeRegistrar, is_registered};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use work::Work;
-
-/// What can be made to fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Operation {
-    /// [`Device::import`]
-    Import,
-    /// [`Device::release`]
-    Release,
-    /// [`Device::copy_out`]
-    CopyOut,
-    /// [`Device::copy_in`]
-    CopyIn,
-    /// [`Device::mark`]
-    Mark,
-    /// [`Device::passed`]
-    Passed,
-    /// [`Registrar::register`]
-    Register,
-    /// [`Device::prepare_hashing`]
-    PrepareHashing,
-    /// [`Device::hash`]
-    Hash,
-    /// [`Device::sums`]
-    Sums,
-    /// [`Device::zero`]
-    Zero,
-    /// [`Device::copy_between`]
-    CopyBetween,
-}
-
-impl Operation {
-    /// Those that only happen where copies are kept.
-    pub const OF_HASHING: [Operation; 3] = [Operation::Hash, Operation::Sums, Operation::Zero];
-
-    /// All others.
-    pub const ALL: [Operation; 7] = [
-        Operation::Import,
-        Operation::Release,
-        Operation::CopyOut,
-        Operation::CopyIn,
-        Operation::Mark,
-        Operation::Passed,
-        Operation::Register,
-    ];
-}
 
 /// Imports by the inode of their file, with their size. The inode stands for the physical memory.
 pub type Imports = Arc<Mutex<BTreeMap<u64, u64>>>;
@@ -315,13 +274,6 @@ fn uuid(number: u8) -> String {
     format!("GPU-{number:08x}-0000-0000-0000-000000000000")
 }
 
-fn is_registered(shared: &Mutex<Shared>, start: usize, bytes: u64) -> bool {
-    let shared = lock(shared);
-    let before = shared.registered.range(..=start).next_back();
-    shared.refused
-        || before.is_some_and(|(&range, &range_bytes)| start as u64 + bytes <= range as u64 + range_bytes)
-}
-
 impl Device for FakeDevice {
     type Memory = FakeMemory;
     type Target = FakeMemory;
@@ -520,26 +472,5 @@ impl Device for FakeDevice {
 
     fn name(&self) -> &str {
         "fake device"
-    }
-}
-
-struct FakeRegistrar(Arc<Mutex<Shared>>);
-
-impl Registrar for FakeRegistrar {
-    unsafe fn register(&mut self, start: *mut u8, bytes: u64) -> Result<(), DeviceError> {
-        let mut shared = lock(&self.0);
-        if let Err(error) = shared.may_fail(Operation::Register) {
-            shared.refused = true;
-            return Err(error);
-        }
-        shared.registered.insert(start as usize, bytes);
-        Ok(())
-    }
-
-    unsafe fn unregister(&mut self, start: *mut u8) -> Result<(), DeviceError> {
-        match lock(&self.0).registered.remove(&(start as usize)) {
-            Some(_) => Ok(()),
-            None => Err(DeviceError::Call { call: "unregister", code: CUresult::INVALID_VALUE }),
-        }
     }
 }

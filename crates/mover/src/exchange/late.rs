@@ -75,7 +75,7 @@ impl<D: Device> Mover<D> {
                 }
             }
             Reply::Prepared { .. } | Reply::Exchanged { .. } | Reply::Stayed { .. } => {
-                self.home_answer(reply)
+                self.home_answer(reply);
             }
         }
         must_end

@@ -65,7 +65,7 @@ impl FakeDevice {
             Work::Between { between: [(from, _), (to, _)], bytes } => {
                 // SAFETY: ranges of two mappings that are alive.
                 unsafe {
-                    to.address(0, bytes).copy_from_nonoverlapping(from.address(0, bytes), bytes as usize)
+                    to.address(0, bytes).copy_from_nonoverlapping(from.address(0, bytes), bytes as usize);
                 };
             }
             Work::Hash { blocks, mark } => {

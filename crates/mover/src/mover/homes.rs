@@ -196,10 +196,10 @@ impl<D: Device> Mover<D> {
             }
         });
         // Also what failed at its start may be under way in part, and reads what may go.
-        if !all_passed || filled.len() < keys.len() {
-            if let Err(error) = self.device.device_mut().drain() {
-                tracing::error!(%error, "copies to another home failed, and may go on");
-            }
+        if (!all_passed || filled.len() < keys.len())
+            && let Err(error) = self.device.device_mut().drain()
+        {
+            tracing::error!(%error, "copies to another home failed, and may go on");
         }
         if !all_passed {
             return Vec::new();

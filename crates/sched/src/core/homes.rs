@@ -136,7 +136,7 @@ impl Core {
         for (handle, bytes) in swap.down {
             let owned = super::owned(id, handle);
             if down.contains(&owned) {
-                self.to_host(owned);
+                self.put_on_host(owned);
             } else if unsettled.contains(&owned) && self.has_handle(owned) {
                 self.put(owned, Spot::Unsettled);
                 self.doubt_home(owned, bytes);
@@ -145,9 +145,9 @@ impl Core {
         for (handle, bytes) in swap.up {
             let owned = super::owned(id, handle);
             if up.contains(&owned) {
-                self.to_device(owned, bytes, Spot::Device);
+                self.put_on_device(owned, bytes, Spot::Device);
             } else if unsettled.contains(&owned) && self.is_on_host(owned) {
-                self.to_device(owned, bytes, Spot::Unsettled);
+                self.put_on_device(owned, bytes, Spot::Unsettled);
                 self.doubt_home(owned, bytes);
             }
         }
@@ -175,7 +175,7 @@ impl Core {
         let Some(bytes) = tenant.homes.unsettled.remove(&owned.handle) else { return };
         self.change_hosted(owned.tenant, |hosted| hosted.unreserve(bytes));
         match on_host {
-            true => self.to_host(owned),
+            true => self.put_on_host(owned),
             false => self.put(owned, Spot::Device),
         }
     }
@@ -201,7 +201,7 @@ impl Core {
         }
     }
 
-    fn to_host(&mut self, owned: Owned) {
+    fn put_on_host(&mut self, owned: Owned) {
         let Some(Some(held)) = self.update(owned.tenant, |tenant| tenant.remove(owned.handle)) else {
             return;
         };
@@ -210,7 +210,7 @@ impl Core {
         self.has_moved(owned, held.bytes);
     }
 
-    fn to_device(&mut self, owned: Owned, bytes: Bytes, spot: Spot) {
+    fn put_on_device(&mut self, owned: Owned, bytes: Bytes, spot: Spot) {
         if self.change_hosted(owned.tenant, |hosted| hosted.free(owned.handle)) != Some(true) {
             return;
         }

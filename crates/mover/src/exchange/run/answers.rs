@@ -49,7 +49,7 @@ impl<D: Device> Run<'_, D> {
             }
             // Nothing of what is on its way to another home is in a plan.
             Reply::Prepared { .. } | Reply::Exchanged { .. } | Reply::Stayed { .. } => {
-                self.mover.home_answer(reply)
+                self.mover.home_answer(reply);
             }
         }
     }
