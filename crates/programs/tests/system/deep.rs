@@ -3,7 +3,7 @@
 use rustix::process::{Pid, Signal};
 use std::time::Duration;
 
-use crate::parts::{PUPPET, on_virtual_gpu};
+use crate::parts::{PUPPET, newest, on_virtual_gpu};
 use crate::puppet::Puppet;
 use crate::stage::{Setup, Stage, until};
 
@@ -259,6 +259,27 @@ fn the_next_worker_finds_who_is_put_away_and_brings_it_back() {
     program.does("check");
     program.does("launch 2 20");
     program.does("synchronize");
+    program.end();
+    stage.finish();
+}
+
+#[test]
+fn nothing_is_asked_of_another_that_has_the_number_of_a_program() {
+    let stage = stage();
+    let program = idle(&stage, "deep");
+    let pid = program.pid();
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let start: u64 = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap().parse().unwrap();
+    let answer = |start: u64| {
+        let mut helper = std::process::Command::new(newest("rotad"));
+        on_virtual_gpu(&mut helper, stage.folder());
+        let (parent, pid, start) = (std::process::id().to_string(), pid.to_string(), start.to_string());
+        helper.args(["checkpoint-step", "--parent", &parent, "--pid", &pid, "--start", &start, "state"]);
+        let said = helper.output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        String::from_utf8(said.stdout).unwrap()
+    };
+    assert_eq!((answer(start).trim_end(), answer(start - 1).trim_end()), ("running", "gone"));
     program.end();
     stage.finish();
 }
