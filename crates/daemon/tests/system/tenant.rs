@@ -219,7 +219,11 @@ impl Tenant {
         self.shared.meter.take(bytes);
         let file = device_memory(bytes);
         write(&file, handle, 0, bytes);
-        let message = ToDaemon::Allocated { grant, handle: SizedHandle { handle, bytes }, passable: self.shared.passes };
+        let message = ToDaemon::Allocated {
+            grant,
+            handle: SizedHandle { handle, bytes },
+            passable: self.shared.passes,
+        };
         // In the table before the daemon knows it, as it may be asked for at once.
         let mut pieces = lock(&self.shared.pieces);
         self.shared.say(&message, &[file.as_fd()]);

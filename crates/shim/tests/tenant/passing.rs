@@ -96,7 +96,8 @@ fn a_forked_child_keeps_none_of_it() {
     let child: u32 = program.ask("fork-stays").parse().unwrap();
     // What the driver has open is its own matter.
     assert_eq!(frames_of(child), frames_of(program.child.id()) - 1);
-    rustix::process::kill_process(Pid::from_raw(child as i32).unwrap(), rustix::process::Signal::KILL).unwrap();
+    rustix::process::kill_process(Pid::from_raw(child as i32).unwrap(), rustix::process::Signal::KILL)
+        .unwrap();
 }
 
 #[test]
