@@ -23,6 +23,7 @@ use memory::Memory;
 use mover::{Device, Domain, Mover, Pace, Reply, Reported};
 use sched::{Bytes, Deadlines, HandleId, OpId, Outcome, Owned, Scope, Sighting, Slice, Span, TenantId};
 use serde_json::json;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;

@@ -7,7 +7,7 @@ use wire::Setting;
 use wire::quantity::Span;
 
 /// Every key, with what holds where nobody says anything.
-pub(super) const KEYS: [(&str, &str); 31] = [
+pub(super) const KEYS: [(&str, &str); 32] = [
     ("socket", ""),
     ("gpus", "all"),
     ("vgpu", "none"),

@@ -451,15 +451,6 @@ impl Table {
         }
     }
 
-    /// New memory lies under a part, or none any more.
-    pub(crate) fn set_physical(
-        &mut self,
-        handle: HandleId,
-        physical: Option<cuda::types::CUmemGenericAllocationHandle>,
-    ) {
-        self.change(handle, |part| (part.physical, part.file) = (physical, None));
-    }
-
     /// The daemon has the file of a part.
     pub(crate) fn set_exported(&mut self, handle: HandleId) {
         self.change(handle, |part| part.exported = true);

@@ -1,4 +1,4 @@
-//! Parts whose memory goes from one program to the next.
+//! The memory under parts: this program's own, or such as goes from one program to the next.
 
 use cuda::types::CUmemGenericAllocationHandle;
 use wire::HandleId;
@@ -7,6 +7,11 @@ use super::Table;
 use crate::memory::taken::TakenFile;
 
 impl Table {
+    /// New memory of this program lies under a part, or none any more.
+    pub(crate) fn set_physical(&mut self, handle: HandleId, physical: Option<CUmemGenericAllocationHandle>) {
+        self.change(handle, |part| (part.physical, part.file) = (physical, None));
+    }
+
     /// Memory that another program made lies under a part.
     pub(crate) fn set_taken(
         &mut self,
