@@ -203,7 +203,7 @@ pub(crate) fn file_of(
     }
 }
 
-fn export(driver: &Driver, physical: CUmemGenericAllocationHandle) -> Result<OwnedFd, Refused> {
+pub(crate) fn export(driver: &Driver, physical: CUmemGenericAllocationHandle) -> Result<OwnedFd, Refused> {
     let mut file: RawFd = -1;
     let kind = CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR;
     // SAFETY: for this kind the driver writes one file number.

@@ -271,7 +271,7 @@ impl Device for TimedDevice {
         Ok(())
     }
 
-    fn hash_some(&mut self, _: &[(&(), u64)]) -> Result<Mark, DeviceError> {
+    fn hash_some(&mut self, _: &[(&u64, u64)]) -> Result<Mark, DeviceError> {
         Err(DeviceError::NoHashing)
     }
 
