@@ -111,7 +111,7 @@ mod tests {
         grip.report(1, vec![], vec![], vec![]).unwrap();
         let who = Who { tenant: TenantId(1), pid: 1, job: "test".into() };
         let outgoing = Outgoing::start(Arc::new(daemon)).unwrap();
-        (Link { who, grip: Arc::new(grip), outgoing }, tenant)
+        (Link { who, domain: None, grip: Arc::new(grip), outgoing }, tenant)
     }
 
     #[test]

@@ -174,7 +174,7 @@ mod tests {
         grip.freeze(Scope::All).unwrap();
         let who = Who { tenant: TenantId(1), pid: 1, job: "test".into() };
         let outgoing = Outgoing::start(Arc::new(daemon)).unwrap();
-        (Link { who, grip: Arc::new(grip), outgoing }, tenant)
+        (Link { who, domain: None, grip: Arc::new(grip), outgoing }, tenant)
     }
 
     /// Remembers each step, and whether the program was frozen then; refuses one.
