@@ -13,6 +13,7 @@ mod moves;
 pub mod switching;
 mod takeover;
 
+use crate::daemon::Input;
 use crate::daemon::rejoining::TakenOver;
 use crate::events::{Events, Who};
 use crate::grip::Grip;
@@ -175,7 +176,7 @@ impl Executor {
     /// Starts the threads of a GPU.
     pub fn start<D: Device<Memory: Send> + Send + 'static>(
         mover: Mover<D>,
-        report: &Sender<Done>,
+        report: &Sender<Input>,
         events: &Events,
     ) -> (Self, Threads) {
         let (replies, for_moves) = mpsc::channel();

@@ -43,8 +43,11 @@ impl Daemon {
             }
             Action::WarmUp { tenant } => {
                 let took = self.gpu_is_free_for(tenant);
+                if let Some(known) = self.known.get(&tenant) {
+                    // One that cannot be reached is about to be noticed by its own thread.
+                    let _ = known.link.outgoing.send_at_once(FromDaemon::WarmUp);
+                }
                 self.note("warm_up", tenant, json!({ "granted_ns": took.0 }));
-                self.say(tenant, FromDaemon::WarmUp);
             }
             Action::HintMissed { tenant, why } => self.hint_missed(tenant, why),
             // The core is told of no copies of what is on the device: to it their space is free, as it is to the mover, which

@@ -1,15 +1,18 @@
 //! The thread that switches tenants off the GPU and back on.
 
 use super::{Done, Link, Switch, SwitchTo, complain, span};
+use crate::daemon::Input;
 use crate::events::{Events, nanos};
 use crate::grip::GripError;
+use crate::promptness::be_prompt;
 use sched::{Outcome, Scope, Slice};
 use serde_json::json;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Instant;
 
 /// Does what it is told until nobody tells it anything any more.
-pub fn run(todo: &Receiver<Switch>, report: &Sender<Done>, events: &Events) {
+pub fn run(todo: &Receiver<Switch>, report: &Sender<Input>, events: &Events) {
+    be_prompt();
     for Switch { op, link, to } in todo {
         let begin = Instant::now();
         let switched = match to {
@@ -23,7 +26,7 @@ pub fn run(todo: &Receiver<Switch>, report: &Sender<Done>, events: &Events) {
             false => Outcome::Failed,
         };
         if let Some(op) = op
-            && report.send(Done::Action(op, outcome, end)).is_err()
+            && report.send(Input::Done(Done::Action(op, outcome, end))).is_err()
         {
             return;
         }
@@ -144,7 +147,7 @@ mod tests {
         let reported: Vec<(u64, bool)> = done
             .iter()
             .map(|done| match done {
-                Done::Action(op, outcome, _) => (op.0, outcome != Outcome::Failed),
+                Input::Done(Done::Action(op, outcome, _)) => (op.0, outcome != Outcome::Failed),
                 other => panic!("reported {other:?}"),
             })
             .collect();
