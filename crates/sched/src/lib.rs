@@ -16,6 +16,7 @@ mod hints;
 mod host;
 mod ids;
 mod job;
+mod lead;
 mod load;
 mod pauses;
 mod placement;
