@@ -20,8 +20,8 @@ use crate::grip::Grip;
 use crate::outgoing::Outgoing;
 use memory::Memory;
 use mover::{Device, Mover, Pace, Reply, Reported};
-use sched::{Bytes, Deadlines, HandleId, OpId, Outcome, Owned, Scope, Slice, Span, TenantId};
-use serde_json::json;
+use sched::{Bytes, Deadlines, HandleId, OpId, Outcome, Owned, Scope, Slice, Span, TenantId, Time};
+use serde_json::{Value, json};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
@@ -68,6 +68,26 @@ pub struct Switch {
     pub link: Link,
     /// What to do.
     pub to: SwitchTo,
+    /// What it is for, for people.
+    pub aim: Option<Aim>,
+}
+
+/// What a freeze for a hint is to be in time for, on the daemon's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aim {
+    /// When it was to be ordered.
+    pub due: Time,
+    /// When it was.
+    pub ordered: Time,
+    /// When the request is expected.
+    pub expect: Time,
+}
+
+impl Aim {
+    /// For the timeline.
+    pub fn fields(&self) -> Value {
+        json!({ "due_ns": self.due.0, "ordered_ns": self.ordered.0, "expect_ns": self.expect.0 })
+    }
 }
 
 /// What is to become of a tenant's channels.

@@ -1,9 +1,9 @@
 //! What is done with what the core wants.
 
 use super::Daemon;
-use crate::executor::{Switch, SwitchTo, Work};
+use crate::executor::{Aim, Switch, SwitchTo, Work};
 use crate::reasons;
-use sched::{Action, Event, OpId, Outcome, TenantId};
+use sched::{Action, Event, GpuId, OpId, Outcome, TenantId};
 use serde_json::json;
 use wire::FromDaemon;
 
@@ -62,7 +62,8 @@ impl Daemon {
         match self.known.get(&tenant) {
             Some(known) => {
                 let gpu = known.gpu;
-                let switch = Switch { op: Some(op), link: known.link.clone(), to };
+                let aim = matches!(to, SwitchTo::Frozen(_)).then(|| self.aim(gpu)).flatten();
+                let switch = Switch { op: Some(op), link: known.link.clone(), to, aim };
                 self.executor(known.gpu).switch(switch);
                 if !matches!(to, SwitchTo::Sliced(_)) {
                     self.mustering.is_switched(tenant);
@@ -72,6 +73,12 @@ impl Daemon {
             // It left in the same moment.
             None => self.step(Event::Done { op, outcome: Outcome::Failed }),
         }
+    }
+
+    /// What a freeze is for that is ordered now.
+    pub(super) fn aim(&self, gpu: GpuId) -> Option<Aim> {
+        let (due, expect) = self.core.aim(gpu)?;
+        Some(Aim { due, ordered: self.now(), expect })
     }
 
     /// Looks where the memory of these is: they are on one GPU.

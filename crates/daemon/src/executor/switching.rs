@@ -1,6 +1,6 @@
 //! The thread that switches tenants off the GPU and back on.
 
-use super::{Done, Link, Switch, SwitchTo, complain, span};
+use super::{Aim, Done, Link, Switch, SwitchTo, complain, span};
 use crate::daemon::Input;
 use crate::events::{Events, nanos};
 use crate::grip::GripError;
@@ -13,10 +13,10 @@ use std::time::Instant;
 /// Does what it is told until nobody tells it anything any more.
 pub fn run(todo: &Receiver<Switch>, report: &Sender<Input>, events: &Events) {
     be_prompt();
-    for Switch { op, link, to } in todo {
+    for Switch { op, link, to, aim } in todo {
         let begin = Instant::now();
         let switched = match to {
-            SwitchTo::Frozen(scope) => freeze(&link, scope, events),
+            SwitchTo::Frozen(scope) => freeze(&link, scope, aim, events),
             SwitchTo::Thawed(slice) => thaw(&link, slice, events),
             SwitchTo::Sliced(slice) => give_slice(&link, slice, events),
         };
@@ -33,7 +33,7 @@ pub fn run(todo: &Receiver<Switch>, report: &Sender<Input>, events: &Events) {
     }
 }
 
-fn freeze(link: &Link, scope: Scope, events: &Events) -> bool {
+fn freeze(link: &Link, scope: Scope, aim: Option<Aim>, events: &Events) -> bool {
     let begin = Instant::now();
     match link.grip.freeze(scope) {
         Ok(channels) => {
@@ -41,7 +41,12 @@ fn freeze(link: &Link, scope: Scope, events: &Events) -> bool {
                 Scope::Compute => "compute",
                 Scope::All => "all",
             };
-            let fields = json!({ "took_ns": nanos(begin.elapsed()), "channels": channels, "scope": scope });
+            let mut fields =
+                json!({ "took_ns": nanos(begin.elapsed()), "channels": channels, "scope": scope });
+            fields["begun_ns"] = nanos(events.at(begin)).into();
+            if let Some(aim) = aim {
+                fields["aim"] = aim.fields();
+            }
             events.note_of(&link.who, "freeze", fields);
             true
         }
@@ -135,7 +140,9 @@ mod tests {
         let (switches, todo) = mpsc::channel();
         let (report, done) = mpsc::channel();
         let order = |op: Option<u64>, to| {
-            switches.send(Switch { op: op.map(OpId), link: link.clone(), to }).expect("there is a queue");
+            switches
+                .send(Switch { op: op.map(OpId), link: link.clone(), to, aim: None })
+                .expect("there is a queue");
         };
         order(Some(1), SwitchTo::Frozen(Scope::All));
         order(None, SwitchTo::Sliced(Slice::Own));
