@@ -16,6 +16,8 @@ NO_WORSE = 1.05
 """What the shim's own hints may cost, as quantiles of a thousand requests differ from run to run."""
 STARTS_S = 12
 """What a cell takes beside its requests, at most: programs that start and end."""
+ALONE_MAX = 300
+"""Requests of a service under rota with nobody beside it: what rota's own part in a request costs. Shown, not judged."""
 
 
 def worlds(setups):
@@ -60,6 +62,13 @@ class World:
         finally:
             beside.end()
 
+    def measure_alone(self, requests):
+        """All set-ups under rota with nobody beside them."""
+        requests = min(requests, ALONE_MAX)
+        for setup, service in self.services.items() if self.under else ():
+            if self.bench.left_s() > STARTS_S + 1.1 * requests / RATE:
+                self.bench.measure(service, setup, None, requests)
+
     def end(self):
         for service in self.services.values():
             service.end()
@@ -76,6 +85,7 @@ def in_world(bench, name, setups, besides, requests):
     try:
         world = World(bench, name, setups)
         try:
+            world.measure_alone(requests)
             for what in besides:
                 try:
                     world.measure(what, requests, done)
@@ -98,7 +108,7 @@ def judge(bench):
         return bench.run.check("alone: measured", False)
     service, busy = bench.given.service, bench.busy_share()
     for cell in bench.cells:
-        if cell.setup not in UNDER_ROTA or not cell.times:
+        if cell.setup not in UNDER_ROTA or cell.beside == "alone" or not cell.times:
             continue
         p50, p99 = (cell.percentile(share) / base.percentile(share) for share in (0.5, 0.99))
         if cell.setup == "sdk":

@@ -19,6 +19,7 @@ use crate::daemon::{Input, Newcomer};
 use crate::executable::{Executable, Seen};
 use crate::grip::{Grip, GripError};
 use crate::names::owner;
+use crate::promptness::be_prompt;
 use guard::guarded;
 use heard::hear;
 use mover::Reply;
@@ -300,9 +301,13 @@ fn stay_with(
     come_back: Option<keeper::Process>,
 ) {
     let (tenant, grip) = (taken.tenant, &taken.grip);
-    let mut heard = false;
+    let (mut heard, mut prompt) = (false, false);
     let listened = listen(connection, watch, |message, files| {
         heard = true;
+        if !prompt && grip.page().critical() {
+            prompt = true;
+            be_prompt();
+        }
         hear(message, files, ears, taken)
     });
     let ended = match listened {

@@ -52,6 +52,7 @@ use crate::conversation::{Ears, Files};
 use crate::events::{Events, nanos};
 use crate::executor::{self, Executor, Link, Work};
 use crate::handover::{Handover, Tested};
+use crate::promptness::be_prompt;
 use arrivals::Arriving;
 use awaited_names::AwaitedNames;
 use deep::Deep;
@@ -170,26 +171,18 @@ pub fn serve<D: Device<Memory: Send> + Send + 'static>(
     assert_eq!(setup.gpus.len(), movers.len(), "each GPU has a mover");
     let arena = movers[0].arena().clone();
     let (inputs, heard) = mpsc::channel();
-    let (report, done) = mpsc::channel();
-    let started = movers.into_iter().map(|mover| Executor::start(mover, setup.rehome, &report, &events));
+    let started = movers.into_iter().map(|mover| Executor::start(mover, setup.rehome, &inputs, &events));
     let (executors, threads): (Vec<_>, Vec<_>) = started.unzip();
-    drop(report);
     let looks_at_programs = !setup.about.rules.commands.is_empty();
     let ears = Ears { inputs: inputs.clone(), files: Files::of_this_process(), looks_at_programs };
-    let done_inputs = inputs.clone();
-    executor::spawn("reports", move || {
-        for done in done {
-            if done_inputs.send(Input::Done(done)).is_err() {
-                return;
-            }
-        }
-    });
     executor::spawn("acceptor", move || arrivals::accept(&listener, &ears));
-    let mut daemon = Daemon::new(setup, events, executors.clone(), arena, handover);
+    let mut daemon = Daemon::new(setup, events.clone(), executors.clone(), arena, handover);
     daemon.deep = Deep::reporting_to(inputs.clone());
     daemon.watch_roots(&inputs);
     ready(inputs);
+    be_prompt();
     let ended = daemon.run(heard);
+    events.write_aside(false);
     if ended.is_err() {
         // Left without anybody who gives them work, the memory threads would give back what is gone, and fail.
         std::mem::forget(executors);
@@ -290,6 +283,10 @@ impl Daemon {
                     return Ok(());
                 }
                 Ok(input) => {
+                    // What is due goes first: as long as there is something to hear, nothing else would say that it is time.
+                    if self.is_due() {
+                        self.step(Event::Tick);
+                    }
                     if let Some(input) = self.hold_back(input) {
                         self.take_in(input);
                     }
@@ -333,6 +330,11 @@ impl Daemon {
             let nobody = nobody_is_here && self.jobs.is_empty();
             self.deserted = nobody.then(|| self.deserted.unwrap_or_else(Instant::now));
         }
+    }
+
+    /// Is it time for something that the core wanted to do?
+    fn is_due(&self) -> bool {
+        self.core.wake_at().is_some_and(|at| at <= self.now())
     }
 
     /// How long it stays, if nobody comes.

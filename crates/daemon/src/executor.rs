@@ -14,15 +14,15 @@ mod moves;
 pub mod switching;
 mod takeover;
 
-use crate::daemon::Shown;
 use crate::daemon::rejoining::TakenOver;
+use crate::daemon::{Input, Shown};
 use crate::events::{Events, Who};
 use crate::grip::Grip;
 use crate::outgoing::Outgoing;
 use memory::Memory;
 use mover::{Device, Domain, Mover, Pace, Reply, Reported};
-use sched::{Bytes, Deadlines, HandleId, OpId, Outcome, Owned, Scope, Sighting, Slice, Span, TenantId};
-use serde_json::json;
+use sched::{Bytes, Deadlines, HandleId, OpId, Outcome, Owned, Scope, Sighting, Slice, Span, TenantId, Time};
+use serde_json::{Value, json};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
@@ -71,6 +71,26 @@ pub struct Switch {
     pub link: Link,
     /// What to do.
     pub to: SwitchTo,
+    /// What it is for, for people.
+    pub aim: Option<Aim>,
+}
+
+/// What a freeze for a hint is to be in time for, on the daemon's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aim {
+    /// When it was to be ordered.
+    pub due: Time,
+    /// When it was.
+    pub ordered: Time,
+    /// When the request is expected.
+    pub expect: Time,
+}
+
+impl Aim {
+    /// For the timeline.
+    pub fn fields(&self) -> Value {
+        json!({ "due_ns": self.due.0, "ordered_ns": self.ordered.0, "expect_ns": self.expect.0 })
+    }
 }
 
 /// What is to become of a tenant's channels.
@@ -196,7 +216,7 @@ impl Executor {
     pub fn start<D: Device<Memory: Send> + Send + 'static>(
         mover: Mover<D>,
         looks_every: Option<Duration>,
-        report: &Sender<Done>,
+        report: &Sender<Input>,
         events: &Events,
     ) -> (Self, Threads) {
         let (replies, for_moves) = mpsc::channel();

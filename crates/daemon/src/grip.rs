@@ -91,6 +91,8 @@ struct Reported {
     groups: Vec<ChannelGroup>,
     /// How much of it is frozen.
     frozen: Option<Scope>,
+    /// Channels came since, of any kind, which froze themselves at birth.
+    born_frozen: bool,
     /// As it was set last.
     slice: Slice,
     gone: bool,
@@ -105,6 +107,14 @@ struct Reported {
 impl Reported {
     fn channels(&self) -> usize {
         self.groups.iter().map(|group| group.channels.len()).sum()
+    }
+
+    /// What a thaw has to touch. Where nobody here froze anything, an earlier worker may have frozen all.
+    fn to_thaw(&self) -> Scope {
+        match self.frozen {
+            Some(Scope::Compute) if !self.born_frozen => Scope::Compute,
+            _ => Scope::All,
+        }
     }
 }
 
@@ -203,7 +213,10 @@ impl Grip {
         if let Err(cause) = self.give_slice(&reported, &reported.groups, reported.slice) {
             tracing::debug!("a group cannot be given its slice: {cause}");
         }
-        if !self.page.frozen() {
+        if self.page.frozen() {
+            let born = reported.groups.iter().any(|group| new(&group));
+            reported.born_frozen |= born;
+        } else {
             // A group that its tenant froze at birth, in a freeze that then failed here, is thawed by nobody else.
             if let Err(cause) = self.switch(&reported, reported.groups.iter().filter(new), thaw) {
                 // The program may have freed it again already. If not, its next turn thaws it.
@@ -250,7 +263,7 @@ impl Grip {
         }
     }
 
-    /// Lets the tenant go on where it was. Returns how many channels that were.
+    /// Lets the tenant go on where it was. Returns how many channels that were: where only some were frozen, those.
     ///
     /// Does not wait for a report that is behind: a group that froze itself at birth is thawed by its tenant when it looks
     /// at the page again, or with its report. A failure leaves the tenant frozen, unless it is [`GripError::Loose`].
@@ -264,8 +277,9 @@ impl Grip {
             if reported.gone {
                 return Err(GripError::Gone);
             }
-            let count = self.switch(&reported, &reported.groups, thaw)?;
-            reported.frozen = None;
+            let scope = reported.to_thaw();
+            let count = self.switch(&reported, within(scope, &reported.groups), thaw)?;
+            (reported.frozen, reported.born_frozen) = (None, false);
             Ok(count)
         });
         // Threads of the tenant that wait for the GPU sleep meanwhile.

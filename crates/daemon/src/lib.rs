@@ -24,6 +24,7 @@ pub mod handover;
 pub mod machine;
 pub mod names;
 pub mod outgoing;
+pub mod promptness;
 pub mod reasons;
 pub mod resource_manager;
 pub mod self_test;

@@ -97,6 +97,12 @@ impl Outgoing {
         let _ = self.connection.send(message, &[]);
     }
 
+    /// Sends a short message by this thread, before all that waits to be sent, or after it if the tenant does not read. Never
+    /// waits.
+    pub fn send_at_once(&self, message: FromDaemon) -> Result<(), Unreachable> {
+        if self.connection.send_at_once(&message) { Ok(()) } else { self.send(message) }
+    }
+
     /// Has a message sent, after those before it. Never waits.
     pub fn send(&self, message: FromDaemon) -> Result<(), Unreachable> {
         self.send_with(message, Vec::new())
@@ -174,6 +180,24 @@ mod tests {
             let (message, _) = tenant.receive::<FromDaemon>().unwrap();
             assert_eq!(message, FromDaemon::Granted { grant: GrantId(number) });
         }
+    }
+
+    #[test]
+    fn what_is_urgent_goes_first_and_after_the_others_where_nobody_reads() {
+        let (daemon, tenant) = Connection::pair().unwrap();
+        let (outgoing, first_word) = Outgoing::start_after_word(Arc::new(daemon)).unwrap();
+        outgoing.send(FromDaemon::Granted { grant: GrantId(1) }).unwrap();
+        outgoing.send_at_once(FromDaemon::WarmUp).unwrap();
+        assert_eq!(tenant.receive::<FromDaemon>().unwrap().0, FromDaemon::WarmUp);
+        let mut at_once = 0;
+        while outgoing.connection.send_at_once(&FromDaemon::WarmUp) {
+            at_once += 1;
+        }
+        outgoing.send_at_once(FromDaemon::Granted { grant: GrantId(2) }).unwrap();
+        first_word.say(FromDaemon::Granted { grant: GrantId(0) }, Vec::new());
+        let heard = std::iter::from_fn(|| tenant.receive::<FromDaemon>().ok().map(|(message, _)| message));
+        let others: Vec<FromDaemon> = heard.skip(at_once).take(3).collect();
+        assert_eq!(others, [0, 1, 2].map(|grant| FromDaemon::Granted { grant: GrantId(grant) }));
     }
 
     #[test]

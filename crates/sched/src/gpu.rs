@@ -1,6 +1,7 @@
 //! One GPU: its books, its line of tenants and the turn that is on.
 
 use crate::guarantee::Guarantee;
+use crate::lead::Lead;
 use crate::load::Load;
 use crate::policies::Rank;
 use crate::way::Places;
@@ -216,6 +217,8 @@ pub(crate) struct Gpu {
     pub(crate) critical_mode: bool,
     /// Hinted requests for which best-effort work is held back, or will be.
     pub(crate) holds: Vec<Hold>,
+    /// How long ahead of its request one begins.
+    pub(crate) lead: Lead,
     /// Since when best-effort work is held back.
     pub(crate) held_since: Option<Time>,
     /// A request is pressed for time: best-effort work is off for it until then.
@@ -296,6 +299,7 @@ impl Gpu {
             critical_until: Time::ZERO,
             critical_mode: false,
             holds: Vec::new(),
+            lead: Lead::default(),
             held_since: None,
             pressed_until: Time::ZERO,
             warmed: false,

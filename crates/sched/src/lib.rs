@@ -17,6 +17,7 @@ mod homes;
 mod host;
 mod ids;
 mod job;
+mod lead;
 mod load;
 mod pauses;
 mod placement;

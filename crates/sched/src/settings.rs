@@ -65,7 +65,7 @@ pub struct Settings {
     pub lc_linger: Span,
     /// How long a best-effort tenant runs in latency-critical mode before the next one.
     pub lc_turn: Span,
-    /// How long before a hinted request the best-effort tenant goes.
+    /// How long before a hinted request the best-effort tenant goes, at most: less where less was enough of late.
     pub hint_lead: Span,
     /// What best-effort tenants get of the time, whatever is hinted. Where both cannot be, latency gives way.
     pub be_guarantee: Ratio,

@@ -95,9 +95,11 @@ pub struct Page {
     phase_name: [AtomicU64; PHASE_NAME_BYTES / 8],
     /// Tenant: how long its requests took.
     latencies: Latencies,
+    /// Tenant: when it launched the last warm-up kernel.
+    warmed_ns: AtomicU64,
 }
 
-const _: () = assert!(size_of::<Page>() == 3472 && size_of::<Page>() <= PAGE_BYTES);
+const _: () = assert!(size_of::<Page>() == 3480 && size_of::<Page>() <= PAGE_BYTES);
 
 /// As much of a phase's name is kept.
 pub const PHASE_NAME_BYTES: usize = 32;
@@ -202,6 +204,7 @@ impl Page {
             hints_dropped: AtomicU64::new(0),
             warm_ups: AtomicU64::new(0),
             warm_ups_failed: AtomicU64::new(0),
+            warmed_ns: AtomicU64::new(0),
             requests_told: AtomicU64::new(0),
             phase_name: [const { AtomicU64::new(0) }; PHASE_NAME_BYTES / 8],
             latencies: Latencies::new(),

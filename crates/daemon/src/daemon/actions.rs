@@ -1,9 +1,9 @@
 //! What is done with what the core wants.
 
 use super::Daemon;
-use crate::executor::{Switch, SwitchTo, Work};
+use crate::executor::{Aim, Switch, SwitchTo, Work};
 use crate::reasons;
-use sched::{Action, Event, OpId, Outcome, TenantId};
+use sched::{Action, Event, GpuId, OpId, Outcome, TenantId};
 use serde_json::json;
 use wire::FromDaemon;
 
@@ -45,8 +45,11 @@ impl Daemon {
             }
             Action::WarmUp { tenant } => {
                 let took = self.gpu_is_free_for(tenant);
+                if let Some(known) = self.known.get(&tenant) {
+                    // One that cannot be reached is about to be noticed by its own thread.
+                    let _ = known.link.outgoing.send_at_once(FromDaemon::WarmUp);
+                }
                 self.note("warm_up", tenant, json!({ "granted_ns": took.0 }));
-                self.say(tenant, FromDaemon::WarmUp);
             }
             Action::HintMissed { tenant, why } => self.hint_missed(tenant, why),
             // The core is told of no copies of what is on the device: to it their space is free, as it is to the mover, which
@@ -61,7 +64,8 @@ impl Daemon {
         match self.known.get(&tenant) {
             Some(known) => {
                 let gpu = known.gpu;
-                let switch = Switch { op: Some(op), link: known.link.clone(), to };
+                let aim = matches!(to, SwitchTo::Frozen(_)).then(|| self.aim(gpu)).flatten();
+                let switch = Switch { op: Some(op), link: known.link.clone(), to, aim };
                 self.executor(known.gpu).switch(switch);
                 if !matches!(to, SwitchTo::Sliced(_)) {
                     self.mustering.is_switched(tenant);
@@ -71,6 +75,12 @@ impl Daemon {
             // It left in the same moment.
             None => self.step(Event::Done { op, outcome: Outcome::Failed }),
         }
+    }
+
+    /// What a freeze is for that is ordered now.
+    pub(super) fn aim(&self, gpu: GpuId) -> Option<Aim> {
+        let (due, expect) = self.core.aim(gpu)?;
+        Some(Aim { due, ordered: self.now(), expect })
     }
 
     /// Looks where the memory of these is: they are on one GPU.

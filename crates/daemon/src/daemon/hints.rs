@@ -136,7 +136,8 @@ impl Daemon {
             // As many as it likes to send, or none is ever honoured.
             Missed::Early | Missed::Distrusted | Missed::Unable | Missed::Unfavoured => return,
         };
-        self.note("hint_missed", tenant, json!({ "why": why }));
+        let aim = self.known.get(&tenant).and_then(|known| self.aim(known.gpu));
+        self.note("hint_missed", tenant, json!({ "why": why, "aim": aim.map(|aim| aim.fields()) }));
     }
 
     pub(super) fn is_critical(&self, tenant: TenantId) -> bool {

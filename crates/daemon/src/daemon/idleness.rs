@@ -189,8 +189,10 @@ impl Daemon {
             return;
         }
         known.idleness.mark = None;
+        let warmed = known.link.grip.page().warmed_ns();
         self.demand_changed(tenant);
-        self.note("wants", tenant, json!({}));
+        let warmed = warmed.map(|at_ns| self.now().0.saturating_sub(monotonic_ns().saturating_sub(at_ns)));
+        self.note("wants", tenant, warmed.map_or(json!({}), |at| json!({ "warmed_ns": at })));
         self.step(Event::Wants(tenant));
         self.foretell(tenant);
         // Whoever has the turn may have been without work for long.

@@ -1,4 +1,4 @@
-//! How gently memory is moved, and registered with the driver, beside somebody latency-critical.
+//! How gently memory is moved, and registered with the driver, beside somebody latency-critical, and who writes events then.
 
 use super::Daemon;
 use sched::GpuId;
@@ -9,8 +9,12 @@ impl Daemon {
         if self.arena.is_growing() {
             self.arena.be_gentle(self.jobs.have_critical());
         }
+        let mut any = false;
         for (gpu, executor) in (0..).map(GpuId).zip(&self.executors) {
-            executor.pace.be_gentle(self.core.is_critical(gpu));
+            let critical = self.core.is_critical(gpu);
+            executor.pace.be_gentle(critical);
+            any |= critical;
         }
+        self.events.write_aside(any);
     }
 }

@@ -3,7 +3,7 @@
 use super::homes::Homing;
 use super::moves::Requests;
 use super::{Done, Link, Work, complain};
-use crate::daemon::Shown;
+use crate::daemon::{Input, Shown};
 use crate::events::{Events, nanos};
 use crate::names::{key, owned, owner, tenant};
 use mover::mover::{HandleView, Whereabouts};
@@ -52,7 +52,7 @@ impl<D: Device> Memory<D> {
     }
 
     /// Works until told to stop, or until nobody listens.
-    pub fn run(mut self, work: &Receiver<Work>, report: &Sender<Done>) {
+    pub fn run(mut self, work: &Receiver<Work>, report: &Sender<Input>) {
         if let Err(cause) = self.mover.device_mut().attach() {
             self.error(None, &format!("the executor cannot use the GPU: {cause}"));
             return;
@@ -85,7 +85,7 @@ impl<D: Device> Memory<D> {
             done.extend(self.mind_homes());
             done.extend(self.who_answered().map(Done::Answers));
             for done in done {
-                if report.send(done).is_err() {
+                if report.send(Input::Done(done)).is_err() {
                     return;
                 }
             }

@@ -251,6 +251,28 @@ fn a_freeze_of_compute_leaves_copies_running_until_all_is_frozen() {
 }
 
 #[test]
+fn a_thaw_touches_what_was_frozen_and_what_froze_itself_meanwhile() {
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
+    let mut groups = vec![group(1, vec![5, 6]), copy_group(1, 4, vec![7, 8, 9])];
+    grip.report(0, vec![FileId(1)], groups.clone(), vec![file()]).unwrap();
+    assert_eq!(grip.thaw().unwrap(), 5, "an earlier worker may have frozen all");
+    grip.freeze(Scope::Compute).unwrap();
+    assert_eq!(grip.thaw().unwrap(), 2);
+    grip.freeze(Scope::All).unwrap();
+    grip.freeze(Scope::Compute).unwrap();
+    assert_eq!(grip.thaw().unwrap(), 5, "the rest is frozen too");
+    grip.freeze(Scope::Compute).unwrap();
+    grip.report(0, vec![], groups.clone(), vec![]).unwrap();
+    assert_eq!(grip.thaw().unwrap(), 2, "nothing came");
+    grip.freeze(Scope::Compute).unwrap();
+    groups.push(copy_group(1, 7, vec![10]));
+    grip.report(0, vec![], groups, vec![]).unwrap();
+    assert_eq!(grip.thaw().unwrap(), 6, "what was born meanwhile froze itself");
+    grip.freeze(Scope::Compute).unwrap();
+    assert_eq!(grip.thaw().unwrap(), 2);
+}
+
+#[test]
 fn what_was_frozen_stays_so_when_more_cannot_be() {
     thread_local!(static REFUSALS: Cell<u32> = const { Cell::new(0) });
     /// Refuses as often as it was told to.

@@ -17,6 +17,7 @@ mod contexts;
 mod deaths;
 mod deep;
 mod door;
+mod flood;
 mod frees;
 mod growth;
 mod jobs;

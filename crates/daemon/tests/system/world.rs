@@ -123,7 +123,7 @@ impl Meter {
 /// See the module. Dropped, the daemon is made to end.
 pub(crate) struct World {
     folder: tempfile::TempDir,
-    inputs: Sender<Input>,
+    pub(crate) inputs: Sender<Input>,
     serving: Option<JoinHandle<Result<(), Lost>>>,
     /// What the driver was asked to put away.
     pub(crate) checkpoints: Arc<Refusing>,

@@ -120,8 +120,9 @@ impl Core {
         if within < self.costs.freeze.min(lead) && self.someone_runs(gpu) {
             return Err(Missed::Late);
         }
+        let measured = books.lead.within(lead);
         let tenant = self.tenants.get_mut(id).ok_or(Missed::Unable)?;
-        let plan = tenant.hints.plan(now, within, lead)?;
+        let plan = tenant.hints.plan(now, within, measured)?;
         let hold = |plan: Plan| Hold {
             tenant: id,
             from: plan.freeze_at,
@@ -131,6 +132,22 @@ impl Core {
             honoured: false,
         };
         Ok(plan.map(hold))
+    }
+
+    /// When best-effort work was to go for a hint, and when its request is expected: of the first that holds it back now.
+    pub fn aim(&self, gpu: GpuId) -> Option<(Time, Time)> {
+        let began = self.gpu_of(gpu).holds.iter().filter(|hold| hold.from <= self.now);
+        began.map(|hold| (hold.from, hold.expect)).min()
+    }
+
+    /// Somebody was taken off for a moment, which took so long. If that was the last one who was in the way of a request, it
+    /// is known how long that took in all; the request may be over by now.
+    pub(super) fn learn_lead(&mut self, gpu: GpuId, took: Span) {
+        if self.someone_runs(gpu) {
+            return;
+        }
+        let in_all = self.aim(gpu).map_or(took, |(from, _)| self.now.since(from).max(took));
+        self.gpu_mut(gpu).lead.learn(in_all);
     }
 
     /// Is there best-effort work that would have to go off first?

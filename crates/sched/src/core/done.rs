@@ -104,6 +104,9 @@ impl Core {
             tenant.owes += stayed;
         });
         self.concern_fellows(id);
+        if scope == Scope::Compute {
+            self.learn_lead(gpu, took);
+        }
         learn(&mut self.costs.freeze, took);
         self.add_cost(gpu, took);
     }

@@ -281,5 +281,7 @@ impl Shift {
         }
         self.virtual_time(gpu, &mut books.present);
         books.stay = Span::ZERO;
+        // As before any was measured: of a hint's lead only the longest is looked at.
+        books.lead = crate::lead::Lead::default();
     }
 }

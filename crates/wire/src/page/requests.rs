@@ -1,7 +1,7 @@
 //! What the page says of requests: what the daemon tells of the job, what the tenant tells of its requests and phases, and
 //! what either counts.
 
-use super::{PHASE_NAME_BYTES, Page};
+use super::{PHASE_NAME_BYTES, Page, monotonic_ns};
 use crate::RequestTimes;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -76,6 +76,14 @@ impl Page {
     pub fn count_warm_up(&self, launched: bool) {
         let count = if launched { &self.warm_ups } else { &self.warm_ups_failed };
         count.fetch_add(1, Relaxed);
+        if launched {
+            self.warmed_ns.store(monotonic_ns(), Relaxed);
+        }
+    }
+
+    /// When the last warm-up kernel was launched, if one was.
+    pub fn warmed_ns(&self) -> Option<u64> {
+        Some(self.warmed_ns.load(Relaxed)).filter(|&at| at != 0)
     }
 
     /// How many warm-up kernels were launched, and how many could not be.

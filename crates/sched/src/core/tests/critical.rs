@@ -109,6 +109,46 @@ fn a_hint_takes_best_effort_off_ahead_and_the_end_of_the_request_brings_it_back(
     assert!(rig.said(begin, |action| matches!(action, Action::HintMissed { .. }).then_some(())).is_empty());
 }
 
+/// How long before a hinted request best-effort work was told to go, in microseconds.
+fn lead(rig: &mut Rig, service: TenantId) -> u64 {
+    let (begin, from) = (rig.now, rig.diary.len());
+    rig.tell(Event::Hint { tenant: service, within: Span::from_millis(5) });
+    rig.until((begin.0 + 5_000_000) as f64 / 1e9);
+    let freezes = rig.diary[from..].iter().filter(|(_, action)| matches!(action, Action::Freeze { .. }));
+    let [(at, _)] = freezes.collect::<Vec<_>>()[..] else {
+        panic!("not frozen once: {:?}", &rig.diary[from..])
+    };
+    let lead = (begin + Span::from_millis(5)).since(*at).0 / 1000;
+    request(rig, service, 0.01);
+    lead
+}
+
+#[test]
+fn best_effort_work_goes_as_late_as_it_may() {
+    let mut rig = Rig::new(Settings { hint_lead: Span::from_millis(2), ..settings() });
+    rig.freeze = Span::from_micros(500);
+    let service = service(&mut rig);
+    best_effort(&mut rig, 1);
+    for _ in 0..10 {
+        request(&mut rig, service, 0.01);
+    }
+    assert_eq!(lead(&mut rig, service), 2_000, "nothing was seen yet");
+    for _ in 0..5 {
+        assert_eq!(lead(&mut rig, service), 750);
+    }
+    rig.freeze = Span::from_micros(900);
+    lead(&mut rig, service);
+    assert_eq!(lead(&mut rig, service), 1_150, "they take longer");
+    rig.freeze = Span::from_millis(3);
+    lead(&mut rig, service);
+    assert_eq!(lead(&mut rig, service), 2_000, "never more than it may be");
+    let missed = rig.said(0.0, |action| match action {
+        Action::HintMissed { why, .. } => Some(*why),
+        _ => None,
+    });
+    assert_eq!(missed.len(), 3, "only those that took longer than any before: {missed:?}");
+}
+
 #[test]
 fn a_false_hint_costs_little_and_many_are_not_believed() {
     let mut rig = Rig::new(settings());
