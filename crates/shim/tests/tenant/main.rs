@@ -11,3 +11,4 @@ mod memory;
 mod names;
 mod opens;
 mod rejoin;
+mod requests;
