@@ -18,6 +18,7 @@ fn the_work_of_a_request_that_was_begun_is_told_once_and_not_by_its_first_call()
         say(&mut program, "begin");
         assert_eq!(daemon.next().0, ToDaemon::Wants);
         assert_eq!(program.ask(&format!("copy {address:x} 5")), "0");
+        assert_eq!(program.ask("call cuCtxSynchronize"), "0");
         // The daemon knows: nothing has to be said of another one that begins meanwhile.
         say(&mut program, "begin");
         say(&mut program, "end");
