@@ -65,12 +65,14 @@ impl Timeline {
         if aside { self.bell.notify_one() } else { self.write() }
     }
 
-    /// Writes all that was noted. In one piece, so that a reader never sees half of a line. A full disk must not stop turns.
+    /// Writes all that was noted. One write per line, so that a reader never sees half of one. A full disk must not stop turns.
     fn write(&self) {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let lines = std::mem::take(&mut self.noted().lines);
-        if let Err(cause) = file.write_all(lines.as_bytes()) {
-            tracing::warn!("cannot write an event: {cause}");
+        for line in lines.split_inclusive('\n') {
+            if let Err(cause) = file.write_all(line.as_bytes()) {
+                tracing::warn!("cannot write an event: {cause}");
+            }
         }
     }
 

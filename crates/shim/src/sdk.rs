@@ -1,8 +1,8 @@
 //! What programs say to rota themselves: requests that come, begin and end, phases in which they give way, their job's terms.
 //!
 //! Plain C functions that `librota` looks up by name; programs call that library, not these. Each returns a code of
-//! [`Said`]; none takes memory or a lock, none waits (`terms` excepted, which asks the daemon), and none changes what the
-//! program computes. There is one class for a whole process, its job's: what one thread says is said of all.
+//! [`Said`]; none takes memory or a lock where the daemon reads, none waits (`terms` excepted, which asks the daemon), and
+//! none changes what the program computes. There is one class for a whole process, its job's: what one thread says is said of all.
 //!
 //! - [`requests`]: hints, and requests that begin and end. [`phases`]: giving way. [`terms`]: class and weight.
 //! - [`state`]: how things are. [`sight`]: hints that the shim gives itself. [`stretches`]: requests that nobody tells of.
@@ -104,6 +104,11 @@ fn publish(count: &AtomicU64, set: impl Fn(&Page, u64)) {
 /// One less, unless there is none.
 fn take_one(count: &AtomicU64) -> bool {
     count.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1)).is_ok()
+}
+
+/// Whether a request is served whose time counts.
+pub(crate) fn serves_request() -> bool {
+    requests::open() > 0 && present().any(|session| session.page.critical())
 }
 
 /// Whether hints mean anything here.

@@ -319,7 +319,22 @@ impl Page {
             return false;
         }
         self.idle_total_ns.fetch_add(now_ns.saturating_sub(since), SeqCst);
+        self.take_watch()
+    }
+
+    /// The tenant tells the daemon that it has work, or is about to have some. False if the daemon does not wait for that, because
+    /// it was told.
+    #[must_use = "a daemon that watches waits to be told"]
+    pub fn take_watch(&self) -> bool {
         self.watched.load(SeqCst) != 0 && self.watched.swap(0, SeqCst) != 0
+    }
+
+    /// It could not be told: whoever has work next tells. True if somebody has some already, and found nothing to tell: then it
+    /// has to be told after all.
+    #[must_use = "a daemon that watches waits to be told"]
+    pub fn give_watch_back(&self) -> bool {
+        self.watched.store(1, SeqCst);
+        self.idle_since_ns.load(SeqCst) == 0 && self.take_watch()
     }
 
     /// How long the tenant has had no work in all, up to now.

@@ -7,9 +7,10 @@
 //! work. When there is nothing left to wait for, or an error, the driver's own function is called, and what it says is the
 //! answer.
 //!
-//! Left to the driver are waits of programs that chose to sleep there (`CU_CTX_SCHED_BLOCKING_SYNC`,
-//! `CU_EVENT_BLOCKING_SYNC`), and those that nobody can look at from outside: copies that wait, launches into a full queue,
-//! and what a context has in streams that do not wait for its default stream.
+//! Left to the driver are waits in a request of a latency-critical program, which is hardly ever frozen then, those of
+//! programs that chose to sleep there (`CU_CTX_SCHED_BLOCKING_SYNC`, `CU_EVENT_BLOCKING_SYNC`), and those that nobody can look at
+//! from outside: copies that wait, launches into a full queue, and what a context has in streams that do not wait for its
+//! default stream.
 
 use std::collections::BTreeSet;
 use std::ffi::c_uint;
@@ -28,6 +29,7 @@ use super::{WORK, is_blind, made_once, vacate};
 use crate::forward::index;
 use crate::guard::{guarded, lock};
 use crate::memory::captures;
+use crate::sdk;
 use crate::session::{self, Session};
 use crate::settings;
 
@@ -149,7 +151,7 @@ pub(super) fn wait_for_context(name: &str, real: &dyn Fn() -> CUresult) -> CUres
 
 /// Whether waits are made here.
 fn is_patient() -> bool {
-    !settings::waits_in_driver() && session::all().any(was_frozen)
+    !settings::waits_in_driver() && session::all().any(was_frozen) && !sdk::serves_request()
 }
 
 /// Looks until there is something else to say than that it is not ready, and returns that. None if `gives_up` says so, which

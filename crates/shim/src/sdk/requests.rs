@@ -57,9 +57,36 @@ fn begin(within_ns: u64) -> Said {
     publish();
     stretches::leave_them_to_the_program();
     match within_ns {
-        0 => tell(&ToDaemon::Wants),
+        0 => announce(),
         _ => hint(within_ns),
     }
+}
+
+/// Work follows at once. Whoever waits to hear of it is told here, so that the first launch of the request, whose time counts,
+/// finds nothing to do.
+fn announce() -> Said {
+    let mut said = None;
+    for session in present() {
+        let page = &session.page;
+        let now = match () {
+            () if !page.critical() => Said::NotCritical,
+            // It knows.
+            () if !page.take_watch() => Said::Heard,
+            () if session.connection.send_at_once(&ToDaemon::Wants) => Said::Heard,
+            () => {
+                page.count_dropped_hint();
+                if page.give_watch_back() {
+                    session.say(ToDaemon::Wants);
+                    session.wake_agent();
+                }
+                Said::Dropped
+            }
+        };
+        if said.is_none() || now == Said::Dropped {
+            said = Some(now);
+        }
+    }
+    said.unwrap_or_else(unheard)
 }
 
 fn end() -> Said {

@@ -12,3 +12,4 @@ mod names;
 mod opens;
 mod passing;
 mod rejoin;
+mod requests;

@@ -65,6 +65,21 @@ fn a_tenant_that_says_nothing_is_never_idle() {
 }
 
 #[test]
+fn what_could_not_be_told_beforehand_is_told_with_the_work() {
+    let page = SharedPage::create(1).unwrap();
+    assert!(page.rest(10) && page.is_idle_when_watched());
+    assert!(page.take_watch());
+    assert!(!page.take_watch(), "it is told already");
+    assert!(!page.give_watch_back(), "there is no work yet");
+    assert!(page.wake(20));
+    assert!(page.rest(30) && page.is_idle_when_watched());
+    assert!(page.take_watch());
+    assert!(!page.wake(40), "it is about to be told");
+    assert!(page.give_watch_back(), "and was not");
+    assert!(!page.take_watch());
+}
+
+#[test]
 fn whoever_is_watched_tells_once() {
     let page = SharedPage::create(1).unwrap();
     assert!(page.rest(10));
