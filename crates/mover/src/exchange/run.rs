@@ -76,6 +76,8 @@ struct Run<'a, D: Device> {
     asked: BTreeMap<HandleKey, Asked>,
     /// Unmapped by their tenants: our imports are to be dropped, in order. Each is in `asked`, too.
     to_release: VecDeque<HandleKey>,
+    /// The same, but their memory may become another's.
+    to_pass: VecDeque<HandleKey>,
     /// Going to the cellar, to make space.
     sinking: Vec<HandleKey>,
     /// Coming from the cellar. Each is in `waiting_in`, too.
@@ -140,6 +142,7 @@ impl<'a, D: Device> Run<'a, D> {
             to_take: Vec::new(),
             asked: BTreeMap::new(),
             to_release: VecDeque::new(),
+            to_pass: VecDeque::new(),
             sinking,
             fetching,
             lacking_bytes: 0,
@@ -221,7 +224,7 @@ impl<'a, D: Device> Run<'a, D> {
             self.copying_in.len(),
             self.to_unmap.len(),
             self.to_take.len(),
-            self.to_release.len(),
+            self.to_release.len() + self.to_pass.len(),
             self.asked.len(),
             self.outcome.gone.len(),
         ];

@@ -218,6 +218,11 @@ impl<D: Device> Mover<D> {
     /// Drops an import. Says how many bytes the device got back: all or none.
     pub(super) fn release(&mut self, key: HandleKey, memory: D::Memory, bytes: u64) -> u64 {
         self.passing.drop_file(key);
+        self.drop_import(key, memory, bytes)
+    }
+
+    /// The same of memory that is not the handle's own, or not yet.
+    pub(super) fn drop_import(&mut self, key: HandleKey, memory: D::Memory, bytes: u64) -> u64 {
         match self.device.device_mut().release(memory) {
             Ok(()) => bytes,
             Err(error) => {

@@ -286,13 +286,15 @@ impl<D: Device> Mover<D> {
     }
 
     fn exchanged(&mut self, key: HandleKey) {
-        // A file that is kept is of the memory that it had.
-        self.never_pass(key);
-        let Some(Homing { bytes, to, stage: Stage::Exchanging(memory) }) = self.homes.homing.remove(&key)
-        else {
+        let is_exchanging = |homing: &Homing<_>| matches!(homing.stage, Stage::Exchanging(_));
+        let is_awaited = self.homes.homing.get(&key).is_some_and(is_exchanging);
+        let awaited = is_awaited.then(|| self.homes.homing.remove(&key)).flatten();
+        let Some(Homing { bytes, to, stage: Stage::Exchanging(memory) }) = awaited else {
             tracing::warn!(%key, "exchanged, which nobody waits for");
             return;
         };
+        // A file that is kept is of the memory that it had.
+        self.never_pass(key);
         match to {
             Home::Host => {
                 // With the copy of it that the arena may have.
@@ -323,7 +325,7 @@ impl<D: Device> Mover<D> {
         if let Some(Homing { bytes, stage, .. }) = self.homes.homing.remove(&key)
             && let Some(memory) = stage.memory()
         {
-            self.release(key, memory, bytes);
+            self.drop_import(key, memory, bytes);
         }
     }
 

@@ -131,15 +131,20 @@ impl<D: Device> Mover<D> {
         Ok(memory)
     }
 
-    /// Whether the memory of one handle, which is unmapped, can become that of another, which is in the arena.
+    /// Whether the memory of a handle may become another's at all.
+    pub(crate) fn may_pass_on(&self, from: HandleKey) -> bool {
+        self.passing.wants(from, self.bytes_of(from)) && self.passing.files.contains_key(&from)
+    }
+
+    /// Whether the memory of one handle, which is unmapped and may be passed on, can become that of another, which is in the arena.
+    /// A tenant gets nothing back that it has just let go of: what a driver makes of that nobody has seen.
     pub(crate) fn can_pass(&self, from: HandleKey, to: HandleKey) -> bool {
         let bytes = self.bytes_of(from);
         let domain = |key: HandleKey| self.passing.domains.get(&key.owner);
         let is_away = || matches!(self.handles.get(&to).map(|held| &held.place), Some(Place::Arena(_)));
-        bytes == self.bytes_of(to)
-            && self.passing.wants(from, bytes)
+        from.owner != to.owner
+            && bytes == self.bytes_of(to)
             && self.passing.wants(to, bytes)
-            && self.passing.files.contains_key(&from)
             && domain(from) == domain(to)
             && is_away()
     }

@@ -58,7 +58,10 @@ impl<D: Device> Run<'_, D> {
         match self.asked.remove(&key) {
             Some(Asked::Unmap) => {
                 self.asked.insert(key, Asked::Release);
-                self.to_release.push_back(key);
+                match self.mover.may_pass_on(key) {
+                    true => self.to_pass.push_back(key),
+                    false => self.to_release.push_back(key),
+                }
             }
             Some(Asked::BackOut(why)) => {
                 self.room_bytes += self.mover.backed_out(key).unwrap_or(0);
@@ -183,6 +186,7 @@ impl<D: Device> Run<'_, D> {
         self.to_unmap.retain(|key| !is_struck(*key));
         self.to_take.retain(|key| !is_struck(*key));
         self.to_release.retain(|key| !is_struck(*key));
+        self.to_pass.retain(|key| !is_struck(*key));
         self.asked.retain(|key, _| !is_struck(*key));
     }
 }

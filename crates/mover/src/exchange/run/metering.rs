@@ -48,7 +48,7 @@ impl<D: Device> Run<'_, D> {
 
     /// How room is being made of what is copied, if it is.
     fn freeing(&self) -> Option<Doing> {
-        let releases = !self.to_release.is_empty() || self.mover.has_graves();
+        let releases = !self.to_release.is_empty() || !self.to_pass.is_empty() || self.mover.has_graves();
         let unmaps = || {
             !self.to_unmap.is_empty()
                 || self.is_asked(|asked| matches!(asked, Asked::Unmap | Asked::BackOut(_)))

@@ -6,19 +6,20 @@ use crate::device::Device;
 use crate::exchange::MoveError;
 use crate::exchange::requests::requests;
 use crate::mover::Passed;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 impl<D: Device> Run<'_, D> {
-    /// Memory that tenants have unmapped becomes that of handles which wait to come in, the first that it can be.
+    /// Memory that tenants have unmapped becomes that of handles which wait to come in, the first that it can be. What nobody can
+    /// have is dropped: each is looked at once, as there may be thousands of both.
     pub(super) fn pass_unmapped(&mut self) -> bool {
         let mut progress = false;
-        let mut kept = VecDeque::new();
-        while let Some(from) = self.to_release.pop_front() {
+        while let Some(from) = self.to_pass.pop_front() {
+            progress = true;
             let to = self.waiting_in.iter().position(|&to| self.mover.can_pass(from, to));
             let Some(to) = to.and_then(|index| self.waiting_in.remove(index)) else {
-                kept.push_back(from);
+                self.to_release.push_back(from);
                 continue;
             };
             self.note_out(from);
@@ -28,9 +29,7 @@ impl<D: Device> Run<'_, D> {
                 Some(Passed::Failed(error, freed_bytes)) => self.not_passed(to, error, freed_bytes),
                 None => self.waiting_in.push_front(to),
             }
-            progress = true;
         }
-        self.to_release = kept;
         progress
     }
 
