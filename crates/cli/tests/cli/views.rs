@@ -263,7 +263,8 @@ fn a_description_in_json_has_stable_keys() {
         "          \"places\": 3,",
         "          \"host_bytes\": 0,",
         "          \"hints\": null,",
-        "          \"statistics\": null",
+        "          \"statistics\": null,",
+        "          \"rehomed_bytes\": 0",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
