@@ -61,10 +61,14 @@ conformance:
 	$(CARGO) build --release --locked -p rota-programs -p rota-vgpu -p rota-vgpu-device
 	ROTA_BUNDLE=$(TARGET)/release OUT=$(TARGET)/conformance gpu/conformance.sh --virtual
 
-# Eight programs on two virtual GPUs for a minute, one of them killed every two seconds; ROTA_SEED chooses who and when.
+# Long random histories: of the mover with its keeper and its cellar, always the same for a seed; then of whole systems, eight
+# programs on two virtual GPUs for a minute with one of them killed every two seconds, and four on one for two minutes where
+# everything goes wrong. ROTA_SEED chooses what happens, ROTA_EVENTS how long the first are.
+soak: export ROTA_EVENTS ?= 2000
 soak:
 	$(CARGO) build --locked --workspace
-	$(CARGO) test --locked -p rota-programs --test system -- --ignored --nocapture soak
+	$(CARGO) test --locked -p rota-mover --lib -- --nocapture a_thousand_events
+	$(CARGO) test --locked -p rota-programs --test system -- --ignored --nocapture --test-threads 1 soak storm
 
 # Can the core's tests fail? More than two hundred mutants of it, always the same, each against tests of a few seconds: the
 # model checker, which takes longer, is not even built. About an hour. What survives, and why: docs/mutants.md.
@@ -83,7 +87,8 @@ gpu-bundle: build
 	mkdir -p $(BUNDLE)
 	install -m 755 $(TARGET)/release/rota $(TARGET)/release/rotad $(BUNDLE)/
 	install -m 755 $(TARGET)/release/conformance $(TARGET)/release/misuse $(TARGET)/release/worker $(TARGET)/release/hasher $(BUNDLE)/
-	install -m 644 $(TARGET)/release/librota_shim.so $(TARGET)/release/librota_nvml.so $(BUNDLE)/
+	install -m 644 $(TARGET)/release/librota_shim.so $(TARGET)/release/librota_nvml.so $(TARGET)/release/librota.so $(BUNDLE)/
+	install -m 644 crates/sdk/include/rota.h $(BUNDLE)/
 
 clean:
 	$(CARGO) clean

@@ -1,27 +1,44 @@
 """Deep: whether the driver's checkpoint takes what is left of a program whose memory rota has moved out.
 
-Two cases, each a program of 4 GiB beside one that has driven it out: one has no work and waits, the other was frozen in the middle
-of its work. Each step's answer is a fact. PASS if NVML shows nothing for the one without work while it is out, it then goes on
-through many more turns, and every word of all programs is right.
+By rota: a program of 4 GiB without work is paused with `rota pause --deep`, and one in the middle of its work. PASS if NVML shows
+nothing for the first while it is out, it then goes on through many more turns, the other is refused or comes back, and every word of
+all programs is right.
+
+By steps, to see what the driver's unlock needs: by hand, one that rota leaves alone goes through all steps. Another is locked, a third
+locked, put away and brought back; then frozen by `rota pause`, then unlocked; if that is not answered, unlocked again once rota
+has thawed it. Answers and times are facts; PASS if all go on and every word of theirs is right.
+
+By hand, to see what the driver does: one without work is taken through the driver's steps as it is, frozen. What each answers within
+10 s is a fact; the program is killed then.
 """
 
 import argparse
 import time
+from dataclasses import replace
 
 import harness
-from harness import MIB, Nvml, crowd
+from harness import MIB, Failed, Nvml, crowd, end_group, where_it_stands
 from harness.waiting import until
 
+STEP_WITHIN_S = 10
+
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+parser.add_argument("--parts", default="rota,steps,hand", help="some of them, with commas, in this order")
 parser.add_argument("--gib", type=float, default=4.0)
 parser.add_argument("--turn", default="300ms")
 parser.add_argument("--arena", default="12GiB")
 parser.add_argument("--freezes", type=int, default=20, help="how often it is frozen and moved afterwards")
 
 
-def step(run, name, checkpoint, program, what):
-    """One step of the driver's checkpoint: its answer."""
-    found = run.command(f"{name}-{what}", [checkpoint, str(program.pid), what]).result(60)
+def step(run, name, checkpoint, program, what, how=""):
+    """One step of the driver's checkpoint, in a process of its own: its answer, or None if there is none in time."""
+    try:
+        found = run.command(f"{name}-{what}{how}".replace(" ", "-"), [checkpoint, str(program.pid), what]).result(STEP_WITHIN_S)
+    except Failed:
+        run.fact(f"{name}: {what}{how}: no answer within {STEP_WITHIN_S} s")
+        run.write(f"{program.label}-{what}{how}.stands".replace(" ", "-"), where_it_stands(program.pid))
+        return None
+    what += how
     run.fact(f"{name}: {what}: {found['answer']} after {found['s']:.3f} s")
     return found["answer"] == "CUDA_SUCCESS"
 
@@ -44,43 +61,119 @@ def driven_out(run, name, daemon, turns, shape, busy):
     return stays, comes, start
 
 
-def without_work(run, daemon, turns, shape, checkpoint, freezes):
-    name, nvml = "without work", Nvml()
-    stays, comes, start = driven_out(run, "still", daemon, turns, shape, busy=False)
+def by_hand(run, daemon, turns, shape, checkpoint):
+    """A program without work, away and frozen as it is. It may never be of use again: it is killed."""
+    name, nvml = "by hand", Nvml()
+    stays, comes, _ = driven_out(run, "hand", daemon, turns, shape, busy=False)
     time.sleep(1)
     run.fact(f"{name}: away, NVML counts {resident(nvml, stays)} MiB for it")
-    went = step(run, name, checkpoint, stays, "lock") and step(run, name, checkpoint, stays, "out")
-    left = resident(nvml, stays)
-    run.check(f"{name}: NVML shows nothing for it", went and not left, "not listed" if left is None else f"{left} MiB")
+    if step(run, name, checkpoint, stays, "lock") and step(run, name, checkpoint, stays, "out"):
+        run.fact(f"{name}: out, NVML counts {resident(nvml, stays)} MiB for it")
     done = len(comes.step_times())
     until("the other to go on", 30, lambda: comes.program.must_live() and len(comes.step_times()) > done + 2, 0.05)
-    if went:
-        step(run, name, checkpoint, stays, "in")
-    step(run, name, checkpoint, stays, "unlock")
-    run.fact(f"{name}: back, NVML counts {resident(nvml, stays)} MiB for it")
+    stays.program.kill()
+    end(run, comes)
+
+
+def times(event):
+    """What all of it took, and what of it was the driver's."""
+    steps = ", ".join(f"{what} {event[f'{what}_ns'] / 1e9:.3f}" for what in ("lock", "out", "in", "unlock") if f"{what}_ns" in event)
+    return f"{event['took_ns'] / 1e9:.3f} s ({steps})"
+
+
+def deeply(run, name, daemon, program):
+    """Pauses a program deeply: the event that says what became of it."""
     mark = daemon.events.mark()
+    daemon.rota("pause", "--deep", name)
+    kinds = ("deep", "deep_refused")
+    found = until("it to be put away, or refused", 50, lambda: [e for kind in kinds for e in daemon.events.of(kind, program.pid, mark)], 0.02)
+    if found[0]["event"] == "deep":
+        run.fact(f"{name}: put away in {times(found[0])}; its context had {found[0]['residue_bytes'] / MIB:.0f} MiB")
+    else:
+        run.fact(f"{name}: refused: {found[0]['why']}")
+    return found[0]["event"] == "deep"
+
+
+def resumed(run, name, daemon, program, freezes, beside):
+    """Lets it go on, through so many turns."""
+    mark = daemon.events.mark()
+    began = time.monotonic()
+    daemon.rota("resume", name)
+    try:
+        until("it to be back", 30, lambda: program.program.must_live() and daemon.events.of("resident", program.pid, mark), 0.02)
+    except Failed:
+        run.write(f"{name}.stands", where_it_stands(program.pid))
+        run.say(daemon.listing())
+        raise
+    run.fact(f"{name}: all of it is back {time.monotonic() - began:.3f} s after it was resumed")
+    for event in daemon.events.of("deep_back", program.pid, mark):
+        run.fact(f"{name}: its context was brought back in {times(event)}")
+    until(
+        f"{freezes} freezes",
+        30 + freezes,
+        lambda: program.program.must_live() and beside.program.must_live() and len(daemon.events.of("freeze", program.pid, mark)) >= freezes,
+        0.1,
+    )
+
+
+def by_rota(run, daemon, turns, shape, freezes):
+    nvml = Nvml()
+    stays, comes, start = driven_out(run, "deep", daemon, turns, shape, busy=False)
+    before = resident(nvml, stays)
+    went = deeply(run, "deep-stays", daemon, stays)
+    left = resident(nvml, stays)
+    run.check("by rota: NVML shows nothing for it", went and not left, f"{before} MiB before, {'not listed' if left is None else left} then")
     harness.touch(start)
-
-    def enough():
-        return stays.program.must_live() and comes.program.must_live() and len(daemon.events.of("freeze", stays.pid, mark)) >= freezes
-
-    until(f"{freezes} freezes", 30 + freezes, enough, 0.1)
+    resumed(run, "deep-stays", daemon, stays, freezes, comes)
+    run.fact(f"in the middle of its work: {'put away' if deeply(run, 'deep-stays', daemon, stays) else 'it stays'}")
+    resumed(run, "deep-stays", daemon, stays, 2, comes)
     end(run, stays, comes)
 
 
-def at_work(run, daemon, turns, shape, checkpoint):
-    name = "at work"
-    stays, comes, _ = driven_out(run, "busy", daemon, turns, shape, busy=True)
-    run.say(f"   {daemon.rota('pause', 'busy-stays')}")
-    time.sleep(1)
-    if step(run, name, checkpoint, stays, "lock"):
-        if step(run, name, checkpoint, stays, "out"):
-            step(run, name, checkpoint, stays, "in")
-        step(run, name, checkpoint, stays, "unlock")
-    run.say(f"   {daemon.rota('resume', 'busy-stays')}")
-    done = len(stays.step_times())
-    until("it to go on", 60, lambda: stays.program.must_live() and len(stays.step_times()) > done + 2, 0.05)
-    end(run, stays, comes)
+def by_steps(run, daemon, turns, shape, checkpoint):
+    """A program that rota leaves alone, and two that it freezes before they are unlocked."""
+    shape = replace(shape, gib=1.0, alloc_mib=256)
+
+    def idle(name, seed):
+        start = run.work / f"{name}.start"
+        program = crowd.Turner(run, name, turns, shape, seed, under=daemon, start=start)
+        program.wait_ready()
+        time.sleep(1)
+        return program, start
+
+    def goes_on(program):
+        until("it to go on", 30, lambda: program.program.must_live() and len(program.step_times()) > 3, 0.05)
+        end(run, program)
+
+    def taken(name, program, steps):
+        return all(step(run, name, checkpoint, program, what) for what in steps)
+
+    name = "alone"
+    program, start = idle("steps-alone", 3)
+    comes_back = taken(name, program, ["lock", "out", "in"])
+    step(run, name, checkpoint, program, "unlock")
+    harness.touch(start)
+    goes_on(program)
+
+    for seed, (name, steps) in enumerate({"locked": ["lock"], "restored": ["lock", "out", "in"]}.items(), 4):
+        if len(steps) > 1 and not comes_back:
+            continue
+        program, start = idle(f"steps-{name}", seed)
+        if not taken(name, program, steps):
+            end_group(program.program.child)
+            continue
+        mark = daemon.events.mark()
+        daemon.rota("pause", program.label)
+        frozen = until("it to be frozen", 10, lambda: daemon.events.of("freeze", program.pid, mark), 0.02)
+        run.fact(f"{name}: {frozen[0]['channels']} channels were frozen meanwhile, in {frozen[0]['took_ns'] / 1e6:.2f} ms")
+        answered = step(run, name, checkpoint, program, "unlock", " while frozen")
+        mark = daemon.events.mark()
+        harness.touch(start)
+        daemon.rota("resume", program.label)
+        until("it to be thawed", 10, lambda: daemon.events.of("thaw", program.pid, mark), 0.02)
+        if not answered:
+            step(run, name, checkpoint, program, "unlock", " while thawed")
+        goes_on(program)
 
 
 def end(run, *programs):
@@ -93,13 +186,25 @@ def end(run, *programs):
 def body(run, given):
     turns, checkpoint = run.build("turns.cu", "-arch=native"), run.build("checkpoint.cu", "-arch=native")
     shape = crowd.calibrated(run, turns, given.gib, 1024, 0.02)
-    daemon = run.daemon("deep", capacity=crowd.capacity_for(2, given.gib), arena=given.arena, turn=given.turn)
-    daemon.wait_arena(120)
-    without_work(run, daemon, turns, shape, checkpoint, given.freezes)
-    at_work(run, daemon, turns, shape, checkpoint)
-    daemon.check_no_errors()
+    parts = {
+        "rota": lambda daemon: by_rota(run, daemon, turns, shape, given.freezes),
+        "steps": lambda daemon: by_steps(run, daemon, turns, shape, checkpoint),
+        "hand": lambda daemon: by_hand(run, daemon, turns, shape, checkpoint),
+    }
+    for part in given.parts.split(","):
+        daemon = run.daemon(f"deep-{part}", capacity=crowd.capacity_for(2, given.gib), arena=given.arena, turn=given.turn)
+        daemon.wait_arena(120)
+        # What one of them finds does not depend on another.
+        try:
+            parts[part](daemon)
+            if part == "rota":
+                daemon.check_no_errors()
+        except Failed as reason:
+            run.check(f"{part}: it ran to its end", False, str(reason))
+            run.end_programs()
+        run.end_daemons()
 
 
 if __name__ == "__main__":
     chosen = parser.parse_args()
-    harness.main("deep", 240, lambda run: body(run, chosen))
+    harness.main("deep", 180, lambda run: body(run, chosen))

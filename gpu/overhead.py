@@ -13,12 +13,10 @@ import argparse
 import math
 import os
 import random
-import select
-import subprocess
 import time
 
 import harness
-from harness import GIB, MIB, Failed
+from harness import GIB, MIB, Failed, Spoken
 
 SIZES = {"512 B": 512, "64 KiB": 65536, "1 MiB": MIB, "2 MiB": 2 * MIB, "20 MiB": 20 * MIB, "1 GiB": GIB}
 IN_C = ("plain-pair", "plain-batch", "async-0", "async-max", "async-max-loop")
@@ -44,41 +42,8 @@ given = parser.parse_args()
 chance = random.Random(given.seed)
 
 
-class Worker:
-    """One of the two processes, spoken to by lines."""
-
-    def __init__(self, run, label, argv, under):
-        self.label = label
-        self.program = run.command(
-            label, argv, under, terms=(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        self._rest = b""
-        self.told = self.hear(150)
-
-    def hear(self, timeout_s):
-        """Its next line."""
-        deadline = time.monotonic() + timeout_s
-        pipe = self.program.child.stdout
-        while b"\n" not in self._rest:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise Failed(f"{self.label} did not answer within {timeout_s:g} s")
-            if select.select([pipe], [], [], min(left, 1.0))[0]:
-                data = os.read(pipe.fileno(), 65536)
-                if not data:
-                    self.program.child.wait(10)
-                    raise Failed(f"{self.label} ended with {self.program.child.returncode}: {self.program.last_words()}")
-                self._rest += data
-            else:
-                self.program.must_be_served()
-        line, self._rest = self._rest.split(b"\n", 1)
-        return line.decode()
-
-    def tell(self, line, timeout_s=60.0):
-        """Says a line and answers what it says."""
-        self.program.child.stdin.write(line.encode() + b"\n")
-        self.program.child.stdin.flush()
-        return self.hear(timeout_s)
+class Worker(Spoken):
+    """One of the two processes."""
 
     def set(self, kind, size):
         answer = self.tell(f"set {kind} {size}", 120)
@@ -96,14 +61,6 @@ class Worker:
         if count < 1 or elapsed_ns < seconds * 1e9:
             raise Failed(f"{self.label} did {count} in {elapsed_ns} ns of a window of {seconds} s")
         return count / elapsed_ns * 1e9
-
-    def end(self):
-        try:
-            self.program.child.stdin.write(b"quit\n")
-            self.program.child.stdin.close()
-            self.program.child.wait(20)
-        except (OSError, subprocess.TimeoutExpired):
-            harness.end_group(self.program.child)
 
 
 def interval(logs, resamples=4000):
@@ -186,7 +143,7 @@ def kernels(bench, binary):
         all_native += native
         all_rota += rota
         for worker in two:
-            worker.end()
+            worker.end("quit\n")
     bench.judge(what, "kernels", bench.add(f"{what}, over pairs of contexts", all_native, all_rota, means))
     each_s = 1 / harness.percentile(all_native, 0.5)
     bench.run.check("one kernel and its start take 4 to 8 us", 4e-6 < each_s < 8e-6, f"{each_s * 1e6:.2f} us")
@@ -202,7 +159,7 @@ def steps(bench):
         each_s = bench.one(f"steps, {kind}", "steps", two, given.step_pairs, given.step_window)
         bench.run.check(f"a step of {kind} takes 20 ms or more", each_s >= STEP_MIN_S, f"{each_s * 1e3:.1f} ms")
     for worker in two:
-        worker.end()
+        worker.end("quit\n")
 
 
 def allocations(bench, label, argv, kinds):
@@ -214,7 +171,7 @@ def allocations(bench, label, argv, kinds):
                 worker.set(kind, SIZES[size])
             bench.one(f"{label}, {kind}, {size}", "alloc", two, given.alloc_pairs, given.window)
     for worker in two:
-        worker.end()
+        worker.end("quit\n")
 
 
 def harness_programs():

@@ -5,10 +5,63 @@
 set -u -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 
-declare -A limit=([turns]=550 [mixed]=570 [long_kernel]=310 [deaths]=570 [noise]=250 [foreign_freeze]=130 [stopped]=310 [away_calls]=210 [births]=250 [tenants]=600 [tenants1]=600 [tenants2]=600 [overhead]=600 [shares]=600 [limits]=310 [hash]=90 [four22]=600 [four35]=600 [kernels3s]=600 [one_ends]=600 [pair]=600 [switches]=570 [checkpoint]=290 [deep]=250 [six]=350)
-order=(foreign_freeze away_calls hash checkpoint deep noise births long_kernel turns switches four22 four35 kernels3s one_ends pair six mixed deaths stopped limits shares overhead tenants1 tenants2)
+# Each script, in the order in which all are run, and the seconds it may take.
+declare -A limit=()
+order=()
+while read -r name seconds; do
+    limit[$name]=$seconds
+    order+=("$name")
+done <<'END'
+    foreign_freeze 130
+    away_calls 210
+    hash 90
+    checkpoint 290
+    deep 160
+    noise 250
+    births 250
+    long_kernel 310
+    turns 550
+    switches 570
+    four22 600
+    four35 600
+    kernels3s 600
+    one_ends 600
+    pair 600
+    six 350
+    clean_read 250
+    clean_audit 600
+    oversize 420
+    disk 600
+    worker_killed 600
+    mixed 570
+    deaths 570
+    stopped 310
+    limits 310
+    shares 600
+    overhead 600
+    tenants1 600
+    tenants2 600
+    latency 600
+    latency_kernel1 600
+    latency_kernel4 600
+    latency_copied 600
+    latency_transformer 600
+    latency_convolution 600
+    latency_bursts 600
+    latency_windows1 600
+    latency_windows2 600
+    latency_leads 600
+    latency_trade 600
+    latency_memory 600
+    latency_priorities 600
+END
 # Names that are a case of a script.
-declare -A script=([four22]="overfull --case four22" [four35]="overfull --case four35" [kernels3s]="overfull --case kernels3s" [one_ends]="overfull --case one_ends" [pair]="overfull --case pair" [tenants1]="tenants --half 1" [tenants2]="tenants --half 2")
+declare -A script=([four22]="overfull --case four22" [four35]="overfull --case four35" [kernels3s]="overfull --case kernels3s" [one_ends]="overfull --case one_ends" [pair]="overfull --case pair" [tenants1]="tenants --half 1" [tenants2]="tenants --half 2" [clean_read]="clean --parts read" [clean_audit]="clean --parts audit")
+script+=([latency]="latency --part headline" [latency_kernel1]="latency --beside 1x50us,1x50ms,1xgraphs" [latency_kernel4]="latency --beside 4x50us,4x50ms,4xgraphs")
+script+=([latency_copied]="latency --service copied --setups none,own --beside 1x50us,4x50us" [latency_transformer]="latency --service transformer")
+script+=([latency_convolution]="latency --service convolution" [latency_bursts]="latency --service bursts" [latency_leads]="latency --part leads")
+script+=([latency_windows1]="latency --part windows --service transformer" [latency_windows2]="latency --part windows --service convolution")
+script+=([latency_trade]="latency --part trade" [latency_memory]="latency --part memory" [latency_priorities]="latency --part priorities")
 python="${ROTA_PYTHON_HARNESS:-python3}"
 
 names=("$@")

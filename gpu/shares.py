@@ -8,14 +8,10 @@ so that it does not hang on whose turn it was at the ends.
 """
 
 import argparse
-import mmap
-import os
-import struct
 import time
-from pathlib import Path
 
 import harness
-from harness import Failed
+from harness import Busy, Failed
 
 TOGETHER = {"large": 0.985, "small4": 0.97, "gaps": 1.40}
 BUSY = 0.62
@@ -34,61 +30,6 @@ parser.add_argument("--together-s", type=float, default=5.0)
 parser.add_argument("--settle-s", type=float, default=1.5, help="after both run, before anything counts")
 given = parser.parse_args()
 pairs = [tuple(pair.split("+")) for pair in given.pairs.split(",")]
-shm = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
-
-
-def cores():
-    """Two that are not of one physical core, nor the first, if there are so many."""
-    found = {}
-    for core in sorted(os.sched_getaffinity(0)):
-        path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
-        found.setdefault(path.read_text() if path.exists() else core, core)
-    return list(found.values())[1:3] if len(found) >= 4 else []
-
-
-class Busy:
-    """One program, and its counts."""
-
-    def __init__(self, run, label, kind, under=None, terms=(), core=None):
-        self.kind, self.label = kind, label
-        folder = shm or run.work
-        self.path = folder / f"rota-{os.getpid()}-{label}"
-        for path in (self.path, self.stop_path):
-            path.unlink(missing_ok=True)
-        self.program = run.command(label, [run.binary, kind, self.path, *([] if core is None else [str(core)])], under, terms=terms)
-        self._map = None
-
-    @property
-    def stop_path(self):
-        return Path(f"{self.path}.stop")
-
-    def count(self):
-        """What it has done."""
-        if self._map is None:
-            try:
-                with open(self.path, "rb") as file:
-                    self._map = mmap.mmap(file.fileno(), 32, prot=mmap.PROT_READ)
-            except (OSError, ValueError):
-                return 0
-        return sum(struct.unpack("<4Q", self._map[:32]))
-
-    def wait(self, timeout_s=40.0):
-        """Until it has done something."""
-        deadline = time.monotonic() + timeout_s
-        while not self.count():
-            self.program.must_live()
-            if time.monotonic() > deadline:
-                raise Failed(f"{self.label} has done nothing for {timeout_s:g} s")
-            time.sleep(0.005)
-
-    def end(self):
-        """Lets it end by itself and looks at its end."""
-        harness.touch(self.stop_path)
-        try:
-            return self.program.result(30)
-        finally:
-            for path in (self.path, self.stop_path):
-                path.unlink(missing_ok=True)
 
 
 def sample(programs, seconds):
@@ -121,7 +62,7 @@ def rates(rows, which, span_s):
 def together(run, label, kinds, seconds, under=None, terms=((), ()), settle_s=None):
     """Runs programs of these kinds at once; answers for each its rates over all spans of `seconds`."""
     programs = [
-        Busy(run, f"{label}-{'AB'[n]}", kind, under, terms[n] if under else (), run.cores[n] if run.cores else None)
+        Busy(run, f"{label}-{'AB'[n]}", run.binary, kind, under, terms[n] if under else (), run.cores[n] if run.cores else None)
         for n, kind in enumerate(kinds)
     ]
     try:
@@ -255,7 +196,7 @@ def capped(run, daemon, cap=0.30, tolerance=0.03, span_s=10.0):
 
 def body(run):
     run.binary = run.build("shares.cu", "-arch=native")
-    run.alone, run.cores = [], cores()
+    run.alone, run.cores = [], harness.cores(2)
     run.fact(f"the programs' threads stay on cores {run.cores}" if run.cores else "too few cores: threads go where they like")
     parts, tables = given.parts.split(","), []
     try:

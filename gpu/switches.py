@@ -1,7 +1,8 @@
 """Switches: how fast memory moves from one program to the next, against the fastest copies of pinned memory in the same run.
 
-- ways: a program's 12 GiB go out for another one, both take turns, and they come back when that one has ended: from frozen to
-  mapped at least 0.95 of the peak in the same ways, for the first move too.
+- ways: a program's 12 GiB go out for another one, both take turns, and they come back when that one is gone: from frozen to
+  mapped at least 0.95 of the peak in the same ways, for the first move too. How fast they come back at the very end of the other
+  is a fact: the driver clears that one's memory then, with the engine that copies in.
 - small: the same memory in allocations of 2 MiB and of 20 MiB: a switch takes at most 0.6 s.
 - free: three programs take turns; with 4 GiB more than one of them needs, a switch is at least 25% shorter.
 """
@@ -9,13 +10,16 @@
 import argparse
 
 import harness
-from harness import GIB, Failed, crowd
+from harness import GIB, Failed, crowd, timeline
 
 OF_PEAK_MIN = 0.95
 SMALL_MIB = (2, 20)
 SMALL_MOST_S = 0.6
 FREE_GIB = 4.0
 FREE_CUTS_MIN = 0.25
+AT_ONCE = "in alone, at the end of the other"
+# MiB of each copy out and in; the daemon's are the first.
+PIECES_MIB = ((64, 64), (16, 16), (4, 4), (16, 64), (64, 16), (4, 64))
 
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("--parts", default="ways,small,free", help="some of them, with commas")
@@ -34,26 +38,42 @@ def peak(run, binary, label):
     return rates
 
 
+def pieces(run, binary):
+    """Both ways at once in copies of other sizes: whether the daemon's pieces are the right ones. Facts, no checks."""
+    rows = []
+    for out_mib, in_mib in PIECES_MIB:
+        found = run.command(f"peak-{out_mib}-{in_mib}", [binary, "4", "5", str(out_mib), str(in_mib)]).result(60)
+        ended = (harness.percentile(found[f"both_{way}_s"], 0.5) for way in ("out", "in"))
+        rate = found["bytes"] / 1e9 / harness.percentile(found["both_s"], 0.5)
+        rows.append([out_mib, in_mib, rate, *(found["bytes"] / 1e9 / seconds for seconds in ended)])
+    print(harness.table(rows, ["MiB a copy out", "in", "both GB/s each way", "until out had ended", "until in had"]), flush=True)
+
+
 def ways(run, given, turns, shape, best):
     """From frozen to mapped, against the peak."""
     there = crowd.driven_out(run, "ways", turns, shape, given.switches, given.turn, given.arena)
     one_way = {
         "out alone, the first move of all": (there.out, there.out.bytes_out, "out"),
         "in alone": (there.back, there.back.bytes_in, "in"),
+        AT_ONCE: (there.back_at_once, there.back_at_once.bytes_in, "in"),
     }
     rows, shares = [], {}
     for what, (move, size, way) in one_way.items():
         rate = size / 1e9 / move.seconds
         shares[what] = rate / best[way]
-        rows.append([what, size / GIB, 1e3 * move.seconds, rate, best[way], f"{shares[what]:.3f}"])
+        rows.append([what, size / GIB, move.bytes_passed / GIB, 1e3 * move.seconds, rate, best[way], f"{shares[what]:.3f}"])
     for n, switch in enumerate(there.swaps):
         what = f"both at once, switch {n + 1}"
         shares[what] = switch.each_way / best["both"]
         size = max(switch.bytes_out, switch.bytes_in)
-        rows.append([what, size / GIB, 1e3 * switch.seconds, switch.each_way, best["both"], f"{shares[what]:.3f}"])
-    header = ["way", "GiB each way", "frozen to mapped ms", "GB/s", "peak", "of it"]
+        row = [what, size / GIB, switch.bytes_passed / GIB, 1e3 * switch.seconds, switch.each_way, best["both"]]
+        rows.append([*row, f"{shares[what]:.3f}"])
+    header = ["way", "GiB each way", "GiB passed on", "frozen to mapped ms", "GB/s", "peak", "of it"]
     print(harness.table(rows, header), flush=True)
-    for what in one_way:
+    parts = [("out alone", [there.out]), ("in alone", [there.back]), ("in at once", [there.back_at_once])]
+    parts += [(f"switch {n + 1}", switch.moves) for n, switch in enumerate(there.swaps)]
+    print("Where that time went.\n" + timeline.where_time_went(parts), flush=True)
+    for what in (what for what in one_way if what != AT_ONCE):
         run.check(f"{what}: at least {OF_PEAK_MIN} of the peak", shares[what] >= OF_PEAK_MIN, f"{shares[what]:.3f}")
     both = [shares[f"both at once, switch {n + 1}"] for n in range(len(there.swaps))]
     run.check(f"both at once, the first time: at least {OF_PEAK_MIN} of the peak", both[0] >= OF_PEAK_MIN, f"{both[0]:.3f}")
@@ -72,6 +92,8 @@ def small(run, given, turns, shape):
         found = crowd.taking_turns(run, label, turns, of_small, 2, given.switches, **options)
         seconds = [switch.seconds for switch in found]
         moved = harness.percentile([max(switch.bytes_out, switch.bytes_in) for switch in found], 0.5) / GIB
+        longest = max(found, key=lambda switch: switch.seconds)
+        print(f"Where the time of the longest went, {mib} MiB.\n" + timeline.where_time_went([("", longest.moves)]), flush=True)
         rows.append([f"{mib} MiB", len(found), moved, *(1e3 * f(seconds) for f in (min, lambda s: harness.percentile(s, 0.5), max))])
         run.check(f"allocations of {mib} MiB: a switch takes at most {SMALL_MOST_S} s", max(seconds) <= SMALL_MOST_S, f"{max(seconds):.3f} s")
     print(harness.table(rows, ["allocations of", "switches", "GiB each way", "ms least", "p50", "most"]), flush=True)
@@ -101,6 +123,7 @@ def body(run, given):
     copies = run.build("peak.cu", "-arch=native") if "ways" in parts else None
     if copies:
         before = peak(run, copies, "peak before")
+        pieces(run, copies)
     for part, show in (("small", small), ("free", free)):
         if part in parts:
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from dataclasses import dataclass, replace
 
 from . import timeline
@@ -17,6 +18,10 @@ RESERVE_MIB, CONTEXT_MIB, SLACK_MIB = 600, 540, 200
 """What the daemon keeps for itself, what a context takes on an H200 or a little more, and what they may be off by in all."""
 
 
+IDLE_S = 0.5
+"""Long enough for what went before to be over on the GPU."""
+
+
 @dataclass
 class Shape:
     """What all programs of a crowd are like. `rounds` says how long a step is."""
@@ -26,24 +31,36 @@ class Shape:
     rounds: int = 64
     step_s: float = 0.0
     read_only: bool = False
+    flips: bool = False
+    hot_gib: float = 0.0
 
     def flags(self) -> list:
         """As the program takes them."""
         size = ["--gib", self.gib, "--alloc-mib", self.alloc_mib]
-        return size + ["--rounds", self.rounds] + (["--read-only"] if self.read_only else [])
+        hot = ["--hot-gib", self.hot_gib] if self.hot_gib else []
+        kinds = (["--read-only"] if self.read_only else []) + (["--flips"] if self.flips else [])
+        return size + hot + ["--rounds", self.rounds] + kinds
 
 
 class Turner:
     """One program, and the files by which it is told and tells."""
 
-    def __init__(self, run, label: str, binary, shape: Shape, seed: int, steps: int = 0, under=None, start=None):
+    def __init__(self, run, label: str, binary, shape: Shape, seed: int, steps: int = 0, under=None, start=None, terms=(), waits=False):
         self.label = label
+        self.context, self.memory = (run.work / f"{label}.{kind}" for kind in ("context", "memory"))
         self.ready, self.stop_file, self.progress = (run.work / f"{label}.{kind}" for kind in ("ready", "stop", "progress"))
         argv = [binary, *shape.flags(), "--seed", seed, "--steps", steps]
         argv += ["--ready-file", self.ready, "--stop-file", self.stop_file, "--progress-file", self.progress]
         argv += ["--start-file", start] if start else []
-        self.program: Program = run.command(label, [str(word) for word in argv], under)
+        argv += ["--context-file", self.context, "--memory-file", self.memory] if waits else []
+        self.program: Program = run.command(label, [str(word) for word in argv], under, terms=terms)
         self.pid = self.program.pid
+
+    def take_memory(self):
+        """One that `waits` has its context: from now on it takes memory."""
+        self.program.wait_file(self.context)
+        time.sleep(IDLE_S)
+        touch(self.memory)
 
     def wait_ready(self, timeout_s: float = 120.0):
         """Until it has all its memory, filled."""
@@ -133,52 +150,77 @@ def taking_turns(run, label: str, binary, shape: Shape, programs: int, count: in
 
 @dataclass
 class There:
-    """What `driven_out` saw: all of a program's memory going out for another, the way back when that one has ended, and switches
-    between the two in the meantime."""
+    """What `driven_out` saw: all of a program's memory going out for another, switches between the two, the way back at the instant
+    that one ended, and the way back when nothing else was left on the GPU."""
 
     out: timeline.Move
-    back: timeline.Move
     swaps: list
+    back_at_once: timeline.Move
+    back: timeline.Move
 
 
 def driven_out(run, label: str, binary, shape: Shape, count: int, turn: str, arena: str) -> There:
-    """One program works alone; another comes and asks for all its memory at once; they take turns; the second one ends."""
+    """One program works alone; another one that has its context already asks for all its memory at once; they take turns; the second
+    one ends, and the first comes back at once, while the other's memory is being cleared. Once more, but it is paused meanwhile, and
+    resumed when the other is long gone."""
     daemon = run.daemon(label, capacity=capacity_for(2, shape.gib), arena=arena, turn=turn)
     daemon.wait_arena(120)
     stays = Turner(run, f"{label}-stays", binary, shape, 1, under=daemon)
     stays.wait_ready()
     until("its first steps", 30, lambda: stays.program.must_live() and len(stays.step_times()) >= 3, 0.05)
     whole = replace(shape, alloc_mib=round(shape.gib * 1024))
-    comes = Turner(run, f"{label}-comes", binary, whole, 2, under=daemon)
-    comes.wait_ready()
+    right = {}
+
+    def comes(name, seed):
+        turner = Turner(run, f"{label}-{name}", binary, whole, seed, under=daemon, waits=True)
+        turner.take_memory()
+        turner.wait_ready()
+        return turner
+
+    def ends(turner):
+        turner.stop()
+        right[turner.label] = turner.result(60)
+
+    def goes_on():
+        done = len(stays.step_times())
+        until("the one that stayed to go on", 30, lambda: stays.program.must_live() and len(stays.step_times()) > done + 2, 0.05)
 
     def both_ways():
         return [switch for switch in timeline.switches(daemon.events) if switch.bytes_out and switch.bytes_in]
 
+    first = comes("comes", 2)
+
     def enough():
-        return stays.program.must_live() and comes.program.must_live() and len(both_ways()) >= count
+        return stays.program.must_live() and first.program.must_live() and len(both_ways()) >= count
 
     until(f"{count} switches", 30 + 10 * count, enough, 0.2)
-    comes.stop()
-    right = {comes.label: comes.result(60)}
-    done = len(stays.step_times())
-    until("the one that stayed to go on", 30, lambda: stays.program.must_live() and len(stays.step_times()) > done + 2, 0.05)
-    stays.stop()
-    right[stays.label] = stays.result(60)
+    ends(first)
+    goes_on()
+    mark = daemon.events.mark()
+    second = comes("comes-again", 3)
+    daemon.rota("pause", stays.label)
+    ends(second)
+    time.sleep(IDLE_S)
+    daemon.rota("resume", stays.label)
+    goes_on()
+    ends(stays)
     daemon.events.read()
     for name, found in right.items():
         check_right(run, name, found)
     daemon.check_no_errors()
     all_moves, swaps = timeline.moves(daemon.events), both_ways()[:count]
+    later = daemon.events.at_ns(daemon.events.all[mark - 1]) if mark else 0
     run.end_daemons()
-    out = [move for move in all_moves if move.pids_out == (stays.pid,) and not move.bytes_in]
+    out = [move for move in all_moves if move.pids_out == (stays.pid,) and not move.bytes_in and move.begin_ns <= later]
     before = all_moves.index(max(out, key=lambda move: move.bytes_out)) if out else 0
     if before:
         run.fact(f"{label}: {before} moves of {sum(m.bytes_out for m in all_moves[:before]) / GIB:.2f} GiB came before the large one")
     back = [move for move in all_moves if move.pids_in == (stays.pid,) and not move.bytes_out]
-    if not out or not back:
-        raise Failed(f"{len(out)} moves went out only and {len(back)} came in only: one of each was expected")
-    return There(max(out, key=lambda move: move.bytes_out), max(back, key=lambda move: move.bytes_in), swaps)
+    backs = [[move for move in back if (move.begin_ns > later) == is_later] for is_later in (False, True)]
+    if not out or not all(backs):
+        raise Failed(f"{len(out)} moves went out only, {len(backs[0])} and {len(backs[1])} came in only: one of each was expected")
+    at_once, alone = (max(some, key=lambda move: move.bytes_in) for some in backs)
+    return There(max(out, key=lambda move: move.bytes_out), swaps, at_once, alone)
 
 
 def check_right(run, name: str, found: dict, native: dict | None = None):

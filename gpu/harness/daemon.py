@@ -29,17 +29,24 @@ class Daemon:
         ready_s: float = 60.0,
         gap_max: str | None = None,
         moving_share: str | None = None,
+        oversize_max: str | None = None,
+        cellar: str | None = None,
+        cellar_limit: str | None = None,
+        more=(),
     ):
-        """Without a capacity the GPU is as large as it is; without a turn rota chooses, within `gap_max` and `moving_share`."""
+        """Without a capacity the GPU is as large as it is; without a turn rota chooses, within `gap_max` and `moving_share`. `more`
+        are other flags, with their values."""
         self.run = run
         self.label = label
         self.ended_on_purpose = False
         self.socket = run.work / f"{label}.sock"
         self.log = run.logs / f"{label}.rotad.log"
         events = run.logs / f"{label}.events.jsonl"
-        wanted = {"--capacity": capacity, "--arena": arena, "--turn": turn, "--gap-max": gap_max, "--moving-share": moving_share}
+        wanted = {"--capacity": capacity, "--arena": arena, "--turn": turn, "--gap-max": gap_max, "--moving-share": moving_share, "--oversize-max": oversize_max}
+        wanted |= {"--cellar": cellar, "--cellar-limit": cellar_limit}
         settings = [word for flag, value in wanted.items() if value is not None for word in (flag, value)]
         settings += ["--turn-jitter", f"{jitter:g}"] if jitter else []
+        settings += more
         argv = [run.bundled("rotad"), "--socket", self.socket, *settings, "--events", events]
         run.bundled("rota"), run.bundled("librota_shim.so"), run.bundled("librota_nvml.so")
         run.say(f"   rotad {' '.join(settings)}" + ("" if turn else " (turns as rota chooses)"))

@@ -130,6 +130,10 @@ class Run:
                 self.check(f"rota run knows {flag}", False, f"this rota does not: measured without {flag} {value}")
         return found
 
+    def end_programs(self):
+        """Ends everything but the daemons."""
+        end_all(but=[daemon.child for daemon in self._daemons])
+
     def end_daemons(self):
         """Stops the daemons that still run."""
         for daemon in self._daemons:
@@ -138,7 +142,7 @@ class Run:
 
     def close(self):
         """Stops everything, looks for Xids and error events, packs the logs, prints the table. Returns the exit status."""
-        end_all(but=[daemon.child for daemon in self._daemons])  # a daemon ends only after its tenants
+        self.end_programs()  # a daemon ends only after its tenants
         self.end_daemons()
         end_all()
         after = xids()

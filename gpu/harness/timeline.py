@@ -31,6 +31,8 @@ class Move:
     pids_out: tuple
     pids_in: tuple
     failed: int
+    times: dict = field(default_factory=dict)
+    bytes_passed: int = 0
 
     @property
     def seconds(self) -> float:
@@ -62,6 +64,11 @@ class Switch:
     def bytes_in(self) -> int:
         """What came in meanwhile."""
         return sum(move.bytes_in for move in self.moves)
+
+    @property
+    def bytes_passed(self) -> int:
+        """What of that came into memory that another program had."""
+        return sum(move.bytes_passed for move in self.moves)
 
     @property
     def each_way(self) -> float:
@@ -118,10 +125,46 @@ def moves(events) -> list[Move]:
         elif kind == "move_end" and under_way:
             off, begin, out, into = under_way
             found.append(
-                Move(off, begin, at, event.get("bytes_out", 0), event.get("bytes_in", 0), out, into, event.get("failed", 0))
+                Move(
+                    off,
+                    begin,
+                    at,
+                    event.get("bytes_out", 0),
+                    event.get("bytes_in", 0),
+                    out,
+                    into,
+                    event.get("failed", 0),
+                    event.get("times", {}),
+                    event.get("passed_bytes", 0),
+                )
             )
             under_way, ended_ns = None, at
     return found
+
+
+def where_time_went(parts: list) -> str:
+    """A table of what each lane did in each of these (label, moves): milliseconds between frozen and the first move's begin, then what
+    the lanes copied and waited for, then what the daemon's own thread did. The lanes' columns add up to all of the moving."""
+    doing = ("copying", "hashing", "space", "room", "unmapping", "releasing", "creating", "taking", "fetching", "done")
+    chores = ("import", "pass", "release", "record", "start")
+
+    def ms(found, key):
+        return sum(times.get(key, 0) for times in found) / 1e6
+
+    rows = []
+    for label, some in parts:
+        before = sum(move.begin_ns - move.frozen_ns for move in some) / 1e6
+        for way, unseen in (("out", "unseen_out"), ("in", "unseen_in")):
+            lane = [move.times.get(way, {}) for move in some]
+            size = sum(getattr(move, f"bytes_{way}") for move in some)
+            copying = ms(lane, "copying")
+            row = [label, way, before, *(ms(lane, what) for what in doing)]
+            row += [ms([move.times for move in some], unseen), size / 1e6 / copying if copying else None]
+            own = [move.times.get("chores", {}) for move in some]
+            row += [ms(own, what) for what in chores] if way == "out" else [None] * len(chores)
+            rows.append(row)
+            label, before = "", 0.0
+    return table(rows, ["ms", "lane", "before", *doing, "unseen", "GB/s copying", *chores])
 
 
 def switches(events) -> list[Switch]:
@@ -201,3 +244,9 @@ def show(run, events, names, began, ended, rows_shown=ROWS_SHOWN_MAX):
     ]
     header = ["moves", "out GB/s", "in GB/s", "freeze p50 ms", "max", "thaw p50 ms", "max", "time moving"]
     print(table([summary], header), flush=True)
+    swaps = [switch for switch in switches(events) if began <= switch.frozen_ns <= ended and switch.bytes_out and switch.bytes_in]
+    if swaps:
+        usual = sorted(swaps, key=lambda switch: switch.seconds)[len(swaps) // 2]
+        print("Where the time of a switch went: the median one, and the longest.")
+        longest = max(swaps, key=lambda switch: switch.seconds)
+        print(where_time_went([("median", usual.moves), ("longest", longest.moves)]), flush=True)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds and runs all probes, prints FACT lines, FAIL where a probe itself broke. Needs no rota. About two minutes.
-#   gpu/probes/run.sh [residue|nvml|capture|ipc|launches|placement ...]
+#   gpu/probes/run.sh [residue|nvml|capture|ipc|launches|host_memory|lanes|ways_in|placement ...]
 set -u -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 2
 here=$PWD
@@ -11,7 +11,7 @@ work="$(mktemp -d -t rota-probes-work-XXXXXX)"
 trap 'rm -rf "$work"' EXIT
 cuda="$(dirname "$(dirname "$(readlink -f "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")")"
 names=("$@")
-[ ${#names[@]} -gt 0 ] || names=(nvml launches capture residue ipc placement)
+[ ${#names[@]} -gt 0 ] || names=(nvml launches capture residue ipc host_memory lanes ways_in placement)
 failed=0
 
 fail() { echo "FAIL  $*"; failed=1; }
@@ -78,6 +78,20 @@ probe_launches() {
 
 probe_capture() { build capture capture.c -lcuda && bounded 40 capture "$work/capture"; }
 probe_ipc() { build ipc ipc.c -lcuda && bounded 30 ipc "$work/ipc"; }
+probe_lanes() {
+    build lanes lanes.cu -arch=native -lcuda || return
+    local kind
+    for kind in none create map createmap import big fresh; do bounded 30 lanes "$work/lanes" measure $kind; done
+    echo "FACT  the same while another process does it:"
+    for kind in create map createmap import big; do
+        "$work/lanes" disturb $kind 5 &
+        sleep 1
+        bounded 30 lanes "$work/lanes" measure none
+        wait
+    done
+}
+probe_ways_in() { build ways_in ways_in.cu -arch=native -lcuda && bounded 60 ways_in "$work/ways_in"; }
+probe_host_memory() { build host_memory host_memory.c -lcuda && bounded 60 host_memory "$work/host_memory"; }
 probe_placement() {
     nvcc -O2 -w -arch=native -cubin -o "$work/placement.cubin" placement.cu >"$work/build.txt" 2>&1 || { fail "build of placement.cu: $(tail -5 "$work/build.txt")"; return; }
     build placement placement.cu -arch=native -lcuda || return

@@ -1,9 +1,10 @@
 // How fast pinned memory can be copied here: out, in, and both at once, as a daemon's arena would be at its best.
 //
-//   peak [GIB [TIMES]]
+//   peak [GIB [TIMES [OUT_MIB [IN_MIB]]]]
 //
-// The memory is a memfd, touched by several threads and registered in steps of 64 MiB; copies are of 64 MiB, in a stream for each
-// way. Prints one line of JSON with the seconds of each measurement, and the bytes that each moved in one way.
+// The memory is a memfd, touched by several threads and registered in steps of 64 MiB; copies are of 64 MiB, or of so many MiB out
+// and so many in (divisors of 64), in a stream for each way. Prints one line of JSON with the seconds of each measurement, and the
+// bytes that each moved in one way; of both at once also the seconds after which each of the ways had ended.
 #include <cuda_runtime.h>
 #include <algorithm>
 #include <cstdio>
@@ -47,33 +48,55 @@ int main(int given, char **arguments)
 {
     double gib = given > 1 ? atof(arguments[1]) : 4;
     int times = given > 2 ? atoi(arguments[2]) : 10;
+    size_t out_step = given > 3 ? (size_t)atoi(arguments[3]) << 20 : STEP, in_step = given > 4 ? (size_t)atoi(arguments[4]) << 20 : STEP;
     // Each way has half of the memory, so that both at once touch no byte twice.
     size_t bytes = (size_t)(gib * (1 << 30)) / 2 / STEP * STEP;
-    if (!bytes || times < 1) return fprintf(stderr, "peak [GIB [TIMES]]\n"), 2;
+    if (!bytes || times < 1 || !out_step || !in_step || STEP % out_step || STEP % in_step)
+        return fprintf(stderr, "peak [GIB [TIMES [OUT_MIB [IN_MIB]]]]\n"), 2;
     char *host = pinned(2 * bytes), *device;
     NEED(cudaMalloc(&device, 2 * bytes));
     NEED(cudaMemset(device, 1, 2 * bytes));
     cudaStream_t out, in;
     NEED(cudaStreamCreateWithFlags(&out, cudaStreamNonBlocking));
     NEED(cudaStreamCreateWithFlags(&in, cudaStreamNonBlocking));
+    cudaEvent_t out_began, out_ended, in_began, in_ended;
+    for (cudaEvent_t *event : {&out_began, &out_ended, &in_began, &in_ended}) NEED(cudaEventCreate(event));
     NEED(cudaDeviceSynchronize());
 
     auto seconds = [&](bool goes_out, bool comes_in) {
         double began = now_s();
+        NEED(cudaEventRecord(out_began, out));
+        NEED(cudaEventRecord(in_began, in));
         for (size_t at = 0; at < bytes; at += STEP) {
-            if (goes_out) NEED(cudaMemcpyAsync(host + at, device + at, STEP, cudaMemcpyDeviceToHost, out));
-            if (comes_in) NEED(cudaMemcpyAsync(device + bytes + at, host + bytes + at, STEP, cudaMemcpyHostToDevice, in));
+            for (size_t more = 0; goes_out && more < STEP; more += out_step)
+                NEED(cudaMemcpyAsync(host + at + more, device + at + more, out_step, cudaMemcpyDeviceToHost, out));
+            for (size_t more = 0; comes_in && more < STEP; more += in_step)
+                NEED(cudaMemcpyAsync(device + bytes + at + more, host + bytes + at + more, in_step, cudaMemcpyHostToDevice, in));
         }
+        NEED(cudaEventRecord(out_ended, out));
+        NEED(cudaEventRecord(in_ended, in));
         NEED(cudaStreamSynchronize(out));
         NEED(cudaStreamSynchronize(in));
         return now_s() - began;
     };
     struct { const char *name; bool out, in; } ways[] = {{"out", true, false}, {"in", false, true}, {"both", true, true}};
+    std::vector<float> out_ms, in_ms;
     printf("{\"bytes\": %zu", bytes);
     for (auto &way : ways) {
         seconds(way.out, way.in);
         printf(", \"%s_s\": [", way.name);
-        for (int i = 0; i < times; i++) printf("%s%.6f", i ? ", " : "", seconds(way.out, way.in));
+        for (int i = 0; i < times; i++) {
+            printf("%s%.6f", i ? ", " : "", seconds(way.out, way.in));
+            float out_took, in_took;
+            NEED(cudaEventElapsedTime(&out_took, out_began, out_ended));
+            NEED(cudaEventElapsedTime(&in_took, in_began, in_ended));
+            if (way.out && way.in) out_ms.push_back(out_took), in_ms.push_back(in_took);
+        }
+        printf("]");
+    }
+    for (auto &lane : {std::make_pair("both_out_s", &out_ms), std::make_pair("both_in_s", &in_ms)}) {
+        printf(", \"%s\": [", lane.first);
+        for (size_t i = 0; i < lane.second->size(); i++) printf("%s%.6f", i ? ", " : "", (*lane.second)[i] / 1e3);
         printf("]");
     }
     printf("}\n");

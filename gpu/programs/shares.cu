@@ -1,8 +1,8 @@
 // Keeps the GPU busy in one of several ways, and counts what the GPU has done where others can read it at any time.
 //
-//   shares KIND[:US] FILE [CORE]    runs until FILE.stop is there; FILE holds one 64-bit count for each stream, written by the GPU itself
+//   shares KIND[:NUMBER] FILE [CORE]    runs until FILE.stop is there; FILE holds one 64-bit count for each stream, written by the GPU itself
 //
-// "gaps" sleeps for US after each 2.2 ms of work. The thread that launches stays on CORE, if one is given: elsewhere somebody may
+// "gaps" sleeps for so many microseconds after each 2.2 ms of work. "memory" rewrites so many GiB, or one. The thread that launches stays on CORE, if one is given: elsewhere somebody may
 // spin beside it, or not. The kernel's first block adds to its stream's count, several times in a long kernel, so that a kernel
 // frozen in its middle has counted what it did. Ends with one line of JSON.
 #include <cuda_runtime.h>
@@ -50,14 +50,16 @@ __global__ void memory(float4 *words, size_t count, word *here, volatile word *t
 
 int main(int given, char **arguments)
 {
-    if (given != 3 && given != 4) return fprintf(stderr, "shares KIND[:US] FILE [CORE]\n"), 2;
+    if (given != 3 && given != 4) return fprintf(stderr, "shares KIND[:NUMBER] FILE [CORE]\n"), 2;
     std::string kind = arguments[1];
-    int pause_us = 900;
+    int number = -1;
     size_t colon = kind.find(':');
     if (colon != std::string::npos) {
-        pause_us = atoi(kind.c_str() + colon + 1);
+        number = atoi(kind.c_str() + colon + 1);
         kind.resize(colon);
     }
+    const int pause_us = number >= 0 ? number : 900;
+    const size_t BYTES = (number > 0 && kind == "memory" ? size_t(number) : 1) << 30;
     std::string stop = std::string(arguments[2]) + ".stop";
     int file = open(arguments[2], O_RDWR | O_CREAT, 0644);
     if (file < 0 || ftruncate(file, 4096)) return perror(arguments[2]), 1;
@@ -66,7 +68,6 @@ int main(int given, char **arguments)
     memset(shared, 0, 4096);
     float *out;
     float4 *words = nullptr;
-    const size_t BYTES = 1ull << 30;
     cudaStream_t streams[STREAMS];
     NEED(cudaHostRegister(shared, 4096, cudaHostRegisterMapped));
     NEED(cudaHostGetDevicePointer(&there, shared, 0));

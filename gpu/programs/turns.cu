@@ -10,8 +10,11 @@
 // stays wrong through all rounds after it.
 //
 // The file of --progress-file holds words of 64 bits: how many steps are done, then for each of them when it was done on
-// CLOCK_MONOTONIC, in nanoseconds. With --read-only steps read every word and write none. Ends with 0 when it did all that was
-// asked: how many words are wrong is in its line.
+// CLOCK_MONOTONIC, in nanoseconds. The file of --context-file is made when its context is, and memory is taken only when that of
+// --memory-file is there. With --read-only steps read every word and write none. With --flips they read every word and turn
+// one bit over in about half of all blocks of 2 MiB, each time another one; at the end all are turned back before words are looked
+// at. With --hot-gib G steps work on the last G GiB only, which were allocated last; the rest is filled once, and checked at the end
+// like all. Ends with 0 when it did all that was asked: how many words are wrong is in its line.
 #include "turns.h"
 #include <cuda_runtime.h>
 #include <algorithm>
@@ -32,6 +35,8 @@ static const int THREADS = 256;
 static const int EACH = 8;                   // words of a thread at a time: enough to hide how long a multiplication takes
 static const int BLOCKS_EACH = 4;            // blocks that a multiprocessor has at a time: all of them begin at once
 static const size_t CHUNK = THREADS * EACH;  // words of a block at a time: 16 KiB
+static const size_t BLOCK = (2 << 20) / sizeof(word);
+static const word SAME_BLOCKS = 64;          // steps in a row that turn bits over in the same blocks
 static const size_t STEPS_MAX = 1 << 20;     // that a progress file has room for
 
 // All of the memory, as kernels see it: chunks in a row over pieces of one size.
@@ -39,6 +44,7 @@ struct Memory {
     word *const *pieces;
     size_t chunks, chunks_each;
     word seed;
+    size_t first; // that steps work on
     __device__ word *at(size_t chunk) const { return pieces[chunk / chunks_each] + chunk % chunks_each * CHUNK; }
 };
 
@@ -57,7 +63,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_EACH) fill(Memory memory)
 
 __global__ void __launch_bounds__(THREADS, BLOCKS_EACH) rewrite(Memory memory, long rounds)
 {
-    for (size_t chunk = blockIdx.x; chunk < memory.chunks; chunk += gridDim.x) {
+    for (size_t chunk = memory.first + blockIdx.x; chunk < memory.chunks; chunk += gridDim.x) {
         word *words = memory.at(chunk) + threadIdx.x, x[EACH], c[EACH];
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
@@ -75,7 +81,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_EACH) rewrite(Memory memory, l
 
 __global__ void __launch_bounds__(THREADS, BLOCKS_EACH) look(Memory memory, long rounds, word *never)
 {
-    for (size_t chunk = blockIdx.x; chunk < memory.chunks; chunk += gridDim.x) {
+    for (size_t chunk = memory.first + blockIdx.x; chunk < memory.chunks; chunk += gridDim.x) {
         word *words = memory.at(chunk) + threadIdx.x, x[EACH];
 #pragma unroll
         for (int i = 0; i < EACH; i++) x[i] = words[i * THREADS];
@@ -89,6 +95,17 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_EACH) look(Memory memory, long
     }
 }
 
+// Turns one bit over in the blocks of this step. An odd number of 24 bits times the step makes it another one each time, so none is turned
+// back before the end.
+__global__ void flip(Memory memory, word step, word *flipped)
+{
+    size_t block = (size_t)blockIdx.x * blockDim.x + threadIdx.x, blocks = memory.chunks * CHUNK / BLOCK;
+    if (block >= blocks || mixed(memory.seed ^ mixed(block * STEPS_MAX + step / SAME_BLOCKS)) & 1) return;
+    word start = mixed(memory.seed + mixed(~block)), bit = (start + step * 0x9e3779b1) % (BLOCK * 64), place = block * BLOCK + bit / 64;
+    memory.at(place / CHUNK)[place % CHUNK] ^= 1ull << bit % 64;
+    atomicAdd(flipped, 1);
+}
+
 __global__ void __launch_bounds__(THREADS, BLOCKS_EACH) check(Memory memory, Rounds rounds, Found *found)
 {
     Found mine = {0, 0, 0, 0, ~0ull};
@@ -99,7 +116,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_EACH) check(Memory memory, Rou
             mine.sum += x;
             mine.xored ^= x;
             mine.placed += x * (2 * place + 1);
-            if (x != rounds.of(first_word(memory.seed, place), place)) {
+            word began = first_word(memory.seed, place);
+            if (x != (chunk < memory.first ? began : rounds.of(began, place))) {
                 mine.wrong++;
                 mine.first = min(mine.first, place);
             }
@@ -113,12 +131,12 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_EACH) check(Memory memory, Rou
 }
 
 struct Options {
-    double gib = 12, calibrate_s = 0;
+    double gib = 12, hot_gib = 0, calibrate_s = 0;
     size_t alloc_mib = 1024, steps = 0;
     long rounds = 64;
     word seed = 1;
-    bool read_only = false;
-    std::string ready, start, stop, progress;
+    bool read_only = false, flips = false;
+    std::string ready, start, stop, progress, context, memory;
 };
 
 static Options options(int count, char **given)
@@ -126,13 +144,15 @@ static Options options(int count, char **given)
     Options found;
     for (int i = 1; i < count; i++) {
         std::string flag = given[i];
-        if (flag == "--read-only") {
+        if (flag == "--read-only" || flag == "--flips") {
             found.read_only = true;
+            found.flips = found.flips || flag == "--flips";
             continue;
         }
         if (i + 1 == count) fprintf(stderr, "turns: %s has no value, or is not known\n", given[i]), exit(2);
         const char *value = given[++i];
         if (flag == "--gib") found.gib = atof(value);
+        else if (flag == "--hot-gib") found.hot_gib = atof(value);
         else if (flag == "--alloc-mib") found.alloc_mib = strtoull(value, nullptr, 10);
         else if (flag == "--seed") found.seed = strtoull(value, nullptr, 10);
         else if (flag == "--rounds") found.rounds = atol(value);
@@ -142,9 +162,11 @@ static Options options(int count, char **given)
         else if (flag == "--start-file") found.start = value;
         else if (flag == "--stop-file") found.stop = value;
         else if (flag == "--progress-file") found.progress = value;
+        else if (flag == "--context-file") found.context = value;
+        else if (flag == "--memory-file") found.memory = value;
         else fprintf(stderr, "turns: %s is not known\n", flag.c_str()), exit(2);
     }
-    if (found.gib <= 0 || !found.alloc_mib || found.rounds < 1 || found.steps > STEPS_MAX)
+    if (found.gib <= 0 || found.hot_gib < 0 || found.hot_gib > found.gib || !found.alloc_mib || found.rounds < 1 || found.steps > STEPS_MAX)
         fprintf(stderr, "turns: a size, the rounds or the steps cannot be\n"), exit(2);
     if (found.calibrate_s <= 0 && !found.steps && found.stop.empty()) fprintf(stderr, "turns: give --steps or --stop-file\n"), exit(2);
     return found;
@@ -184,23 +206,35 @@ int main(int count, char **given)
     size_t piece_bytes = wanted.alloc_mib << 20;
     size_t pieces = std::max(1.0, wanted.gib * (1 << 30) / piece_bytes + 0.5);
     size_t chunks_each = piece_bytes / sizeof(word) / CHUNK;
+    if (!wanted.context.empty()) {
+        NEED(cudaFree(nullptr));
+        close(open(wanted.context.c_str(), O_CREAT | O_WRONLY, 0644));
+    }
+    while (!wanted.memory.empty() && !there(wanted.memory)) usleep(500);
     // Its memory first, and in a row: whoever has to make room for it does so in one go.
     std::vector<word *> list(pieces);
     for (word *&piece : list) NEED(cudaMalloc(&piece, piece_bytes));
-    word **table, *never;
+    word **table, *never, *flipped, flips = 0;
     Found *found;
     NEED(cudaMalloc(&table, pieces * sizeof *table));
     NEED(cudaMalloc(&found, sizeof *found));
     NEED(cudaMalloc(&never, sizeof *never));
+    NEED(cudaMalloc(&flipped, sizeof *flipped));
+    NEED(cudaMemset(flipped, 0, sizeof *flipped));
     NEED(cudaMemcpy(table, list.data(), pieces * sizeof *table, cudaMemcpyHostToDevice));
     int units;
     NEED(cudaDeviceGetAttribute(&units, cudaDevAttrMultiProcessorCount, 0));
     int grid = units * BLOCKS_EACH;
-    Memory memory = {table, pieces * chunks_each, chunks_each, wanted.seed};
+    size_t chunks = pieces * chunks_each, hot = wanted.hot_gib * (1 << 30) / sizeof(word) / CHUNK;
+    Memory memory = {table, chunks, chunks_each, wanted.seed, hot ? chunks - std::min(hot, chunks) : 0};
 
     auto done = [&] {
         NEED(cudaGetLastError());
         NEED(cudaDeviceSynchronize());
+    };
+    auto turn_over = [&](word number) {
+        size_t blocks = memory.chunks * CHUNK / BLOCK;
+        flip<<<(blocks + THREADS - 1) / THREADS, THREADS>>>(memory, number, flipped);
     };
     auto step = [&](long rounds) {
         if (wanted.read_only) look<<<grid, THREADS>>>(memory, rounds, never);
@@ -217,6 +251,7 @@ int main(int count, char **given)
     };
     // All that will run is loaded now, then the memory is filled anew.
     fill<<<grid, THREADS>>>(memory);
+    turn_over(0);
     step(1);
     checked(0);
     fill<<<grid, THREADS>>>(memory);
@@ -245,7 +280,9 @@ int main(int count, char **given)
     while (!wanted.start.empty() && !there(wanted.start)) usleep(2000);
     word began = now_ns(), ended = began, steps = 0, hole = 0;
     size_t most = wanted.steps ? wanted.steps : STEPS_MAX;
+    NEED(cudaMemset(flipped, 0, sizeof *flipped));
     while (steps < most && !there(wanted.stop)) {
+        if (wanted.flips) turn_over(steps);
         step(wanted.rounds);
         word now = now_ns();
         hole = std::max(hole, now - ended);
@@ -253,11 +290,13 @@ int main(int count, char **given)
         progress[1 + steps] = now;
         __atomic_store_n(&progress[0], ++steps, __ATOMIC_RELEASE);
     }
+    NEED(cudaMemcpy(&flips, flipped, sizeof flips, cudaMemcpyDeviceToHost));
+    for (word number = 0; wanted.flips && number < steps; number++) turn_over(number);
     Found all = checked(steps);
-    printf("{\"program\": \"turns\", \"seed\": %llu, \"bytes\": %zu, \"rounds\": %ld, \"steps\": %llu, \"read_only\": %s, "
+    printf("{\"program\": \"turns\", \"seed\": %llu, \"bytes\": %zu, \"rounds\": %ld, \"steps\": %llu, \"read_only\": %s, \"flips\": %llu, "
            "\"began_ns\": %llu, \"ended_ns\": %llu, \"gpu_phase_s\": %.6f, \"hole_s\": %.6f, "
            "\"sum\": \"%016llx\", \"xor\": \"%016llx\", \"placed\": \"%016llx\", \"wrong\": %llu, \"first_wrong\": %lld}\n",
-           wanted.seed, pieces * piece_bytes, wanted.rounds, steps, wanted.read_only ? "true" : "false", began, ended,
+           wanted.seed, pieces * piece_bytes, wanted.rounds, steps, wanted.read_only ? "true" : "false", flips, began, ended,
            (ended - began) / 1e9, hole / 1e9, all.sum, all.xored, all.placed, all.wrong, (long long)all.first);
     fflush(stdout);
     _exit(0); // what the driver would tidy up now, it does anyway

@@ -194,7 +194,9 @@ impl Operation {
             && match self {
                 Self::Alloc(alloc) => is_tracked_class(alloc.class),
                 Self::Free(_) => true,
-                Self::Control(control) => matches!(control.command, GROUP_SCHEDULE | CHANNEL_SCHEDULE),
+                Self::Control(control) => {
+                    matches!(control.command, GROUP_SCHEDULE | GROUP_SET_TIMESLICE | CHANNEL_SCHEDULE)
+                }
             }
     }
 

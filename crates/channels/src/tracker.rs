@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 
+use crate::control::Micros;
 use crate::ioctl::Call;
 use crate::rm::{self, Alloc, ControlCall, Free, Operation};
 
@@ -31,6 +32,13 @@ pub enum Change {
     },
     /// A group may run from now on: if the tenant is frozen, it has to be frozen at once.
     Scheduled(GroupKey),
+    /// The tenant gave a group a time slice of its own: whoever gave it another one before has to do so again.
+    Sliced {
+        /// The group.
+        group: GroupKey,
+        /// The slice.
+        slice: Micros,
+    },
     /// A subdevice became known, so that groups which could not be frozen now can.
     Reachable {
         /// The file of the client.
@@ -162,6 +170,10 @@ impl Tracker {
     }
 
     fn controlled(&mut self, file: RawFd, control: &ControlCall, parameters: &[u8]) -> Option<Change> {
+        if control.command == rm::GROUP_SET_TIMESLICE {
+            let group = self.clients.get(&(file, control.client))?.groups.get(&control.object)?;
+            return Some(Change::Sliced { group: group.key(), slice: Micros(rm::long(parameters, 0)?) });
+        }
         // Taking a group off its schedule returns success and does nothing, so it changes nothing here either.
         if parameters.first().is_none_or(|enable| *enable == 0) {
             return None;

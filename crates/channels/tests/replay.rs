@@ -45,7 +45,7 @@ fn summary(calls: &[Call]) -> String {
             Some(Change::Born { .. }) => born += 1,
             Some(Change::Scheduled(_)) => scheduled += 1,
             Some(Change::Gone { channels }) => gone += channels,
-            Some(Change::Reachable { .. }) | None => {}
+            Some(Change::Reachable { .. } | Change::Sliced { .. }) | None => {}
         }
         // The last of several equal peaks, because groups are scheduled only after their channels were born.
         if tracker.channels() >= peak_channels {

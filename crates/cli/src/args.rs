@@ -58,7 +58,7 @@ pub(crate) enum Verb {
     Set(SetArgs),
     /// Keep a job off its GPUs until it is resumed.
     #[command(before_long_help = PAUSE_EXAMPLES)]
-    Pause(JobArgs),
+    Pause(PauseArgs),
     /// Let a paused job run again.
     #[command(before_long_help = PAUSE_EXAMPLES)]
     Resume(JobArgs),
@@ -194,6 +194,17 @@ pub(crate) struct JobArgs {
 
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, ArgsOf)]
+pub(crate) struct PauseArgs {
+    /// Have it give up its contexts too, by the driver's own checkpoint: nothing of it is left on the GPU. It takes seconds to
+    /// come back. Needs a driver of version 570 or later, and programs without work on the GPU.
+    #[arg(long)]
+    pub(crate) deep: bool,
+
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
 }
 
 #[derive(Debug, Subcommand)]

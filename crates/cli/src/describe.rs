@@ -1,7 +1,10 @@
 //! `rota describe`: all about a job, a process or a GPU.
 
+mod statistics;
+
 use crate::args::{DescribeArgs, Output};
 use crate::columns::{hanging, terminal_width};
+use crate::ps::next;
 use crate::quantity::{printable, size, span, user};
 use crate::{daemon, print};
 use anyhow::Context as _;
@@ -10,7 +13,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 use wire::quantity::Share;
-use wire::{Class, Command, Description, GpuView, JobView, TenantView, Terms};
+use wire::{Class, Command, Description, GpuView, Hints, JobView, TenantView, Terms};
 
 /// Prints it.
 pub(crate) fn describe(args: &DescribeArgs, socket: &Path) -> anyhow::Result<()> {
@@ -34,6 +37,9 @@ pub(crate) fn terms(terms: &Terms) -> String {
         Some(bytes) => format!("memory up to {}", size(bytes)),
         None => "memory without limit".into(),
     };
+    if terms.oversize_bytes > 0 {
+        text += &format!(", {} more in host memory", size(terms.oversize_bytes));
+    }
     text += &match terms.cores_max_millionths {
         Some(share) => format!(", up to {} of the time", Share::of_millionths(share)),
         None => ", all of the time".into(),
@@ -41,6 +47,7 @@ pub(crate) fn terms(terms: &Terms) -> String {
     if let Some(slo) = slo_ns {
         text += &format!(", served within {}", span(Duration::from_nanos(*slo)));
     }
+    text += if terms.reserve { ", its memory stays on the GPU" } else { "" };
     text += if *wait { ", waits for memory" } else { "" };
     text + if *gang { ", its processes run together" } else { "" }
 }
@@ -82,6 +89,20 @@ fn gpu(gpu: &GpuView) -> String {
         bytes => format!(", {} held by programs outside of rota", size(bytes)),
     };
     lines.line(2, "memory", used + &strangers);
+    if gpu.stays_bytes > 0 {
+        lines.line(
+            2,
+            "stays",
+            format!("{} is reserved or cannot move, and is for nobody else", size(gpu.stays_bytes)),
+        );
+    }
+    let guarantee = Share::of_millionths(gpu.be_guarantee_millionths);
+    let favour = printable(&gpu.favour);
+    lines.line(
+        2,
+        "beside lc",
+        format!("favours {favour}; best-effort programs get at least {guarantee} of the time"),
+    );
     lines.line(2, "arena", format!("{} of {} taken", size(gpu.arena_used_bytes), size(gpu.arena_bytes)));
     match gpu.turn_of_pid {
         Some(pid) => lines.line(2, "turn", format!("process {pid}")),
@@ -132,6 +153,11 @@ fn job(job: &JobView) -> String {
         Some(most) => format!("{} of at most {}", size(job.used_bytes), size(most)),
         None => format!("{}, no limit", size(job.used_bytes)),
     };
+    let most = match job.terms.oversize_bytes {
+        0 => most,
+        beyond => format!("{most}, and {} beyond the GPU in host memory", size(beyond)),
+    };
+    let most = if job.terms.reserve { format!("{most}; stays on the GPU") } else { most };
     let short =
         if job.terms.wait { "waits where memory is short" } else { "out of memory where it is short" };
     lines.line(2, "memory", format!("{most}; {short}"));
@@ -160,6 +186,31 @@ fn job(job: &JobView) -> String {
     lines.0 + &job.tenants.iter().map(|one| tenant(one, several)).collect::<String>()
 }
 
+/// Who gave hints.
+fn given(hints: &Hints) -> String {
+    let Hints { sdk, shim, forecast, dropped, rhythm_ns, .. } = hints;
+    let mut text = format!("{sdk} by the program, {shim} by the shim, {forecast} by forecast");
+    if let Some(gap) = rhythm_ns {
+        text += &format!(" (one every {})", span(Duration::from_nanos(*gap)));
+    }
+    text + &match dropped {
+        0 => String::new(),
+        dropped => format!(", {dropped} not sent"),
+    }
+}
+
+/// What became of them.
+fn became(hints: &Hints) -> String {
+    let Hints { good, early, late, false_, missed, warm_ups, warm_ups_failed, .. } = hints;
+    let text = format!(
+        "{good} good, {early} early, {late} late, {false_} false, {missed} missed; {warm_ups} warm-ups"
+    );
+    text + &match warm_ups_failed {
+        0 => String::new(),
+        failed => format!(", {failed} failed"),
+    }
+}
+
 fn tenant(tenant: &TenantView, one_of_several: bool) -> String {
     let mut lines = Lines::titled(format!(
         "\n  Process {}, {}: {}",
@@ -181,20 +232,31 @@ fn tenant(tenant: &TenantView, one_of_several: bool) -> String {
             size(tenant.context_bytes)
         ),
     );
+    if tenant.host_bytes > 0 {
+        let host = size(tenant.host_bytes);
+        lines.line(4, "host", format!("{host} in host memory, used over the bus"));
+    }
+    if tenant.rehomed_bytes > 0 {
+        let rehomed = size(tenant.rehomed_bytes);
+        lines.line(4, "homes", format!("{rehomed} have changed places between the GPU and host memory"));
+    }
     if tenant.pinned_bytes > 0 {
         lines.line(4, "pinned", format!("{} of it cannot move", size(tenant.pinned_bytes)));
     }
     lines.line(4, "turns", format!("{}, {} in all", tenant.turns, span(Duration::from_nanos(tenant.ran_ns))));
+    if let Some(hints) = &tenant.hints {
+        lines.line(4, "hints", given(hints));
+        lines.line(4, "", became(hints));
+    }
+    for (name, value) in tenant.statistics.iter().flat_map(statistics::lines) {
+        lines.line(4, name, value);
+    }
     if tenant.waiting_ns > 0 {
         let waited = span(Duration::from_nanos(tenant.waiting_ns));
-        lines.line(
-            4,
-            "waiting",
-            match tenant.forecast_ns {
-                Some(more) => format!("for {waited}, about {} more", span(Duration::from_nanos(more))),
-                None => format!("for {waited}"),
-            },
-        );
+        lines.line(4, "waiting", format!("for {waited}"));
+        if tenant.places.is_some() {
+            lines.line(4, "next", next(tenant.place, tenant.places, tenant.forecast_ns));
+        }
     }
     lines.0
 }

@@ -1,6 +1,6 @@
 //! `rota pause` and `rota resume`: a job is kept off the GPU, and let on it again.
 
-use crate::args::{JobArgs, Output};
+use crate::args::{JobArgs, Output, PauseArgs};
 use crate::describe::as_json;
 use crate::quantity::printable;
 use crate::{daemon, print};
@@ -8,8 +8,10 @@ use std::path::Path;
 use wire::Command;
 
 /// Keeps a job off the GPU.
-pub(crate) fn pause(args: &JobArgs, socket: &Path) -> anyhow::Result<()> {
-    change(args, socket, Command::Pause { job: args.job.clone() })
+pub(crate) fn pause(args: &PauseArgs, socket: &Path) -> anyhow::Result<()> {
+    let job = args.job.job.clone();
+    let command = if args.deep { Command::PauseDeep { job } } else { Command::Pause { job } };
+    change(&args.job, socket, command)
 }
 
 /// Lets it on again.

@@ -8,6 +8,7 @@ use crate::quantity::{printable, size, span};
 use anyhow::Context as _;
 use std::path::Path;
 use std::time::Duration;
+use wire::quantity::Roughly;
 use wire::{Gpu, Listing, Tenant, Unmanaged};
 
 /// Prints who is there.
@@ -22,7 +23,7 @@ pub(crate) fn ps(args: &PsArgs, socket: &Path) -> anyhow::Result<()> {
     print(&text)
 }
 
-const COLUMNS: [(&str, Side); 8] = [
+const COLUMNS: [(&str, Side); 9] = [
     ("PID", Side::Right),
     ("JOB", Side::Left),
     ("PROGRAM", Side::Left),
@@ -31,6 +32,7 @@ const COLUMNS: [(&str, Side); 8] = [
     ("AWAY", Side::Right),
     ("TURNS", Side::Right),
     ("WAITING", Side::Right),
+    ("NEXT", Side::Left),
 ];
 
 fn table(listing: &Listing) -> String {
@@ -57,6 +59,14 @@ fn table(listing: &Listing) -> String {
     let (mut names, mut sides): (Vec<String>, Vec<Side>) =
         COLUMNS.iter().map(|(name, side)| (String::from(*name), *side)).unzip();
     let mut rows: Vec<Vec<String>> = listing.tenants.iter().map(|tenant| cells(tenant).into()).collect();
+    // Most programs have none.
+    if listing.tenants.iter().any(|tenant| tenant.host_bytes > 0) {
+        names.insert(HOST_AT, "HOST".into());
+        sides.insert(HOST_AT, Side::Right);
+        for (row, tenant) in rows.iter_mut().zip(&listing.tenants) {
+            row.insert(HOST_AT, size(tenant.host_bytes));
+        }
+    }
     if several {
         names.insert(GPU_AT, "GPU".into());
         sides.insert(GPU_AT, Side::Right);
@@ -69,6 +79,9 @@ fn table(listing: &Listing) -> String {
     text += &columns(&sides, &rows);
     text
 }
+
+/// Where what it has in host memory stands in a tenant's line, before its GPU is put in.
+const HOST_AT: usize = 6;
 
 /// Where the number of its GPU stands in a tenant's line.
 const GPU_AT: usize = 1;
@@ -103,6 +116,16 @@ fn strangers(listing: &Listing) -> String {
     listing.unmanaged.iter().map(line).collect()
 }
 
+/// Its place among those who wait, and about when it is next.
+pub(crate) fn next(place: Option<u32>, places: Option<u32>, forecast_ns: Option<u64>) -> String {
+    let Some(of) = places else { return "-".into() };
+    let when = forecast_ns.map_or("time unknown".into(), |ns| Roughly(Duration::from_nanos(ns)).to_string());
+    match place {
+        Some(place) => format!("{place} of {of}, {when}"),
+        None => format!("place unknown, {when}"),
+    }
+}
+
 fn cells(tenant: &Tenant) -> [String; COLUMNS.len()] {
     let waiting = match tenant.waiting_ns {
         0 => "-".into(),
@@ -117,5 +140,8 @@ fn cells(tenant: &Tenant) -> [String; COLUMNS.len()] {
         size(tenant.away_bytes),
         tenant.turns.to_string(),
         waiting,
+        tenant
+            .not_back
+            .map_or_else(|| next(tenant.place, tenant.places, tenant.forecast_ns), |why| why.to_string()),
     ]
 }

@@ -32,6 +32,15 @@ pub(crate) fn span(time: Duration) -> String {
     }
 }
 
+/// A time of which microseconds matter.
+pub(crate) fn short_span(time: Duration) -> String {
+    match time.as_micros() {
+        us @ ..1_000 => format!("{us} us"),
+        us @ ..100_000 => format!("{:.1} ms", us as f64 / 1e3),
+        _ => span(time),
+    }
+}
+
 /// A name that somebody else chose, without what could move the cursor or break the line.
 pub(crate) fn printable(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
@@ -47,6 +56,13 @@ mod tests {
         assert_eq!(size(3 << 19), "1.5 MiB");
         assert_eq!(size(12 << 30), "12.0 GiB");
         assert_eq!(user(0), "root (0)");
+    }
+
+    #[test]
+    fn short_times_keep_the_digits_that_matter() {
+        let found =
+            [73, 999, 1_250, 99_900, 100_000, 2_500_000].map(|us| short_span(Duration::from_micros(us)));
+        assert_eq!(found, ["73 us", "999 us", "1.2 ms", "99.9 ms", "100 ms", "2 s"]);
     }
 
     #[test]

@@ -62,7 +62,16 @@ fn text(status: &Status, socket: &Path) -> String {
         Some(ns) => format!("when nobody was there for {}", set(ns)),
         None => "when it is told to".into(),
     };
+    let again = match status.worker_restarts {
+        0 => String::new(),
+        times => format!(", started anew {}", count(times, "time")),
+    };
+    let parts = match status.keeper_pid {
+        Some(keeper) => format!("process {}{again}; process {keeper} keeps what is away", status.worker_pid),
+        None => format!("process {}{again}; nobody keeps what is away", status.worker_pid),
+    };
     let rows = [
+        ("worker", parts),
         ("socket", socket.display().to_string()),
         ("config", status.config.as_deref().map_or("no file".into(), printable)),
         ("sharing", turns),

@@ -8,10 +8,10 @@ use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use crate::error::CUresult;
 use crate::library::Library;
 use crate::types::{
-    CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUdriverProcAddressQueryResult, CUevent,
-    CUfunction, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
-    CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUpointer_attribute, CUstream,
-    CUstreamCaptureMode, CUuuid,
+    CUcheckpointLockArgs, CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr,
+    CUdriverProcAddressQueryResult, CUevent, CUfunction, CUmemAccessDesc, CUmemAllocationGranularity_flags,
+    CUmemAllocationHandleType, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule,
+    CUpointer_attribute, CUprocessState, CUstream, CUstreamCaptureMode, CUuuid,
 };
 
 /// Why a library cannot be used as a driver.
@@ -158,6 +158,7 @@ driver! {
         cuMemFreeHost(*mut c_void);
         cuMemcpyDtoHAsync_v2(*mut c_void, CUdeviceptr, usize, CUstream);
         cuMemcpyHtoDAsync_v2(CUdeviceptr, *const c_void, usize, CUstream);
+        cuMemcpyDtoDAsync_v2(CUdeviceptr, CUdeviceptr, usize, CUstream);
         cuMemsetD8Async(CUdeviceptr, c_uchar, usize, CUstream);
 
         cuStreamCreate(*mut CUstream, c_uint);
@@ -197,6 +198,11 @@ driver! {
             u64,
             *mut CUdriverProcAddressQueryResult,
         );
+        cuCheckpointProcessGetState(c_int, *mut CUprocessState);
+        cuCheckpointProcessLock(c_int, *mut CUcheckpointLockArgs);
+        cuCheckpointProcessCheckpoint(c_int, *mut c_void);
+        cuCheckpointProcessRestore(c_int, *mut c_void);
+        cuCheckpointProcessUnlock(c_int, *mut c_void);
     }
 }
 

@@ -6,12 +6,14 @@
 
 #![allow(non_camel_case_types)] // The driver's names.
 
+mod checkpoint;
 mod copy;
 mod device;
 mod graph;
 mod launch;
 mod memory;
 
+pub use checkpoint::*;
 pub use copy::*;
 pub use device::*;
 pub use graph::*;
@@ -189,6 +191,8 @@ integers! {
         MULTIPROCESSOR_COUNT = 16,
         /// Who may use it: 0 anybody, 2 nobody, 3 one process.
         COMPUTE_MODE = 20,
+        /// The NUMA node of the host that is nearest to it; -1 where there are none.
+        HOST_NUMA_ID = 134,
         /// PCI bus number.
         PCI_BUS_ID = 33,
         /// PCI device number.

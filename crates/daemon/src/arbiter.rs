@@ -6,7 +6,11 @@
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 use thiserror::Error;
+
+/// How long to wait before a GPU that is taken is tried again.
+const AGAIN_AFTER: Duration = Duration::from_millis(5);
 
 /// Why this daemon may not share the GPU.
 #[derive(Debug, Error)]
@@ -42,6 +46,19 @@ pub struct Arbiter {
 }
 
 impl Arbiter {
+    /// The same as [`Arbiter::of`], for whoever follows one that is on its way out: waits so long for its end.
+    pub fn of_within(gpu: &str, patience: Duration) -> Result<Self, ArbiterError> {
+        let begun = Instant::now();
+        loop {
+            match Self::of(gpu) {
+                Err(ArbiterError::Taken { .. }) if begun.elapsed() < patience => {
+                    std::thread::sleep(AGAIN_AFTER);
+                }
+                done => return done,
+            }
+        }
+    }
+
     /// Becomes the one arbiter of this GPU.
     pub fn of(gpu: &str) -> Result<Self, ArbiterError> {
         let failed = |cause| ArbiterError::System { gpu: gpu.into(), cause };
@@ -86,7 +103,24 @@ mod tests {
         }
         Arbiter::of(&format!("{gpu}-other")).unwrap();
         drop(first);
-        Arbiter::of(&gpu).unwrap();
+        // Other tests start processes, each of which has a copy of the lock for a moment.
+        Arbiter::of_within(&gpu, Duration::from_secs(60)).unwrap();
+    }
+
+    #[test]
+    fn who_follows_one_that_ends_waits_for_its_end_and_no_longer_than_told() {
+        let gpu = format!("GPU-test-next-{}", std::process::id());
+        let first = Arbiter::of(&gpu).unwrap();
+        let short = Duration::from_millis(20);
+        let begun = Instant::now();
+        assert!(matches!(Arbiter::of_within(&gpu, short), Err(ArbiterError::Taken { .. })));
+        assert!(begun.elapsed() >= short);
+        let ends = std::thread::spawn(move || {
+            std::thread::sleep(short);
+            drop(first);
+        });
+        Arbiter::of_within(&gpu, Duration::from_secs(60)).unwrap();
+        ends.join().unwrap();
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Parser, Subcommand};
+use rota_daemon::checkpoints::helper::{self, Asked};
 use rota_daemon::config::{Gpus, Settings};
 use rota_daemon::self_test;
 use std::path::PathBuf;
@@ -56,9 +57,41 @@ pub(crate) enum Verb {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
+    /// What holds memory that is away, started by rotad itself
+    #[command(hide = true)]
+    Keeper {
+        /// Where its worker finds it
+        #[arg(long, value_name = "PATH")]
+        socket: PathBuf,
+        /// What it can hold, and near to which nodes
+        #[arg(long = "part", value_name = "BYTES[@NODE]", required = true)]
+        parts: Vec<keeper::Part>,
+        /// The process to end with, once nothing is away
+        #[arg(long, value_name = "PID")]
+        parent: u32,
+    },
     /// What the self-test runs as its tenant
     #[command(name = self_test::TENANT, hide = true)]
-    SelfTestTenant,
+    SelfTestTenant {
+        /// The process to end with
+        #[arg(long, value_name = "PID")]
+        parent: u32,
+    },
+    /// What asks the driver to put a program away, started by rotad itself
+    #[command(name = helper::VERB, hide = true)]
+    CheckpointStep {
+        /// The process to end with
+        #[arg(long, value_name = "PID")]
+        parent: u32,
+        /// The program
+        #[arg(long, value_name = "PID")]
+        pid: u32,
+        /// When that started
+        #[arg(long, value_name = "TICKS")]
+        start: u64,
+        /// What to ask
+        asked: Asked,
+    },
 }
 
 /// The settings that were not typed.

@@ -1,25 +1,31 @@
 //! What the daemon is told: a TOML file, and flags that override it.
 //!
 //! - `file`: reads the file, and says what is wrong with it, and where. `origins`: where each value comes from.
-//! - `sharing`: turns what concerns the core into its settings. [`rules`]: what users may ask for.
+//! - `sharing`: turns what concerns the core into its settings. [`rules`]: what users may ask for; [`commands`]: and with which
+//!   programs.
 
 mod accounts;
+pub mod commands;
 mod file;
+mod glob;
 mod gpus;
 mod origins;
+pub mod rehome;
 pub mod rules;
 mod sharing;
 #[cfg(test)]
 mod tests;
 
 use clap::{Args, ValueEnum};
+use commands::{CommandError, CommandRule, Commands};
 use file::File;
+use rehome::Rehome;
 use rules::{Rule, RuleError, Rules};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
-use wire::Setting;
 use wire::quantity::{Bytes, Share, Span};
+use wire::{OVERSIZE_ALL, Oversize, Setting};
 
 pub use gpus::{Gpus, GpusError};
 pub use sharing::TENANTS_MAX;
@@ -77,6 +83,14 @@ pub enum ConfigError {
         /// Why not.
         cause: RuleError,
     },
+    /// A rule about programs that cannot be used.
+    #[error("{place}: {cause}")]
+    Command {
+        /// Which file and line.
+        place: String,
+        /// Why not.
+        cause: CommandError,
+    },
 }
 
 /// Settings that may be left open. The same names in the file and as flags.
@@ -98,6 +112,12 @@ pub struct Settings {
     /// Pinned host memory for what is away [default: half of what the machine has free, for a virtual GPU at most twice its memory].
     #[arg(long, value_name = "BYTES")]
     pub arena: Option<Bytes>,
+    /// A folder on a local disk for what is away and does not fit into the arena; it goes there packed and sealed [default: none].
+    #[arg(long, value_name = "DIR")]
+    pub cellar: Option<PathBuf>,
+    /// The most that the cellar takes of its disk [default: half of what the disk has free].
+    #[arg(long, value_name = "BYTES")]
+    pub cellar_limit: Option<Bytes>,
     /// Memory of each GPU kept for the daemon's own context [default: 600MiB, on a virtual GPU what two contexts take].
     #[arg(long, value_name = "BYTES")]
     pub reserve: Option<Bytes>,
@@ -115,6 +135,10 @@ pub struct Settings {
     /// copies all and compares [default: off; not measured on a GPU yet].
     #[arg(long, value_name = "HOW")]
     pub clean_copies: Option<CleanCopies>,
+    /// Whose memory a program may get when another leaves the GPU, instead of memory made anew: `user`, of programs of the same
+    /// user and in the same namespaces, or `never` [default: user].
+    #[arg(long, value_name = "WHOSE")]
+    pub pass_memory: Option<PassMemory>,
     /// How the next one is chosen [default: fair].
     #[arg(long, value_name = "POLICY")]
     pub policy: Option<Policy>,
@@ -137,18 +161,36 @@ pub struct Settings {
     /// How long a program may wait between two turns, if moving leaves the choice [default: 60s].
     #[arg(long, value_name = "TIME")]
     pub gap_max: Option<Span>,
+    /// Bring memory of the next program in while another has its turn, where there is a place for it [default: on].
+    #[arg(long, value_name = "HOW")]
+    pub prefetch: Option<Prefetch>,
     /// Device memory that is never given out [default: none].
     #[arg(long, value_name = "BYTES")]
     pub headroom: Option<Bytes>,
     /// What all programs together may have, as a share of the GPU's memory [default: 1600%].
     #[arg(long, value_name = "SHARE")]
     pub overcommit_max: Option<Share>,
+    /// Host memory for programs that are larger than their GPU (`rota run --oversize`), all together, or `none` [default:
+    /// a quarter of what the machine has free, for a virtual GPU at most twice its memory].
+    #[arg(long, value_name = "BYTES", value_parser = oversize)]
+    pub oversize_max: Option<Oversize>,
+    /// How often to look at which memory of programs larger than their GPU changes, so that it is on the GPU and the rest in host
+    /// memory, or `none`: then all of it stays where it was made [default: 2s].
+    #[arg(long, value_name = "TIME")]
+    pub rehome: Option<Rehome>,
     /// How many programs share the GPU; more of them wait until one ends [default: 128].
     #[arg(long, value_name = "COUNT")]
     pub tenants_max: Option<u32>,
     /// What best-effort programs get of the time beside latency-critical ones [default: 10%].
     #[arg(long, value_name = "SHARE")]
     pub be_guarantee: Option<Share>,
+    /// What counts more where latency-critical programs and others meet: `latency` takes best-effort work off the GPU ahead of
+    /// hinted requests, `throughput` lets it have slices that requests wait for, `balanced` does neither [default: latency].
+    #[arg(long, value_name = "WHAT")]
+    pub favour: Option<Favour>,
+    /// With the policy `priority`: after so long a program that waits counts as one level higher [default: 30s].
+    #[arg(long, value_name = "TIME")]
+    pub ageing: Option<Span>,
     /// End when nobody was there for so long [default: never].
     #[arg(long, value_name = "TIME")]
     pub idle_exit: Option<Span>,
@@ -161,6 +203,9 @@ pub struct Settings {
     /// What the members of groups may ask for; only in the file.
     #[arg(skip)]
     pub group: Vec<Rule>,
+    /// What programs may have; only in the file.
+    #[arg(skip)]
+    pub command: Vec<toml::Spanned<CommandRule>>,
     /// What [`Settings::idle_exit`] is where nobody says anything.
     #[arg(skip)]
     #[serde(skip)]
@@ -195,6 +240,69 @@ pub enum CleanCopies {
     On,
     /// Yes, but all is copied and compared, and it is an error if something changed by its bytes and not by its hash.
     Audit,
+}
+
+/// Whose memory a program may get when another leaves the GPU.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum PassMemory {
+    /// That of programs of the same user, in the same user and PID namespaces.
+    #[default]
+    User,
+    /// Nobody's: all memory is made anew.
+    Never,
+}
+
+/// Whether memory of the next program is brought in while another has its turn.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Prefetch {
+    /// Yes.
+    On,
+    /// No: all of it comes when its turn comes.
+    Off,
+}
+
+/// What counts more where latency-critical programs and others meet.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Favour {
+    /// How soon requests are served.
+    Latency,
+    /// Some of both.
+    Balanced,
+    /// What best-effort programs get done.
+    Throughput,
+}
+
+impl From<sched::Favour> for Favour {
+    fn from(favour: sched::Favour) -> Self {
+        match favour {
+            sched::Favour::Latency => Self::Latency,
+            sched::Favour::Balanced => Self::Balanced,
+            sched::Favour::Throughput => Self::Throughput,
+        }
+    }
+}
+
+impl From<Favour> for sched::Favour {
+    fn from(favour: Favour) -> Self {
+        match favour {
+            Favour::Latency => Self::Latency,
+            Favour::Balanced => Self::Balanced,
+            Favour::Throughput => Self::Throughput,
+        }
+    }
+}
+
+impl std::fmt::Display for Favour {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Latency => "latency",
+            Self::Balanced => "balanced",
+            Self::Throughput => "throughput",
+        })
+    }
 }
 
 impl From<CleanCopies> for mover::CleanCopies {
@@ -234,6 +342,10 @@ pub struct Config {
     pub capacity: Option<Bytes>,
     /// See [`Settings::arena`].
     pub arena: Option<Bytes>,
+    /// See [`Settings::cellar`].
+    pub cellar: Option<PathBuf>,
+    /// See [`Settings::cellar_limit`].
+    pub cellar_limit: Option<Bytes>,
     /// See [`Settings::reserve`].
     pub reserve: Option<Bytes>,
     /// See [`Settings::residue`].
@@ -244,8 +356,14 @@ pub struct Config {
     pub freeze: Freeze,
     /// See [`Settings::clean_copies`].
     pub clean_copies: CleanCopies,
+    /// See [`Settings::pass_memory`].
+    pub pass_memory: PassMemory,
+    /// See [`Settings::oversize_max`].
+    pub oversize_max: Option<Oversize>,
     /// See [`Settings::turn_jitter`].
     pub turn_jitter: f64,
+    /// See [`Settings::rehome`].
+    pub rehome: Rehome,
     /// See [`Settings::idle_exit`].
     pub idle_exit: Option<Span>,
     /// See [`Settings::everybody`].
@@ -276,8 +394,11 @@ impl Config {
         file.settings.check_turn(&file.name())?;
         let name = file.name();
         let mut settings = flags.over(file.settings);
-        let rules = Rules::new(std::mem::take(&mut settings.user), std::mem::take(&mut settings.group))
-            .map_err(|cause| ConfigError::Rule { path: name, cause })?;
+        let mut rules = Rules::new(std::mem::take(&mut settings.user), std::mem::take(&mut settings.group))
+            .map_err(|cause| ConfigError::Rule { path: name.clone(), cause })?;
+        let commands = std::mem::take(&mut settings.command).into_iter().map(toml::Spanned::into_inner);
+        rules.commands = Commands::new(file.command_lines.into_iter().zip(commands).collect())
+            .map_err(|(line, cause)| ConfigError::Command { place: format!("{name}:{line}"), cause })?;
         let sharing = settings.sharing().map_err(|error| origins.locate(error))?;
         let turn_jitter = settings.jitter().map_err(|error| origins.locate(error))?;
         let socket = settings.socket.clone().unwrap_or_else(wire::default_socket);
@@ -291,11 +412,16 @@ impl Config {
             vgpu: settings.vgpu,
             capacity: settings.capacity,
             arena: settings.arena,
+            cellar: settings.cellar,
+            cellar_limit: settings.cellar_limit,
             reserve: settings.reserve,
             residue: settings.residue,
             events: settings.events,
             freeze: settings.freeze.unwrap_or_default(),
             clean_copies: settings.clean_copies.unwrap_or_default(),
+            pass_memory: settings.pass_memory.unwrap_or_default(),
+            oversize_max: settings.oversize_max,
+            rehome: settings.rehome.unwrap_or_default(),
             idle_exit: settings.idle_exit.or(settings.idle_exit_usual),
             everybody: settings.everybody.unwrap_or(false),
             file: path,
@@ -323,11 +449,14 @@ impl Settings {
             vgpu: self.vgpu.or(other.vgpu),
             capacity: self.capacity.or(other.capacity),
             arena: self.arena.or(other.arena),
+            cellar: self.cellar.or(other.cellar),
+            cellar_limit: self.cellar_limit.or(other.cellar_limit),
             reserve: self.reserve.or(other.reserve),
             residue: self.residue.or(other.residue),
             events: self.events.or(other.events),
             freeze: self.freeze.or(other.freeze),
             clean_copies: self.clean_copies.or(other.clean_copies),
+            pass_memory: self.pass_memory.or(other.pass_memory),
             policy: self.policy.or(other.policy),
             turn: self.turn.or(turns.turn),
             turn_min: self.turn_min.or(turns.turn_min),
@@ -335,17 +464,31 @@ impl Settings {
             turn_jitter: self.turn_jitter.or(other.turn_jitter),
             moving_share: self.moving_share.or(other.moving_share),
             gap_max: self.gap_max.or(other.gap_max),
+            prefetch: self.prefetch.or(other.prefetch),
             headroom: self.headroom.or(other.headroom),
             overcommit_max: self.overcommit_max.or(other.overcommit_max),
+            oversize_max: self.oversize_max.or(other.oversize_max),
+            rehome: self.rehome.or(other.rehome),
             tenants_max: self.tenants_max.or(other.tenants_max),
             be_guarantee: self.be_guarantee.or(other.be_guarantee),
+            favour: self.favour.or(other.favour),
+            ageing: self.ageing.or(other.ageing),
             idle_exit: self.idle_exit.or(other.idle_exit),
             everybody: self.everybody.or(other.everybody),
             user: other.user,
             group: other.group,
+            command: other.command,
             idle_exit_usual: self.idle_exit_usual,
             from_environment: self.from_environment,
         }
+    }
+}
+
+/// A size, or none: all that there is would be all of the machine's memory.
+fn oversize(text: &str) -> Result<Oversize, String> {
+    match text.parse() {
+        Ok(Oversize(OVERSIZE_ALL)) => Err("write a size, as 64GiB, or none".into()),
+        parsed => parsed.map_err(|error| error.to_string()),
     }
 }
 

@@ -1,26 +1,38 @@
 //! One thread per connection: it listens to a tenant and notices its death.
 //!
 //! Death is seen by a pidfd, not by the socket, because forked children hold that open. What a message must look like
-//! is checked here; whatever is out of order ends this connection with a reason and touches nothing else.
+//! is checked here; whatever is out of order ends this connection with a reason and touches nothing else. So does a panic:
+//! see `guard`.
+
+mod files;
+mod guard;
+mod heard;
+mod rejoin;
+mod trust;
+
+pub use files::{Files, Held};
+pub use guard::is_guarded;
 
 use crate::daemon::commands::{Asked, Peer};
-use crate::daemon::publications::Publish;
+use crate::daemon::rejoining::Claim;
 use crate::daemon::{Input, Newcomer};
+use crate::executable::{Executable, Seen};
 use crate::grip::{Grip, GripError};
-use crate::names::{handles as in_core, owner};
+use crate::names::owner;
+use crate::promptness::be_prompt;
+use guard::guarded;
+use heard::hear;
 use mover::Reply;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::sockopt;
 use rustix::process::{Pid, PidfdFlags};
-use sched::{Bytes, HandleId, Owned, RequestId, TenantId};
+use sched::TenantId;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use wire::{
-    BLOCK_BYTES, Command, Connection, FromDaemon, HANDLE_BYTES_MAX, HANDLES_MAX, ToDaemon, VERSION, WireError,
-};
+use wire::{Command, Connection, FromDaemon, ToDaemon, VERSION, WireError};
 
 /// The most bytes of a name that a program may give.
 const NAME_BYTES_MAX: usize = 128;
@@ -36,6 +48,8 @@ const DOOR_LOOK: Duration = Duration::from_millis(100);
 
 /// How long a program that hung up may take to end before it counts as one that goes on without rota.
 const LINGER_AFTER: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// How long a program that is put out may take to read why.
 const REASON_WITHIN: Duration = Duration::from_millis(100);
@@ -55,9 +69,15 @@ pub enum Ended {
     /// Something out of order.
     #[error("{0}")]
     OutOfOrder(&'static str),
+    /// It is too much for now.
+    #[error("too many files are on their way to the daemon: it may come again in a moment")]
+    Crowded,
     /// The system does not let us watch the process.
     #[error("cannot watch process {0}: {1}")]
     Unwatchable(u32, rustix::io::Errno),
+    /// What it said has found a mistake in this daemon.
+    #[error("what it said cannot be dealt with, because of a mistake in the daemon, whose log says more")]
+    Panicked,
     /// The daemon stops.
     #[error("the daemon stops")]
     Stopping,
@@ -68,6 +88,20 @@ pub enum Ended {
 pub struct Ears {
     /// To the main loop.
     pub inputs: Sender<Input>,
+    /// What is held of those who tell of their memory.
+    pub files: Files,
+    /// Does it matter what file a process runs?
+    pub looks_at_programs: bool,
+}
+
+impl Ears {
+    /// The file that a process runs, which is watched already. Not asked by the main loop: its disk may be slow.
+    fn executable(&self, pid: u32) -> Seen {
+        match self.looks_at_programs {
+            true => Executable::of(pid),
+            false => Err("there are no rules for commands".into()),
+        }
+    }
 }
 
 /// A tenant that is taken in.
@@ -86,11 +120,11 @@ pub fn hold(connection: Connection, ears: &Ears) {
     let connection = Arc::new(connection);
     let wait = |limit| sockopt::set_socket_timeout(&*connection, sockopt::Timeout::Recv, limit);
     let _ = wait(Some(FIRST_WORD_WITHIN));
-    let first = match connection.receive::<ToDaemon>() {
+    let first = match guarded(|| Ok(connection.receive::<ToDaemon>()?)) {
         Ok((first, files)) if files.is_empty() => first,
         Ok(_) => return refuse(&connection, "the first message brought files"),
         // Someone who only looked whether anybody is here.
-        Err(WireError::Closed) => return,
+        Err(Ended::Wire(WireError::Closed)) => return,
         Err(cause) => return refuse(&connection, &cause.to_string()),
     };
     let _ = wait(None);
@@ -99,6 +133,7 @@ pub fn hold(connection: Connection, ears: &Ears) {
         | ToDaemon::Hello { version, .. }
         | ToDaemon::Command { version, .. }
         | ToDaemon::Survey { version, .. }
+        | ToDaemon::Rejoin { version, .. }
             if version != VERSION =>
         {
             refuse(
@@ -123,6 +158,43 @@ pub fn hold(connection: Connection, ears: &Ears) {
                 return refuse(&connection, "a name is too long, or there are too many");
             }
             if let Err(ended) = hold_tenant(&connection, ears, job, program, gpus) {
+                refuse(&connection, &ended.to_string());
+            }
+        }
+        ToDaemon::Rejoin {
+            tenant,
+            epoch,
+            job,
+            program,
+            gpu,
+            resident,
+            frozen,
+            channels,
+            holds_launches,
+            sessions,
+            vacated,
+            ..
+        } => {
+            if [&job, &program, &gpu].into_iter().any(|name| name.len() > NAME_BYTES_MAX) {
+                return refuse(&connection, "a name is too long");
+            }
+            if sessions == 0 || sessions as usize > GPUS_MAX {
+                return refuse(&connection, "a program is on no GPU, or on too many");
+            }
+            let claim = Claim {
+                tenant,
+                epoch,
+                job,
+                program,
+                gpu,
+                resident,
+                frozen,
+                channels,
+                holds_launches,
+                sessions,
+                vacated,
+            };
+            if let Err(ended) = rejoin::hold(&connection, ears, claim) {
                 refuse(&connection, &ended.to_string());
             }
         }
@@ -205,24 +277,57 @@ fn hold_tenant(
     let number = pid.as_raw_nonzero().get().unsigned_abs();
     let watch = watch(pid).map_err(|cause| Ended::Unwatchable(number, cause))?;
     let (answer, welcome) = mpsc::channel();
-    let newcomer = Newcomer { pid: number, uid, job, program, gpus, connection: connection.clone(), answer };
+    let executable = ears.executable(number);
+    let domain = trust::domain(pid, uid, &watch);
+    let stream = connection.clone();
+    let newcomer =
+        Newcomer { pid: number, uid, executable, domain, job, program, gpus, connection: stream, answer };
     ears.inputs.send(Input::Hello(newcomer)).map_err(|_| Ended::Stopping)?;
     let Some(taken) = await_welcome(connection, &watch, ears, &welcome) else {
         // Refused by the main loop, which has told the tenant why; or it went away.
         return Ok(());
     };
+    stay_with(connection, &watch, ears, &taken, None);
+    Ok(())
+}
+
+/// Listens to a tenant that was taken in, to its end. One that has `come_back` and hangs up without a word had no success
+/// with its welcome, and comes once more.
+fn stay_with(
+    connection: &Connection,
+    watch: &OwnedFd,
+    ears: &Ears,
+    taken: &Taken,
+    come_back: Option<keeper::Process>,
+) {
     let (tenant, grip) = (taken.tenant, &taken.grip);
-    let ended = match listen(connection, &watch, ears, &taken) {
+    let (mut heard, mut prompt) = (false, false);
+    let listened = listen(connection, watch, |message, files| {
+        heard = true;
+        if !prompt && grip.page().critical() {
+            prompt = true;
+            be_prompt();
+        }
+        hear(message, files, ears, taken)
+    });
+    let ended = match listened {
         Ok(never) => match never {},
         Err(ended) => ended,
     };
     let seen = Instant::now();
+    if let (Some(process), false, Ended::Wire(_)) = (come_back, heard, &ended)
+        && !dies(watch, Some(AT_ONCE))
+        && is_let_go(ears, tenant, process)
+    {
+        connection.shut_down();
+        return grip.close();
+    }
     match ended {
         Ended::Died | Ended::Wire(WireError::Closed) => tracing::info!("tenant {tenant} left: {ended}"),
         _ => {
             tracing::warn!("tenant {tenant} is put out: {ended}");
             // It may not be listening either, and its end does not wait for that.
-            let _ = sockopt::set_socket_timeout(&**connection, sockopt::Timeout::Send, Some(REASON_WITHIN));
+            let _ = sockopt::set_socket_timeout(connection, sockopt::Timeout::Send, Some(REASON_WITHIN));
             let _ = connection.send(&FromDaemon::Refused { reason: ended.to_string() }, &[]);
         }
     }
@@ -232,12 +337,17 @@ fn hold_tenant(
     connection.shut_down();
     // The last close of a dead program's control file is what frees its memory, and may take the driver 100 ms.
     grip.close();
-    if !dies(&watch, Some(LINGER_AFTER)) {
+    if !dies(watch, Some(LINGER_AFTER)) {
         let _ = ears.inputs.send(Input::Lingers(tenant));
-        dies(&watch, None);
+        dies(watch, None);
     }
     let _ = ears.inputs.send(Input::Closed(tenant));
-    Ok(())
+}
+
+/// Has the daemon expect somebody again. False if it is to be taken for gone.
+fn is_let_go(ears: &Ears, tenant: TenantId, process: keeper::Process) -> bool {
+    let (answer, let_go) = mpsc::channel();
+    tell(ears, Input::LetGo(tenant, process, answer)).is_ok() && let_go.recv().unwrap_or(false)
 }
 
 /// Waits at the door together with the tenant, and notices if that goes away.
@@ -258,13 +368,20 @@ fn await_welcome(
             PollFd::new(&**connection, PollFlags::RDHUP),
             PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN),
         ];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        if !deserted && rustix::event::poll(&mut both, Some(&now)).is_ok_and(|count| count > 0) {
+        if !deserted && rustix::event::poll(&mut both, Some(&AT_ONCE)).is_ok_and(|count| count > 0) {
             // Either it is let in all the same, and found gone by the next look, or it is struck off.
             deserted = true;
             ears.inputs.send(Input::Deserted(connection.clone())).ok()?;
         }
     }
+}
+
+/// What becomes readable when a process ends; None if it has, or cannot be watched.
+pub(crate) fn watch_for_end(process: keeper::Process) -> Option<OwnedFd> {
+    let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw)?;
+    let watch = watch(pid).ok()?;
+    // Only now: another process may have got its number, but not that of one that is watched.
+    (keeper::Process::find(process.pid) == Some(process)).then_some(watch)
 }
 
 /// Waits for the process to end, at most so long.
@@ -287,8 +404,7 @@ fn watch(pid: Pid) -> Result<OwnedFd, rustix::io::Errno> {
 fn listen(
     connection: &Connection,
     watch: &OwnedFd,
-    ears: &Ears,
-    taken: &Taken,
+    mut hear: impl FnMut(ToDaemon, Vec<OwnedFd>) -> Result<(), Ended>,
 ) -> Result<std::convert::Infallible, Ended> {
     loop {
         let mut both =
@@ -301,114 +417,36 @@ fn listen(
         if !both[1].revents().is_empty() {
             return Err(Ended::Died);
         }
-        let (message, files) = connection.receive::<ToDaemon>()?;
-        hear(message, files, ears, taken)?;
+        guarded(|| {
+            let (message, files) = connection.receive::<ToDaemon>()?;
+            hear(message, files)
+        })?;
     }
-}
-
-fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &Taken) -> Result<(), Ended> {
-    let Taken { tenant, grip, replies } = taken;
-    let tenant = *tenant;
-    let owner = owner(tenant);
-    let files_expected = match &message {
-        ToDaemon::Channels { new_files, .. } => new_files.len(),
-        ToDaemon::Allocated { .. } => 1,
-        ToDaemon::Created { handles } => handles.len(),
-        ToDaemon::Publish { handles, .. } => handles.len(),
-        _ => 0,
-    };
-    if files.len() != files_expected {
-        return Err(Ended::OutOfOrder("a message brought another number of files than it should"));
-    }
-    if !files.iter().all(closes_at_once) {
-        return Err(Ended::OutOfOrder("a file that stands for no memory and no driver"));
-    }
-    let numbers = |handles: &[wire::HandleId]| handles.iter().map(|handle| handle.0).collect();
-    match message {
-        ToDaemon::Channels { generation, new_files, groups } => {
-            let channels = grip.report(generation, new_files, groups, files)?;
-            tell(ears, Input::Channels(tenant, channels))
-        }
-        ToDaemon::Allocated { grant, handle } => {
-            if handle.bytes == 0 || !handle.bytes.is_multiple_of(BLOCK_BYTES) {
-                return Err(Ended::OutOfOrder("a handle's size is not a multiple of 2 MiB"));
-            }
-            if handle.bytes > HANDLE_BYTES_MAX {
-                return Err(Ended::OutOfOrder("a handle is larger than 256 MiB"));
-            }
-            let file = files.into_iter().next().expect("counted above");
-            let owned = Owned { tenant, handle: HandleId(handle.handle.0) };
-            tell(ears, Input::Allocated(RequestId(grant.0), owned, Bytes(handle.bytes), file))
-        }
-        ToDaemon::Grow { grant, bytes } => tell(ears, Input::Grow(tenant, RequestId(grant.0), Bytes(bytes))),
-        ToDaemon::Returned { grant } => tell(ears, Input::Returned(tenant, RequestId(grant.0))),
-        ToDaemon::Freed { handles } => {
-            // Both ways: a move under way must know at once, and the books follow in order.
-            answer(replies, Reply::Freed { owner, handles: numbers(&handles) })?;
-            tell(ears, Input::Freed(tenant, in_core(&handles)))
-        }
-        ToDaemon::Unmapped { handles } => {
-            answer(replies, Reply::Unmapped { owner, handles: numbers(&handles) })
-        }
-        ToDaemon::Created { handles } if handles.len() <= HANDLES_MAX => {
-            answer(replies, Reply::Created { owner, handles: numbers(&handles), files })
-        }
-        ToDaemon::Created { .. } => Err(Ended::OutOfOrder("too many handles in one message")),
-        ToDaemon::Failed { handles, code, call } => {
-            answer(replies, Reply::Failed { owner, handles: numbers(&handles), code, call })
-        }
-        ToDaemon::Wants => tell(ears, Input::Wants(tenant)),
-        ToDaemon::Pin { handles, .. } | ToDaemon::Unpin { handles } if handles.len() > HANDLES_MAX => {
-            Err(Ended::OutOfOrder("too many handles in one message"))
-        }
-        ToDaemon::Pin { request, handles } => {
-            tell(ears, Input::Pin(tenant, RequestId(request.0), in_core(&handles)))
-        }
-        ToDaemon::Unpin { handles } => tell(ears, Input::Unpin(tenant, in_core(&handles))),
-        ToDaemon::Keep { grant, bytes } => tell(ears, Input::Keep(tenant, RequestId(grant.0), Bytes(bytes))),
-        ToDaemon::Kept { grant, handle } => {
-            if handle.bytes == 0 || !handle.bytes.is_multiple_of(BLOCK_BYTES) {
-                return Err(Ended::OutOfOrder("a handle's size is not a multiple of 2 MiB"));
-            }
-            let owned = Owned { tenant, handle: HandleId(handle.handle.0) };
-            tell(ears, Input::Kept(RequestId(grant.0), owned, Bytes(handle.bytes)))
-        }
-        ToDaemon::Publish { handles, .. } if handles.is_empty() || handles.len() > HANDLES_MAX => {
-            Err(Ended::OutOfOrder("no handles, or too many, in one message"))
-        }
-        ToDaemon::Publish { request, token, handles, complete } => {
-            let request = RequestId(request.0);
-            tell(ears, Input::Publish(tenant, Publish { request, token, handles, files, complete }))
-        }
-        ToDaemon::Open { request, token } => tell(ears, Input::Open(tenant, RequestId(request.0), token)),
-        ToDaemon::Closed { token } => tell(ears, Input::CloseOpened(tenant, token)),
-        ToDaemon::Drained { generation } => {
-            grip.drained(generation);
-            Ok(())
-        }
-        ToDaemon::Hello { .. }
-        | ToDaemon::List { .. }
-        | ToDaemon::Command { .. }
-        | ToDaemon::Survey { .. } => Err(Ended::OutOfOrder("a greeting in the middle of a conversation")),
-    }
-}
-
-/// Whether the daemon can close a file without waiting for anybody: one that lies in a file system of the tenant's own making
-/// is closed when that says so.
-fn closes_at_once(file: &OwnedFd) -> bool {
-    const TMPFS: i64 = 0x0102_1994;
-    const HUGETLBFS: i64 = 0x9584_58f6;
-    let Ok(found) = rustix::fs::fstat(file) else { return false };
-    let kind = rustix::fs::FileType::from_raw_mode(found.st_mode);
-    let lies_somewhere = matches!(kind, rustix::fs::FileType::RegularFile | rustix::fs::FileType::Directory);
-    !lies_somewhere
-        || rustix::fs::fstatfs(file).is_ok_and(|system| [TMPFS, HUGETLBFS].contains(&system.f_type))
 }
 
 fn tell(ears: &Ears, input: Input) -> Result<(), Ended> {
     ears.inputs.send(input).map_err(|_| Ended::Stopping)
 }
 
-fn answer(replies: &Sender<Reply>, reply: Reply) -> Result<(), Ended> {
-    replies.send(reply).map_err(|_| Ended::Stopping)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::getpid;
+
+    #[test]
+    fn whoever_finds_a_mistake_in_the_daemon_is_put_out_and_nobody_else() {
+        let (daemon, client) = Connection::pair().unwrap();
+        let watch = watch(getpid()).unwrap();
+        client.send(&ToDaemon::Wants, &[]).unwrap();
+        let listened = listen(&daemon, &watch, |message, _| panic!("on purpose, at {message:?}"));
+        assert!(matches!(listened, Err(Ended::Panicked)), "{listened:?}");
+        assert!(!is_guarded(), "a mistake elsewhere still ends the worker");
+    }
+
+    #[test]
+    fn another_process_with_the_same_number_is_not_watched() {
+        let own = keeper::Process::find(std::process::id()).unwrap();
+        assert!(watch_for_end(own).is_some());
+        assert!(watch_for_end(keeper::Process { start_ticks: own.start_ticks + 1, ..own }).is_none());
+    }
 }

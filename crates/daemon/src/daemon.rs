@@ -4,157 +4,104 @@
 //! have threads of their own, and so has the executor of each GPU.
 //!
 //! - `guests`: how many connections there are, and whose. `arrivals`: how tenants come, `departures`: how they go,
-//!   `demands`: what they want meanwhile, `idleness`: when they want nothing; `pins`: what of theirs must stay;
-//!   `publications`: what others may open. `jobs`: which tenants belong together, and on which terms; `limits`: who may
-//!   have which; `placing`: on which GPUs.
+//!   `demands`: what they want meanwhile, `idleness`: when they want nothing; `hints`: what they say of requests to come; `pins`: what of theirs must stay; `oversize`: what of theirs lies in the
+//!   host's memory;
+//!   `publications`: what others may open; `awaited_names`: and will be able to, soon. `jobs`: which tenants belong together, and on which terms; `limits`: who may
+//!   have which, and `programs`: with what; `placing`: on which GPUs.
 //! - `sights`: what NVML says of the GPUs, and what follows; `memory_told`: what programs are told of memory.
-//! - `actions`: what is done with what the core wants. `lengths`: turns that vary.
-//! - `setup`: what is fixed at its start. `commands`: what people ask for. `listing` and `views`: how things are, for them.
+//! - `deep`: paused jobs that give up their contexts too. `pace`: how gently memory moves.
+//! - `actions`: what is done with what the core wants; `toll`: what that costs each tenant. `lengths`: turns that vary.
+//! - `rejoining`, `gathering`: how tenants of an earlier worker come back; `mustering`: those on several GPUs; `unshown`: what of
+//!   theirs nobody can look at; `inheritance`: and jobs.
+//! - `input`: what reaches it; `intake`: who deals with it. `setup`: what is fixed at its start. `commands`: what people ask for. `listing` and `views`: how things are, for them.
 
 mod actions;
 mod arrivals;
+mod awaited_names;
 pub mod commands;
+pub mod deep;
 mod demands;
 mod departures;
+mod gathering;
 mod guests;
+mod hints;
 mod idleness;
+mod inheritance;
+mod input;
+mod intake;
 mod jobs;
 mod lengths;
 mod limits;
 mod listing;
 mod memory_told;
+mod mustering;
+mod oversize;
+mod pace;
 mod pins;
 mod placing;
+mod programs;
 pub mod publications;
+pub mod rejoining;
 mod setup;
 mod sights;
+mod toll;
+mod unshown;
 mod views;
 
-use crate::conversation::Ears;
-use crate::conversation::Taken;
+use crate::conversation::{Ears, Files};
 use crate::events::{Events, nanos};
-use crate::executor::{self, Done, Executor, Link, Work};
-use crate::machine::{Books, Sight};
+use crate::executor::{self, Executor, Link, Work};
+use crate::handover::{Handover, Tested};
+use crate::promptness::be_prompt;
 use arrivals::Arriving;
-use commands::Asked;
+use awaited_names::AwaitedNames;
+use deep::Deep;
 use demands::Demands;
 use departures::Dying;
+use gathering::Gathering;
+use hints::Hinting;
 use idleness::Idleness;
 use jobs::Jobs;
 use lengths::Lengths;
-use mover::{Device, Mover};
+use mover::{Arena, Device, Mover};
+use mustering::Mustering;
 use pins::Pins;
-use publications::{Publications, Publish};
-use sched::{Bytes, Core, Event, GpuId, GpuSpec, HandleId, JobId, Owned, RequestId, TenantId, Time, UserId};
+use publications::Publications;
+use rejoining::Returning;
+use sched::{Bytes, Core, Event, GpuId, GpuSpec, TenantId, Time, UserId};
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
-use wire::{Connection, FromDaemon, Listener, Listing, Token};
+use toll::{Toll, UnderWay};
+use unshown::Unshown;
+use wire::{FromDaemon, Listener};
 
+pub use input::{Input, Newcomer, Shown};
 pub use setup::{About, Freezes, Rules, Setup, SharedGpu};
 
-/// Someone who said hello.
-#[derive(Debug)]
-pub struct Newcomer {
-    /// Its process.
-    pub pid: u32,
-    /// Whose process.
-    pub uid: u32,
-    /// Its job.
-    pub job: String,
-    /// The program's name.
-    pub program: String,
-    /// The GPUs that it sees, by UUID, in its own order.
-    pub gpus: Vec<String>,
-    /// How to speak to it.
-    pub connection: Arc<Connection>,
-    /// Gets what it is from now on; dropped if it is refused.
-    pub answer: Sender<Taken>,
-}
-
-/// What reaches the main loop.
-#[derive(Debug)]
-pub enum Input {
-    /// A tenant wants in.
-    Hello(Newcomer),
-    /// Someone at the door went away.
-    Deserted(Arc<Connection>),
-    /// A tenant has this many channels now.
-    Channels(TenantId, usize),
-    /// A tenant that was idle has work.
-    Wants(TenantId),
-    /// A tenant asks for bytes.
-    Grow(TenantId, RequestId, Bytes),
-    /// A grant became a handle of so many bytes.
-    Allocated(RequestId, Owned, Bytes, OwnedFd),
-    /// A grant is not used.
-    Returned(TenantId, RequestId),
-    /// Handles were freed.
-    Freed(TenantId, Vec<HandleId>),
-    /// Handles must stay on the device.
-    Pin(TenantId, RequestId, Vec<HandleId>),
-    /// Handles need not stay any more.
-    Unpin(TenantId, Vec<HandleId>),
-    /// Others may open this.
-    Publish(TenantId, Publish),
-    /// A tenant wants what another one published.
-    Open(TenantId, RequestId, Token),
-    /// It does not use that any more.
-    CloseOpened(TenantId, Token),
-    /// A tenant asks for bytes that will never move.
-    Keep(TenantId, RequestId, Bytes),
-    /// A grant became memory of so many bytes that never moves.
-    Kept(RequestId, Owned, Bytes),
-    /// A tenant is gone, seen at this instant.
-    Left(TenantId, Instant),
-    /// A tenant that hung up is still alive.
-    Lingers(TenantId),
-    /// Its process is gone and its control files are closed.
-    Closed(TenantId),
-    /// Who is there?
-    List(Sender<Listing>),
-    /// Something else that people want.
-    Command(Asked),
-    /// Which of these GPUs are shared, and how large are they for a job of a user?
-    Survey {
-        /// The user.
-        uid: u32,
-        /// The job's name.
-        job: String,
-        /// The GPUs, by UUID.
-        gpus: Vec<String>,
-        /// Gets the answer.
-        answer: Sender<FromDaemon>,
-    },
-    /// A process that began a job is gone.
-    RootGone(JobId, u32),
-    /// The executor has finished something.
-    Done(Done),
-    /// End when the last tenant has left; said twice, at once.
-    Stop,
-    /// The GPU is gone, for this reason. End at once: nothing can be done for anybody.
-    Lost(String),
-    /// NVML is about to be asked: what do the books say?
-    Look(Sender<Books>),
-    /// What NVML says of a GPU.
-    Sight(Sight),
-}
-
-/// The GPU is gone, and why.
+/// What is gone, and why, so that nothing can go on here.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Lost(pub String);
+pub enum Lost {
+    /// The GPU: programs lose what they have.
+    #[error("{0}")]
+    Gpu(String),
+    /// The connection to the keeper: the next worker finds everything as it is.
+    #[error("the connection to the keeper is lost: {0}")]
+    Keeper(String),
+}
 
 #[derive(Debug)]
 struct Known {
     link: Link,
     gpu: GpuId,
     program: String,
+    /// Its process, if the keeper knew it from an earlier worker.
+    came_back: Option<keeper::Process>,
     /// It has channels.
     context: bool,
     idleness: Idleness,
+    hinting: Hinting,
+    toll: Toll,
     demands: Demands,
     pins: Pins,
     /// What its context takes, by the last looks.
@@ -172,10 +119,23 @@ pub struct Daemon {
     acting: bool,
     lengths: Lengths,
     jobs: Jobs,
+    under_way: UnderWay,
     /// At the door.
     arriving: BTreeMap<TenantId, Arriving>,
     known: BTreeMap<TenantId, Known>,
+    /// Of an earlier worker, and being taken over.
+    returning: BTreeMap<TenantId, Returning>,
+    gathering: Gathering,
+    mustering: Mustering,
+    awaited_names: AwaitedNames,
+    /// For all GPUs.
+    arena: Arena,
+    handover: Option<Handover>,
+    /// What is known of freezing, for the next worker.
+    tests: BTreeMap<String, Tested>,
     dying: BTreeMap<TenantId, Dying>,
+    /// Whose contexts are put away.
+    deep: Deep,
     /// Who else is on the GPUs.
     strangers: sights::Strangers,
     /// When to look for tenants without work.
@@ -185,6 +145,7 @@ pub struct Daemon {
     /// May they be by now?
     pins_may_stay: bool,
     publications: Publications,
+    unshown: Unshown,
     /// One for each GPU.
     executors: Vec<Executor>,
     next_tenant: u64,
@@ -204,27 +165,24 @@ pub fn serve<D: Device<Memory: Send> + Send + 'static>(
     movers: Vec<Mover<D>>,
     listener: Listener,
     events: Events,
+    handover: Option<Handover>,
     ready: impl FnOnce(Sender<Input>),
 ) -> Result<(), Lost> {
     assert_eq!(setup.gpus.len(), movers.len(), "each GPU has a mover");
+    let arena = movers[0].arena().clone();
     let (inputs, heard) = mpsc::channel();
-    let (report, done) = mpsc::channel();
-    let started = movers.into_iter().map(|mover| Executor::start(mover, &report, &events));
+    let started = movers.into_iter().map(|mover| Executor::start(mover, setup.rehome, &inputs, &events));
     let (executors, threads): (Vec<_>, Vec<_>) = started.unzip();
-    drop(report);
-    let ears = Ears { inputs: inputs.clone() };
-    let done_inputs = inputs.clone();
-    executor::spawn("reports", move || {
-        for done in done {
-            if done_inputs.send(Input::Done(done)).is_err() {
-                return;
-            }
-        }
-    });
+    let looks_at_programs = !setup.about.rules.commands.is_empty();
+    let ears = Ears { inputs: inputs.clone(), files: Files::of_this_process(), looks_at_programs };
     executor::spawn("acceptor", move || arrivals::accept(&listener, &ears));
+    let mut daemon = Daemon::new(setup, events.clone(), executors.clone(), arena, handover);
+    daemon.deep = Deep::reporting_to(inputs.clone());
+    daemon.watch_roots(&inputs);
     ready(inputs);
-    let daemon = Daemon::new(setup, events, executors.clone());
+    be_prompt();
     let ended = daemon.run(heard);
+    events.write_aside(false);
     if ended.is_err() {
         // Left without anybody who gives them work, the memory threads would give back what is gone, and fail.
         std::mem::forget(executors);
@@ -237,13 +195,19 @@ pub fn serve<D: Device<Memory: Send> + Send + 'static>(
 }
 
 impl Daemon {
-    fn new(mut setup: Setup, events: Events, executors: Vec<Executor>) -> Self {
+    fn new(
+        mut setup: Setup,
+        events: Events,
+        executors: Vec<Executor>,
+        arena: Arena,
+        handover: Option<Handover>,
+    ) -> Self {
         let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let rules = &mut setup.rules;
         rules.settings.deadlines = executor::deadlines();
         rules.settings.context =
             setup.gpus.iter().map(|gpu| Bytes(gpu.residue_bytes)).max().unwrap_or_default();
-        let arena = Bytes(rules.arena_bytes);
+        let arena_bytes = Bytes(rules.arena_bytes);
         let mut daemon = Self {
             core: Core::new(rules.settings.clone()),
             lengths: Lengths::new(rules.settings.clone(), rules.turn_jitter, rules.seed),
@@ -252,16 +216,26 @@ impl Daemon {
             untold: VecDeque::new(),
             acting: false,
             jobs: Jobs::default(),
+            under_way: UnderWay::default(),
             arriving: BTreeMap::new(),
             known: BTreeMap::new(),
+            returning: BTreeMap::new(),
+            gathering: Gathering::of(arena.found()),
+            mustering: Mustering::default(),
+            awaited_names: AwaitedNames::of(!arena.found().is_empty()),
+            next_tenant: arena.highest_tenant().map_or(0, |highest| u64::from(highest.0)) + 1,
+            arena,
+            handover,
+            tests: BTreeMap::new(),
             dying: BTreeMap::new(),
+            deep: Deep::default(),
             strangers: sights::Strangers::default(),
             look_at: None,
             pins_wait: false,
             pins_may_stay: false,
             publications: Publications::default(),
+            unshown: Unshown::default(),
             executors,
-            next_tenant: 1,
             epoch: nanos(since_epoch.unwrap_or_default()),
             stopping: false,
             deserted: Some(Instant::now()),
@@ -280,7 +254,8 @@ impl Daemon {
             };
             daemon.step(Event::Gpu { gpu: GpuId(number), spec });
         }
-        daemon.step(Event::Arena(arena));
+        daemon.step(Event::Arena(arena_bytes));
+        daemon.take_up_jobs();
         daemon
     }
 
@@ -289,13 +264,33 @@ impl Daemon {
         loop {
             let wake = [self.core.wake_at(), self.look_at, self.give_up_at()].into_iter().flatten().min();
             let wake = wake.map(|at| Duration::from_nanos(at.since(self.now()).0));
-            let input = match [wake, self.ends_within()].into_iter().flatten().min() {
+            let wakes = [
+                wake,
+                self.ends_within(),
+                self.gathering.wake_within(),
+                self.mustering.wake_within(),
+                self.names_wake_within(),
+                self.deep_wakes_within(),
+                self.unshown.wake_within(),
+            ];
+            let input = match wakes.into_iter().flatten().min() {
                 Some(within) => heard.recv_timeout(within),
                 None => heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match input {
-                Ok(Input::Stop) if self.stopping => return Ok(()),
-                Ok(input) => self.take_in(input),
+                Ok(Input::Stop) if self.stopping => {
+                    self.dismiss("the daemon was stopped");
+                    return Ok(());
+                }
+                Ok(input) => {
+                    // What is due goes first: as long as there is something to hear, nothing else would say that it is time.
+                    if self.is_due() {
+                        self.step(Event::Tick);
+                    }
+                    if let Some(input) = self.hold_back(input) {
+                        self.take_in(input);
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) if self.ends_within() == Some(Duration::ZERO) => {
                     tracing::info!("nobody was here for a while: the daemon ends");
                     return Ok(());
@@ -304,21 +299,42 @@ impl Daemon {
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
             if let Some(lost) = self.lost.take() {
+                self.dismiss(&lost.to_string());
                 return Err(lost);
             }
+            if let Some(why) = self.arena.lost() {
+                return Err(Lost::Keeper(why));
+            }
+            self.set_pace();
+            self.look_for_the_expected();
+            self.look_at_musters();
+            self.thaw_held();
+            self.deny_late_names();
+            self.pin_unshown();
+            self.leave_jobs();
             self.answer_pins();
+            self.look_deep();
             if self.look_at.is_some_and(|at| at <= self.now()) {
                 self.look();
             }
             if self.give_up_at().is_some_and(|at| at <= self.now()) {
                 self.give_up();
             }
-            if self.stopping && self.known.is_empty() && self.arriving.is_empty() {
+            let nobody_is_here = self.known.is_empty()
+                && self.arriving.is_empty()
+                && self.returning.is_empty()
+                && !self.gathering.expects();
+            if self.stopping && nobody_is_here {
                 return Ok(());
             }
-            let nobody = self.known.is_empty() && self.arriving.is_empty() && self.jobs.is_empty();
+            let nobody = nobody_is_here && self.jobs.is_empty();
             self.deserted = nobody.then(|| self.deserted.unwrap_or_else(Instant::now));
         }
+    }
+
+    /// Is it time for something that the core wanted to do?
+    fn is_due(&self) -> bool {
+        self.core.wake_at().is_some_and(|at| at <= self.now())
     }
 
     /// How long it stays, if nobody comes.
@@ -326,84 +342,22 @@ impl Daemon {
         Some(self.setup.about.idle_exit?.saturating_sub(self.deserted?.elapsed()))
     }
 
+    /// Tells those who cannot go on without this daemon that there is nothing to wait for.
+    fn dismiss(&self, reason: &str) {
+        let away = self.known.values().filter(|known| !known.link.grip.page().resident());
+        for known in away {
+            known.link.outgoing.last_word(&FromDaemon::Lost { reason: reason.into() });
+        }
+    }
+
     fn lose(&mut self, reason: String) {
         tracing::error!("{reason}; {} programs lose it", self.known.len());
         self.events.note("lost", serde_json::json!({ "reason": reason }));
-        self.lost = Some(Lost(reason));
+        self.lost = Some(Lost::Gpu(reason));
     }
 
     fn now(&self) -> Time {
         Time(nanos(self.events.now()))
-    }
-
-    fn take_in(&mut self, input: Input) {
-        match input {
-            Input::Hello(newcomer) => self.hello(newcomer),
-            Input::Deserted(connection) => self.desert(&connection),
-            Input::Channels(tenant, channels) => self.has_channels(tenant, channels > 0),
-            Input::Wants(tenant) => self.wants(tenant),
-            Input::Grow(tenant, request, bytes) => self.ask(tenant, request, bytes),
-            Input::Allocated(request, owned, bytes, file) => self.claim(request, owned, bytes, file),
-            Input::Returned(tenant, request) => {
-                self.step(Event::Returned { tenant, request });
-                self.forget_spent(tenant, request);
-            }
-            Input::Freed(tenant, handles) => self.free(tenant, handles),
-            Input::Pin(tenant, request, handles) => self.pin(tenant, request, handles),
-            Input::Unpin(tenant, handles) => self.unpin(tenant, &handles),
-            Input::Publish(tenant, publish) => self.publish(tenant, publish),
-            Input::Open(tenant, request, token) => self.open_published(tenant, request, token),
-            Input::CloseOpened(tenant, token) => self.close_published(tenant, token),
-            Input::Keep(tenant, request, bytes) => self.ask_to_keep(tenant, request, bytes),
-            Input::Kept(request, owned, bytes) => self.keep(request, owned, bytes),
-            Input::Left(tenant, seen) => self.leave(tenant, seen),
-            Input::Lingers(tenant) => {
-                tracing::warn!(
-                    "tenant {tenant} hung up and goes on without rota; what it holds stays counted"
-                );
-                self.step(Event::Lingers(tenant));
-            }
-            Input::Closed(tenant) => self.closed(tenant),
-            Input::List(answer) => {
-                let _ = answer.send(self.listing());
-            }
-            Input::Command(asked) => self.command(asked),
-            Input::Survey { uid, job, gpus, answer } => {
-                let _ = answer.send(self.survey(uid, &job, &gpus));
-            }
-            Input::RootGone(job, pid) => self.root_gone(job, pid),
-            Input::Done(done) => {
-                self.pins_may_stay = true;
-                self.done(done);
-            }
-            Input::Lost(reason) => self.lose(reason),
-            Input::Look(answer) => {
-                let _ = answer.send(self.books());
-            }
-            Input::Sight(sight) => self.sight(sight),
-            Input::Stop => {
-                self.stopping = true;
-                if !self.known.is_empty() {
-                    tracing::warn!(
-                        "stopping when {} programs have ended; ask again to stop at once",
-                        self.known.len()
-                    );
-                }
-            }
-        }
-    }
-
-    fn done(&mut self, done: Done) {
-        match done {
-            Done::Action(op, outcome, at) => {
-                self.step_at(Time(nanos(self.events.at(at))), Event::Done { op, outcome });
-            }
-            Done::Adopted(owned, movable) => self.step(Event::Adopted { owned, movable }),
-            Done::Arena(bytes) => self.step(Event::Arena(bytes)),
-            Done::Forgotten(tenant, handles) => self.forgotten(tenant, handles),
-            Done::Answers(tenant) => self.step(Event::Answers(tenant)),
-            Done::Reaped(tenant, seen) => self.reaped(tenant, seen),
-        }
     }
 
     /// Tells the core what happened, and does what it wants. What happens meanwhile is told after that.

@@ -8,17 +8,21 @@
 //! What joins the two is the tenant's page: it says that all of the tenant's memory is there as long as that is so by
 //! the mover's books, and without it nobody is thawed.
 
+mod homes;
 pub mod memory;
 mod moves;
 pub mod switching;
+mod takeover;
 
+use crate::daemon::rejoining::TakenOver;
+use crate::daemon::{Input, Shown};
 use crate::events::{Events, Who};
 use crate::grip::Grip;
 use crate::outgoing::Outgoing;
 use memory::Memory;
-use mover::{Device, Mover, Reply};
-use sched::{Bytes, Deadlines, HandleId, OpId, Outcome, Owned, Scope, Slice, Span, TenantId};
-use serde_json::json;
+use mover::{Device, Domain, Mover, Pace, Reply, Reported};
+use sched::{Bytes, Deadlines, HandleId, OpId, Outcome, Owned, Scope, Sighting, Slice, Span, TenantId, Time};
+use serde_json::{Value, json};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
@@ -38,7 +42,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub fn deadlines() -> Deadlines {
     Deadlines {
         grip: span(SWITCH_WITHIN * SWITCHES_AHEAD),
-        movement: span(moves::ARENA_WITHIN + 3 * moves::STEP_WITHIN),
+        movement: span(moves::ARENA_WITHIN + 3 * moves::STEP_WITHIN + moves::CELLAR_WITHIN),
         retry: span(RETRY_AFTER),
     }
 }
@@ -48,6 +52,10 @@ pub fn deadlines() -> Deadlines {
 pub struct Link {
     /// Who it is.
     pub who: Who,
+    /// Its process, by the kernel's word.
+    pub process: keeper::Process,
+    /// Whose memory it may have.
+    pub domain: Option<Domain>,
     /// How to freeze it.
     pub grip: Arc<Grip>,
     /// How to speak to it.
@@ -63,6 +71,26 @@ pub struct Switch {
     pub link: Link,
     /// What to do.
     pub to: SwitchTo,
+    /// What it is for, for people.
+    pub aim: Option<Aim>,
+}
+
+/// What a freeze for a hint is to be in time for, on the daemon's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aim {
+    /// When it was to be ordered.
+    pub due: Time,
+    /// When it was.
+    pub ordered: Time,
+    /// When the request is expected.
+    pub expect: Time,
+}
+
+impl Aim {
+    /// For the timeline.
+    pub fn fields(&self) -> Value {
+        json!({ "due_ns": self.due.0, "ordered_ns": self.ordered.0, "expect_ns": self.expect.0 })
+    }
 }
 
 /// What is to become of a tenant's channels.
@@ -80,9 +108,30 @@ pub enum SwitchTo {
 #[derive(Debug)]
 pub enum Work {
     /// A tenant came.
-    Join(TenantId, Link),
+    Join(TenantId, Link, keeper::Process),
+    /// A tenant of an earlier worker came back.
+    TakeOver {
+        /// Who.
+        tenant: TenantId,
+        /// How to freeze it and to speak to it.
+        link: Link,
+        /// What it is.
+        process: keeper::Process,
+        /// The keeper does not know it: all that it has is on the device.
+        is_new: bool,
+        /// All that it has.
+        handles: Vec<Reported>,
+        /// What of it nobody else has, by its word.
+        passable: Vec<u64>,
+    },
+    /// A tenant of an earlier worker never comes back: what the arena has of it is free.
+    Forsake(TenantId),
+    /// A tenant of an earlier worker came back, went without a word, and lives: what the arena has of it stays.
+    LetGo(TenantId, keeper::Process, Sender<bool>),
     /// A tenant made this handle; its file comes along.
-    Adopt(Owned, Bytes, OwnedFd),
+    Adopt(Owned, Bytes, Shown),
+    /// Others may have these from now on.
+    NeverPass(TenantId, Vec<HandleId>),
     /// A tenant freed these.
     Forget(TenantId, Vec<HandleId>),
     /// Copy out, unmap, create and copy in.
@@ -96,6 +145,14 @@ pub enum Work {
         /// Free on the device before the first of them goes.
         room: Bytes,
     },
+    /// A handle of a tenant lies in the host's memory; its file comes along.
+    AdoptHosted(Owned, Bytes, OwnedFd),
+    /// Nobody is to have memory of a tenant in the host's any more but itself; whoever asked for that waits to hear it.
+    ForgetHosted(TenantId, Sender<()>),
+    /// Have a tenant make memory of the host's for these.
+    Prepare(OpId, TenantId, Vec<Owned>),
+    /// Have handles of a tenant change their homes: first these to the host's memory, then those to the device.
+    Rehome(OpId, TenantId, Vec<Owned>, Vec<Owned>),
     /// Say where the handles of these are.
     Inspect(OpId, Vec<TenantId>),
     /// A tenant is gone, as seen at this instant.
@@ -117,8 +174,16 @@ pub enum Done {
     Forgotten(TenantId, Vec<HandleId>),
     /// A tenant that left a move unanswered has said something about it.
     Answers(TenantId),
+    /// What was seen of a tenant's memory.
+    Looked(TenantId, Vec<Sighting>),
+    /// A handle that was to change its home has this one: in the host's memory, or not.
+    HomeIs(Owned, bool),
     /// What a dead tenant had is free.
     Reaped(TenantId, Instant),
+    /// What is left of a tenant that came back.
+    TakenOver(TenantId, TakenOver),
+    /// Nothing is held of a tenant that is expected again; whoever asked for that waits to hear it.
+    LetGo(TenantId, keeper::Process, Sender<bool>),
 }
 
 impl Done {
@@ -135,6 +200,8 @@ pub struct Executor {
     switches: Sender<Switch>,
     /// Where tenants' answers to moves go.
     pub replies: Sender<Reply>,
+    /// How fast moves go.
+    pub pace: Pace,
 }
 
 /// The threads of one GPU.
@@ -145,22 +212,24 @@ pub struct Threads {
 }
 
 impl Executor {
-    /// Starts the threads of a GPU.
+    /// Starts the threads of a GPU. Memory of programs that are larger than it is looked at so often, if ever.
     pub fn start<D: Device<Memory: Send> + Send + 'static>(
         mover: Mover<D>,
-        report: &Sender<Done>,
+        looks_every: Option<Duration>,
+        report: &Sender<Input>,
         events: &Events,
     ) -> (Self, Threads) {
         let (replies, for_moves) = mpsc::channel();
         let (work, todo) = mpsc::channel();
         let (switches, to_switch) = mpsc::channel();
-        let memory = Memory::new(mover, for_moves, events.clone());
+        let pace = mover.pace();
+        let memory = Memory::new(mover, for_moves, events.clone(), looks_every);
         let (switched, moved, notes) = (report.clone(), report.clone(), events.clone());
         let threads = Threads {
             switching: spawn("switching", move || switching::run(&to_switch, &switched, &notes)),
             memory: spawn("memory", move || memory.run(&todo, &moved)),
         };
-        (Self { work, switches, replies }, threads)
+        (Self { work, switches, replies, pace }, threads)
     }
 
     /// Has the thread that owns the mover do something.
@@ -193,7 +262,7 @@ pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> JoinHandle<()> 
 }
 
 /// Tells people that something went wrong with a tenant.
-fn complain(events: &Events, who: &Who, what: &str) {
+pub(crate) fn complain(events: &Events, who: &Who, what: &str) {
     tracing::error!("tenant {}: {what}", who.tenant);
     events.note_of(who, "error", json!({ "what": what }));
 }

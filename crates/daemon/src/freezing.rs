@@ -5,8 +5,8 @@ use anyhow::{anyhow, bail};
 use mover::{CudaDevice, Device as _};
 use nvml::Nvml;
 use rota_daemon::config::{Config, Freeze};
-use rota_daemon::daemon::Freezes;
 use rota_daemon::events::nanos;
+use rota_daemon::handover::Tested;
 use rota_daemon::self_test::{self, SelfTestError};
 use std::path::Path;
 use wire::SelfTest;
@@ -17,33 +17,28 @@ const HINT: &str = "\nhint: choose other GPUs with --gpus; `rota doctor` looks f
 const PRICE: &str =
     "turns end only when kernels end, one that does not end keeps the GPU, and nothing is latency-critical";
 
-/// What a self-test that went well found.
-pub(crate) struct Tested {
-    /// For people.
-    pub(crate) found: SelfTest,
-    /// What a context takes of the device that does nothing yet.
-    pub(crate) residue_bytes: Option<u64>,
-}
+/// Where launches are held back there is nothing to find.
+const HELD_BACK: Tested = Tested { found: None, residue_bytes: None };
 
 /// How programs are frozen on a GPU, and what the self-test says of that.
 pub(crate) fn choose(
     device: &mut CudaDevice,
     config: &Config,
     nvml: Option<&Nvml>,
-) -> anyhow::Result<(Freezes, Option<Tested>)> {
+) -> anyhow::Result<Tested> {
     if config.freeze == Freeze::Launches {
         log::say(format_args!(
             "{} is shared by holding launches back, as `freeze` says: {PRICE}",
             device.uuid()
         ));
-        return Ok((Freezes::Launches, None));
+        return Ok(HELD_BACK);
     }
     match attempt(device, &config.socket, nvml)? {
-        Ok(tested) => Ok((Freezes::Channels, Some(tested))),
+        Ok(tested) => Ok(tested),
         Err(cause) if config.freeze == Freeze::Auto && cause.is_the_drivers() => {
             let what = unreliable(device, &cause);
             log::say(format_args!("warning: {what}; it is shared by holding launches back instead: {PRICE}"));
-            Ok((Freezes::Launches, None))
+            Ok(HELD_BACK)
         }
         Err(cause) => bail!("{}{HINT}", unreliable(device, &cause)),
     }
@@ -91,6 +86,6 @@ fn attempt(
             thaw_max_ns: nanos(report.thaw_max),
         };
         let whole_blocks = |bytes: u64| bytes.next_multiple_of(wire::BLOCK_BYTES);
-        Tested { found, residue_bytes: report.residue_bytes.map(whole_blocks) }
+        Tested { found: Some(found), residue_bytes: report.residue_bytes.map(whole_blocks) }
     }))
 }

@@ -10,6 +10,7 @@ mod held;
 mod slices;
 #[cfg(test)]
 mod tests;
+mod vacated;
 
 use crate::outgoing::Outgoing;
 use crate::resource_manager::ResourceManager;
@@ -72,6 +73,12 @@ pub enum GripError {
     /// The program's kernels go on, and they cannot be interrupted here.
     #[error("the program's work did not end within {0:?}, and this driver cannot interrupt it")]
     NotDrained(Duration),
+    /// Threads of the program stay inside of the driver.
+    #[error(
+        "the program did not leave the driver within {0:?}: a thread of it waits there for work that is on the GPU, or it \
+         may use the GPU in ways that are not seen"
+    )]
+    NotVacated(Duration),
     /// A report that cannot be true.
     #[error("a report of channels with {0}")]
     Malformed(&'static str),
@@ -84,16 +91,30 @@ struct Reported {
     groups: Vec<ChannelGroup>,
     /// How much of it is frozen.
     frozen: Option<Scope>,
+    /// Channels came since, of any kind, which froze themselves at birth.
+    born_frozen: bool,
     /// As it was set last.
     slice: Slice,
     gone: bool,
     /// The freeze generation in which nothing of it was left on the GPU.
     drained: u64,
+    /// The last order to keep out of the driver.
+    vacating: u64,
+    /// The last that was done.
+    vacated: u64,
 }
 
 impl Reported {
     fn channels(&self) -> usize {
         self.groups.iter().map(|group| group.channels.len()).sum()
+    }
+
+    /// What a thaw has to touch. Where nobody here froze anything, an earlier worker may have frozen all.
+    fn to_thaw(&self) -> Scope {
+        match self.frozen {
+            Some(Scope::Compute) if !self.born_frozen => Scope::Compute,
+            _ => Scope::All,
+        }
     }
 }
 
@@ -187,10 +208,15 @@ impl Grip {
                 .any(|b| (b.file, b.group) == (group.file, group.group) && b.channels.contains(channel))
         };
         let new = |group: &&ChannelGroup| !group.channels.iter().all(|channel| known(group, channel));
-        if let Err(cause) = self.give_slice(&reported, reported.groups.iter().filter(new), reported.slice) {
-            tracing::debug!("a new group cannot be given its slice: {cause}");
+        // Of all of them: how many there are decides about the shortest, and a program gives its groups slices too, after which
+        // it reports them again.
+        if let Err(cause) = self.give_slice(&reported, &reported.groups, reported.slice) {
+            tracing::debug!("a group cannot be given its slice: {cause}");
         }
-        if !self.page.frozen() {
+        if self.page.frozen() {
+            let born = reported.groups.iter().any(|group| new(&group));
+            reported.born_frozen |= born;
+        } else {
             // A group that its tenant froze at birth, in a freeze that then failed here, is thawed by nobody else.
             if let Err(cause) = self.switch(&reported, reported.groups.iter().filter(new), thaw) {
                 // The program may have freed it again already. If not, its next turn thaws it.
@@ -198,6 +224,11 @@ impl Grip {
             }
         }
         Ok(reported.channels())
+    }
+
+    /// How many channels it has, as far as it has told.
+    pub fn channels(&self) -> usize {
+        self.lock().channels()
     }
 
     /// Takes the tenant off the GPU, wherever its kernels are. Returns how many channels that were.
@@ -222,6 +253,7 @@ impl Grip {
         match before {
             None => {
                 self.page.set_frozen(false);
+                self.page.wake_held();
                 let reported = self.lock();
                 let _ = self.switch(&reported, &reported.groups, thaw);
                 Err(cause)
@@ -231,7 +263,7 @@ impl Grip {
         }
     }
 
-    /// Lets the tenant go on where it was. Returns how many channels that were.
+    /// Lets the tenant go on where it was. Returns how many channels that were: where only some were frozen, those.
     ///
     /// Does not wait for a report that is behind: a group that froze itself at birth is thawed by its tenant when it looks
     /// at the page again, or with its report. A failure leaves the tenant frozen, unless it is [`GripError::Loose`].
@@ -245,10 +277,13 @@ impl Grip {
             if reported.gone {
                 return Err(GripError::Gone);
             }
-            let count = self.switch(&reported, &reported.groups, thaw)?;
-            reported.frozen = None;
+            let scope = reported.to_thaw();
+            let count = self.switch(&reported, within(scope, &reported.groups), thaw)?;
+            (reported.frozen, reported.born_frozen) = (None, false);
             Ok(count)
         });
+        // Threads of the tenant that wait for the GPU sleep meanwhile.
+        self.page.wake_held();
         let Err(cause) = thawed else { return thawed };
         self.page.set_frozen(true);
         Err(self.hold(Scope::All, cause))

@@ -11,16 +11,20 @@
 //! Only the core decides, only [`executor`] touches the GPU, only [`conversation`] listens to programs.
 
 pub mod arbiter;
+pub mod checkpoints;
 pub mod config;
 pub mod conversation;
 pub mod daemon;
 pub mod events;
+pub mod executable;
 pub mod executor;
 pub mod fitness;
 pub mod grip;
+pub mod handover;
 pub mod machine;
 pub mod names;
 pub mod outgoing;
+pub mod promptness;
 pub mod reasons;
 pub mod resource_manager;
 pub mod self_test;

@@ -5,6 +5,7 @@
 //! at a time for each of its handles in this queue; one with more than [`QUEUED_MAX`] is hung up on.
 
 use rustix::io::Errno;
+use rustix::net::sockopt;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -22,11 +23,17 @@ const FILE_WEIGHT: usize = 64;
 const TRIES_MAX: usize = 500;
 const TRY_AGAIN: Duration = Duration::from_millis(10);
 
+/// How long the end of this process waits for one tenant to take its last word.
+const LAST_WORD_WITHIN: Duration = Duration::from_millis(20);
+
+/// With its files.
+type Message = (FromDaemon, Vec<Arc<OwnedFd>>);
+
 /// To a tenant. Cheap to clone; the thread ends with the last clone, or when the tenant cannot be reached.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
     connection: Arc<Connection>,
-    queue: Sender<(FromDaemon, Vec<Arc<OwnedFd>>)>,
+    queue: Sender<Message>,
     queued: Arc<AtomicUsize>,
 }
 
@@ -34,15 +41,38 @@ pub struct Outgoing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreachable;
 
+/// What a tenant hears before anything else.
+#[derive(Debug)]
+pub struct FirstWord(Sender<Option<Message>>);
+
+impl FirstWord {
+    /// Says it.
+    pub fn say(self, message: FromDaemon, files: Vec<Arc<OwnedFd>>) {
+        // One that cannot be reached is about to be noticed by its own thread.
+        let _ = self.0.send(Some((message, files)));
+    }
+}
+
 impl Outgoing {
     /// Begins sending on this connection.
     pub fn start(connection: Arc<Connection>) -> std::io::Result<Self> {
-        let (queue, messages) = mpsc::channel::<(FromDaemon, Vec<Arc<OwnedFd>>)>();
+        let (outgoing, first_word) = Self::start_after_word(connection)?;
+        let _ = first_word.0.send(None);
+        Ok(outgoing)
+    }
+
+    /// The same, but all waits until the first word is said, and nothing is sent if it never is.
+    pub fn start_after_word(connection: Arc<Connection>) -> std::io::Result<(Self, FirstWord)> {
+        let (queue, messages) = mpsc::channel::<Message>();
+        let (first_word, first) = mpsc::channel::<Option<Message>>();
         let outgoing = Self { connection: connection.clone(), queue, queued: Arc::default() };
         let queued = outgoing.queued.clone();
         std::thread::Builder::new().name("outgoing".into()).spawn(move || {
-            for (message, files) in messages {
-                queued.fetch_sub(weight(&files), Relaxed);
+            let Ok(first) = first.recv() else { return };
+            let messages = messages.into_iter().inspect(|(_, files)| {
+                queued.fetch_sub(weight(files), Relaxed);
+            });
+            for (message, files) in first.into_iter().chain(messages) {
                 let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
                 if let Err(cause) = persist(|| connection.send(&message, &files)) {
                     tracing::debug!("a tenant cannot be reached: {cause}");
@@ -52,12 +82,25 @@ impl Outgoing {
                 }
             }
         })?;
-        Ok(outgoing)
+        Ok((outgoing, FirstWord(first_word)))
     }
 
     /// Ends the conversation. The tenant goes on alone if all of its memory is there, and ends if not.
     pub fn hang_up(&self) {
         self.connection.shut_down();
+    }
+
+    /// Says something before all that waits to be sent, and waits a moment at most: this process is about to end.
+    pub fn last_word(&self, message: &FromDaemon) {
+        let within = Some(LAST_WORD_WITHIN);
+        let _ = sockopt::set_socket_timeout(&*self.connection, sockopt::Timeout::Send, within);
+        let _ = self.connection.send(message, &[]);
+    }
+
+    /// Sends a short message by this thread, before all that waits to be sent, or after it if the tenant does not read. Never
+    /// waits.
+    pub fn send_at_once(&self, message: FromDaemon) -> Result<(), Unreachable> {
+        if self.connection.send_at_once(&message) { Ok(()) } else { self.send(message) }
     }
 
     /// Has a message sent, after those before it. Never waits.
@@ -137,6 +180,24 @@ mod tests {
             let (message, _) = tenant.receive::<FromDaemon>().unwrap();
             assert_eq!(message, FromDaemon::Granted { grant: GrantId(number) });
         }
+    }
+
+    #[test]
+    fn what_is_urgent_goes_first_and_after_the_others_where_nobody_reads() {
+        let (daemon, tenant) = Connection::pair().unwrap();
+        let (outgoing, first_word) = Outgoing::start_after_word(Arc::new(daemon)).unwrap();
+        outgoing.send(FromDaemon::Granted { grant: GrantId(1) }).unwrap();
+        outgoing.send_at_once(FromDaemon::WarmUp).unwrap();
+        assert_eq!(tenant.receive::<FromDaemon>().unwrap().0, FromDaemon::WarmUp);
+        let mut at_once = 0;
+        while outgoing.connection.send_at_once(&FromDaemon::WarmUp) {
+            at_once += 1;
+        }
+        outgoing.send_at_once(FromDaemon::Granted { grant: GrantId(2) }).unwrap();
+        first_word.say(FromDaemon::Granted { grant: GrantId(0) }, Vec::new());
+        let heard = std::iter::from_fn(|| tenant.receive::<FromDaemon>().ok().map(|(message, _)| message));
+        let others: Vec<FromDaemon> = heard.skip(at_once).take(3).collect();
+        assert_eq!(others, [0, 1, 2].map(|grant| FromDaemon::Granted { grant: GrantId(grant) }));
     }
 
     #[test]

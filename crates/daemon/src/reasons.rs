@@ -1,6 +1,8 @@
 //! Why memory is short, in words for people.
 
 use sched::{Bytes, Short, Span};
+use std::time::Duration;
+use wire::quantity::Roughly;
 
 /// Why a request is denied, or a newcomer refused or kept waiting.
 pub fn words(why: Short) -> String {
@@ -14,6 +16,12 @@ pub fn words(why: Short) -> String {
         Short::Device { wanted, usable } => {
             let [wanted, usable] = told_apart(wanted, usable);
             format!("{wanted} in all would not fit on the GPU, of which {usable} are usable for it")
+        }
+        Short::Host { wanted, limit } => {
+            let [wanted, limit] = told_apart(wanted, limit);
+            format!(
+                "{wanted} would lie in the host's memory, of which there are {limit} for what GPUs cannot have"
+            )
         }
         Short::Together { wanted, limit } => {
             let [wanted, limit] = told_apart(wanted, limit);
@@ -45,7 +53,7 @@ fn told_apart(one: Bytes, other: Bytes) -> [String; 2] {
 /// What someone at the door is told.
 pub fn at_the_door(why: Short, place: u32, forecast: Option<Span>) -> String {
     let when = match forecast {
-        Some(span) => format!(", in about {span}"),
+        Some(span) => format!(", in {}", Roughly(Duration::from_nanos(span.0))),
         None => String::new(),
     };
     format!("{}; number {place} in the queue{when}", words(why))
@@ -70,7 +78,7 @@ mod tests {
     #[test]
     fn whoever_waits_learns_its_place_and_how_long() {
         let told = at_the_door(Short::Context, 2, Some(Span::from_secs(12)));
-        assert!(told.contains("number 2") && told.ends_with("in about 12.00 s"), "{told}");
+        assert!(told.contains("number 2") && told.ends_with("in about 12 s"), "{told}");
         assert!(at_the_door(Short::Tenants, 1, None).ends_with("number 1 in the queue"));
     }
 }

@@ -12,6 +12,12 @@ pub(crate) fn without_root(everybody: bool) -> Option<String> {
     (!uid.is_root()).then(|| format!("run by user {} and not by root: {others}{files}", uid.as_raw()))
 }
 
+/// How many files may be open.
+pub(crate) fn files_max() -> usize {
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
+}
+
 /// Every tenant is some files here, and its handles are files on their way. The soft limit is a default, not a wish.
 pub(crate) fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};

@@ -77,7 +77,8 @@ pub struct Report {
 }
 
 /// Freezes and thaws a kernel of our own on `gpu`. `socket` is a free name for the private socket this needs. `measure` tells
-/// what a process holds of the device; it is asked once, of one that has a context and a kernel, and no memory.
+/// what a process holds of the device; it is asked once, of one that has a context and a kernel, and no memory. To be called
+/// in the main thread: the child ends with the thread that started it, whatever ends that.
 pub fn run(
     shim: &Path,
     gpu: &str,
@@ -92,6 +93,7 @@ pub fn run(
     let executable = std::env::current_exe().map_err(|e| setup(&e))?;
     let child = Command::new(executable)
         .arg(TENANT)
+        .args(["--parent", &std::process::id().to_string()])
         .env("LD_PRELOAD", wire::preload(shim, std::env::var_os("LD_PRELOAD")))
         .env("ROTA_SOCKET", socket)
         .env("ROTA_JOB", "self-test")

@@ -68,8 +68,8 @@ impl VirtualMachine {
         if library.is_entered(&path) {
             return Ok(Self { directory, folder: text, spec });
         }
-        let executable = std::env::current_exe().map_err(VirtualMachineError::Begin)?;
-        let mut anew = Command::new(executable);
+        // Also if another has its name by now.
+        let mut anew = Command::new("/proc/self/exe");
         let mut words = std::env::args_os();
         if let Some(name) = words.next() {
             anew.arg0(name);
@@ -77,6 +77,13 @@ impl VirtualMachine {
         anew.args(words);
         anew.envs(library.environment(&path, std::env::var_os("LD_PRELOAD").as_deref()));
         Err(VirtualMachineError::Begin(anew.exec()))
+    }
+
+    /// What the GPUs of the machine in `folder` have together, whether it is there already or not.
+    pub fn memory_bytes(folder: &Path) -> Result<u64, VirtualMachineError> {
+        let spec = Spec::load(&Directory::new(folder), |name| std::env::var(name).ok())
+            .map_err(|error| VirtualMachineError::Spec(folder.into(), error))?;
+        Ok(spec.memory.0.saturating_mul(u64::from(spec.gpus)))
     }
 
     /// Its folder.

@@ -9,6 +9,7 @@
 //! device any more.
 
 mod batches;
+mod cellar;
 mod error;
 mod view;
 
@@ -20,9 +21,10 @@ use crate::message::{
     Wanted, Welcome,
 };
 use crate::names::{HandleKey, HashSeed, Node, Process, TenantNumber};
+use crate::trust::may_have_everything;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use wire::{Connection, WireError};
@@ -127,9 +129,9 @@ impl Client {
         self.ask_in_batches(batches::of_any(keys), |keys| Request::Free { keys })
     }
 
-    /// Makes at least this much room, if there are clean copies enough. Says how much.
-    pub fn drop_clean(&mut self, bytes: u64) -> Result<u64, ClientError> {
-        self.ask_to_free(&Request::DropClean { bytes })
+    /// Makes at least this much room, if there are clean copies enough beside one that stays. Says how much.
+    pub fn drop_clean(&mut self, bytes: u64, keep: Option<HandleKey>) -> Result<u64, ClientError> {
+        self.ask_to_free(&Request::DropClean { bytes, keep })
     }
 
     /// A tenant is gone, and nothing uses its space any more. Says how much room that makes.
@@ -246,7 +248,7 @@ impl Client {
     fn ask_for_files(&mut self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), ClientError> {
         // Taken, and put back only after a whole answer.
         let connection = self.connection.take().ok_or(ClientError::Disconnected)?;
-        let answered = converse(&connection, request, self.patience.answer)?;
+        let answered = converse(&connection, request, &[], self.patience.answer)?;
         self.connection = Some(connection);
         Ok(answered)
     }
@@ -284,11 +286,15 @@ fn enter(path: &Path, patience: Patience) -> Result<(Connection, Welcome), Clien
 
 fn try_to_enter(path: &Path, patience: Patience) -> Result<(Connection, Welcome), ClientError> {
     let connection = Connection::connect(path).map_err(ClientError::Unreachable)?;
+    let keeper = connection.peer().map_err(ClientError::Wire)?;
+    if !may_have_everything(keeper.uid) {
+        return Err(ClientError::Stranger { uid: keeper.uid.as_raw() });
+    }
     for direction in [Timeout::Send, Timeout::Recv] {
         set_socket_timeout(&connection, direction, Some(patience.answer))
             .map_err(|cause| ClientError::Wire(cause.into()))?;
     }
-    match converse(&connection, &Request::Hello { version: VERSION }, patience.answer)? {
+    match converse(&connection, &Request::Hello { version: VERSION }, &[], patience.answer)? {
         (Answer::Welcome(welcome), files) if files.is_empty() => Ok((connection, welcome)),
         _ => Err(ClientError::Strange),
     }
@@ -297,6 +303,7 @@ fn try_to_enter(path: &Path, patience: Patience) -> Result<(Connection, Welcome)
 fn converse(
     connection: &Connection,
     request: &Request,
+    files: &[BorrowedFd<'_>],
     within: Duration,
 ) -> Result<(Answer, Vec<OwnedFd>), ClientError> {
     let failed = |error| match error {
@@ -304,9 +311,12 @@ fn converse(
         WireError::System(Errno::AGAIN) => ClientError::Late { within },
         other => ClientError::Wire(other),
     };
-    connection.send(request, &[]).map_err(failed)?;
+    connection.send(request, files).map_err(failed)?;
     match connection.receive::<Answer>().map_err(failed)? {
         (Answer::Refused(refusal), _) => Err(ClientError::Refused(refusal)),
         answered => Ok(answered),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,14 +9,22 @@
 //! - *clean*: the device's bytes are the valid ones; the arena has what they were when they came back, which the worker
 //!   compares by hashes, and which goes when room is needed.
 //!
+//!   Of these two, blocks that are zero by their facts have no place ([`crate::zeros`]).
+//! - *in the cellar*: the cellar's bytes are the valid ones, and here are the tickets. It may have space in the arena that is
+//!   reserved, to which it is being fetched. ([`cellar`])
+//!
 //! **Orphaned space.** When a worker goes without a word, the device may still be writing to what it had reserved: the
-//! driver ends a dead process's copies when it gets to it, and that may be after the socket closed. The keeper cannot see
-//! that. So this space is not free until the next worker says that nothing is under way any more ([`Index::reclaim`]).
+//! driver ends a dead process's copies when it gets to it, and that may be after the socket closed. So this space is not
+//! free until the next worker says that nothing is under way any more ([`Index::reclaim`]). That one is let in only when the
+//! process of the last one has ended (`server`); one that comes again is its own last one, and has to know.
 
+mod cellar;
 mod facts;
 mod listing;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use cellar::bytes_of as ticket_bytes;
 
 use crate::BLOCK_BYTES;
 use crate::message::{
@@ -41,6 +49,7 @@ pub struct Index {
     next_age: Age,
     orphaned: Vec<Extents>,
     sums: Sums,
+    tickets: cellar::Count,
 }
 
 /// How manieth clean copy it was.
@@ -52,6 +61,8 @@ struct Entry {
     state: State,
     extents: Extents,
     facts: Box<[BlockFact]>,
+    /// Of its first blocks; of all of them once it is in the cellar.
+    tickets: Vec<Box<[u8]>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,15 +70,20 @@ enum State {
     Reserved,
     Away,
     Clean(Age),
+    /// Its extents are those that it is fetched to, if any.
+    Cellar,
 }
 
-/// Bytes of entries, by state.
+/// Bytes of entries, by state: what is away counts wholly, of clean copies only what they have in the arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sums {
     reserved: u64,
     away: u64,
     clean: u64,
     orphaned: u64,
+    cellar: u64,
+    /// What of those that are away has no place.
+    zeros: u64,
 }
 
 impl Sums {
@@ -76,8 +92,51 @@ impl Sums {
             State::Reserved => &mut self.reserved,
             State::Away => &mut self.away,
             State::Clean(_) => &mut self.clean,
+            State::Cellar => &mut self.cellar,
         }
     }
+
+    fn count(&mut self, entry: &Entry) {
+        add(self.of(entry.state), entry.counted_bytes());
+        add(&mut self.zeros, entry.zero_bytes());
+    }
+
+    fn discount(&mut self, entry: &Entry) {
+        subtract(self.of(entry.state), entry.counted_bytes());
+        subtract(&mut self.zeros, entry.zero_bytes());
+    }
+}
+
+impl Entry {
+    fn counted_bytes(&self) -> u64 {
+        match self.state {
+            State::Clean(_) => self.extents.bytes(),
+            State::Reserved | State::Away | State::Cellar => self.bytes,
+        }
+    }
+
+    fn zero_bytes(&self) -> u64 {
+        match self.state {
+            State::Away => self.bytes.saturating_sub(self.extents.bytes()),
+            State::Reserved | State::Clean(_) | State::Cellar => 0,
+        }
+    }
+
+    fn blocks(&self) -> usize {
+        usize::try_from(self.bytes / BLOCK_BYTES).unwrap_or(usize::MAX)
+    }
+
+    /// Blocks that are zero have no place any more. What was theirs.
+    fn let_go_of_zeros(&mut self) -> Extents {
+        let (kept, free) = std::mem::take(&mut self.extents).part(zeros_of(&self.facts));
+        self.extents = kept;
+        free
+    }
+}
+
+/// Is a block zero by these?
+fn zeros_of(facts: &[BlockFact]) -> impl Fn(usize) -> bool {
+    |block| facts.get(block).is_some_and(|fact| fact.zero)
 }
 
 impl Index {
@@ -92,6 +151,7 @@ impl Index {
             next_age: 0,
             orphaned: Vec::new(),
             sums: Sums::default(),
+            tickets: cellar::Count::default(),
         }
     }
 
@@ -114,7 +174,7 @@ impl Index {
         }
     }
 
-    /// Space for a copy out.
+    /// Space for a copy out, or to fetch something from the cellar to.
     pub fn reserve(&mut self, wanted: Wanted, near: Option<Node>) -> Reservation {
         let Wanted { key, bytes } = wanted;
         let blocks = bytes / BLOCK_BYTES;
@@ -131,32 +191,56 @@ impl Index {
             let extents = entry.extents.runs().to_vec();
             return match entry.state {
                 State::Away => Reservation::Refused(Outcome::IsAway),
+                State::Cellar if extents.is_empty() => self.reserve_landing(wanted, near),
+                State::Cellar => Reservation::Space { extents, reused: false },
                 // Asked twice. Whether it was a clean copy's place, the first answer has said; copying all is never wrong.
                 State::Reserved => Reservation::Space { extents, reused: false },
-                State::Clean(_) => {
-                    self.set_state(key, State::Reserved);
-                    Reservation::Space { extents, reused: true }
-                }
+                State::Clean(_) => self.reserve_clean(key, near),
             };
         }
         let Some(extents) = self.space.take(bytes, near) else {
-            return Reservation::NoSpace(Lack {
-                free_bytes: self.space.free_bytes(),
-                clean_bytes: self.sums.clean,
-                orphaned_bytes: self.sums.orphaned,
-            });
+            return Reservation::NoSpace(self.lack(bytes));
         };
         let runs = extents.runs().to_vec();
         add(&mut self.sums.reserved, bytes);
-        self.entries.insert(key, Entry { bytes, state: State::Reserved, extents, facts: Box::default() });
+        let (state, facts) = (State::Reserved, Box::default());
+        self.entries.insert(key, Entry { bytes, state, extents, facts, tickets: Vec::new() });
         Reservation::Space { extents: runs, reused: false }
     }
 
-    /// A copy out will not be used.
+    /// The place of a clean copy, and places for its zero blocks.
+    fn reserve_clean(&mut self, key: HandleKey, near: Option<Node>) -> Reservation {
+        let Some(entry) = self.entries.get_mut(&key) else {
+            return Reservation::Refused(Outcome::NotReserved);
+        };
+        let missing_bytes = entry.bytes.saturating_sub(entry.extents.bytes());
+        let Some(new) = self.space.take(missing_bytes, near) else {
+            return Reservation::NoSpace(self.lack(missing_bytes));
+        };
+        self.sums.discount(entry);
+        let (blocks, is_zero) = (entry.blocks(), zeros_of(&entry.facts));
+        entry.extents = std::mem::take(&mut entry.extents).join(new, blocks, is_zero);
+        self.sums.count(entry);
+        self.set_state(key, State::Reserved);
+        let extents = self.entries.get(&key).map_or(Vec::new(), |entry| entry.extents.runs().to_vec());
+        Reservation::Space { extents, reused: true }
+    }
+
+    fn lack(&self, missing_bytes: u64) -> Lack {
+        Lack {
+            missing_bytes,
+            free_bytes: self.space.free_bytes(),
+            clean_bytes: self.sums.clean,
+            orphaned_bytes: self.sums.orphaned,
+        }
+    }
+
+    /// What was reserved will not be used.
     pub fn cancel(&mut self, key: HandleKey) -> Outcome {
         match self.entries.get(&key).map(|entry| entry.state) {
             Some(State::Reserved) => self.remove(key),
             Some(State::Away) => Outcome::IsAway,
+            Some(State::Cellar) => self.cancel_landing(key),
             Some(State::Clean(_)) | None => Outcome::AlreadySo,
         }
     }
@@ -167,13 +251,15 @@ impl Index {
         let Some(entry) = self.entries.get_mut(&key) else { return Outcome::NotReserved };
         match entry.state {
             State::Away => Outcome::AlreadySo,
-            State::Clean(_) => Outcome::NotReserved,
+            State::Clean(_) | State::Cellar => Outcome::NotReserved,
             State::Reserved => {
                 if !facts::follow(&entry.facts, &facts, entry.bytes / BLOCK_BYTES) {
                     return Outcome::WrongFacts;
                 }
                 entry.facts = facts.into_boxed_slice();
+                let free = entry.let_go_of_zeros();
                 self.set_state(key, State::Away);
+                self.give_back(free);
                 Outcome::Done
             }
         }
@@ -184,9 +270,10 @@ impl Index {
         let In { key, keep_clean } = done;
         let state = self.entries.get(&key).map(|entry| entry.state);
         match (state, keep_clean) {
-            (Some(State::Reserved), _) => Outcome::NotAway,
+            (Some(State::Reserved | State::Cellar), _) => Outcome::NotAway,
             (Some(State::Away | State::Clean(_)), false) => self.remove(key),
             (Some(State::Away), true) => {
+                self.drop_tickets(key);
                 let age = self.next_age;
                 self.next_age = age.saturating_add(1);
                 self.set_state(key, State::Clean(age));
@@ -201,16 +288,16 @@ impl Index {
         self.remove(key)
     }
 
-    /// Makes at least this much room, if there are clean copies enough. Says how much.
-    pub fn drop_clean(&mut self, bytes: u64) -> u64 {
+    /// Makes at least this much room, if there are clean copies enough beside one that stays. Says how much.
+    pub fn drop_clean(&mut self, bytes: u64, keep: Option<HandleKey>) -> u64 {
         let mut freed = 0;
         while freed < bytes
-            && let Some((_, &key)) = self.clean.first_key_value()
+            && let Some((&age, &key)) = self.clean.iter().find(|&(_, &key)| Some(key) != keep)
         {
-            add(&mut freed, self.entries.get(&key).map_or(0, |entry| entry.bytes));
+            add(&mut freed, self.entries.get(&key).map_or(0, |entry| entry.extents.bytes()));
             if self.remove(key) == Outcome::AlreadySo {
                 // Not an entry: the two lists are one, so this is never so; but it must not go on for ever.
-                self.clean.pop_first();
+                self.clean.remove(&age);
             }
         }
         freed
@@ -236,12 +323,19 @@ impl Index {
                 self.orphaned.push(entry.extents);
             }
         }
+        for extents in self.take_landings() {
+            add(&mut self.sums.orphaned, extents.bytes());
+            self.orphaned.push(extents);
+        }
     }
 
     /// The worker leaves, and nothing of it is under way.
     pub fn drop_reservations(&mut self) {
         for key in self.reserved() {
             self.remove(key);
+        }
+        for extents in self.take_landings() {
+            self.give_back(extents);
         }
     }
 
@@ -255,9 +349,9 @@ impl Index {
         self.space.free_bytes().saturating_sub(before)
     }
 
-    /// What is away.
+    /// What is away, in the arena or the cellar.
     pub fn away_bytes(&self) -> u64 {
-        self.sums.away
+        self.sums.away.saturating_add(self.sums.cellar)
     }
 
     /// The highest number that a tenant ever had.
@@ -274,6 +368,8 @@ impl Index {
             away_bytes: self.sums.away,
             clean_bytes: self.sums.clean,
             orphaned_bytes: self.sums.orphaned,
+            zero_bytes: self.sums.zeros,
+            cellar_bytes: self.sums.cellar,
             ..Progress::default()
         }
     }
@@ -295,8 +391,7 @@ impl Index {
 
     fn set_state(&mut self, key: HandleKey, state: State) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
-        subtract(self.sums.of(entry.state), entry.bytes);
-        add(self.sums.of(state), entry.bytes);
+        self.sums.discount(entry);
         if let State::Clean(age) = entry.state {
             self.clean.remove(&age);
         }
@@ -304,15 +399,20 @@ impl Index {
             self.clean.insert(age, key);
         }
         entry.state = state;
+        self.sums.count(entry);
     }
 
     /// Takes an entry out of all lists, with its space.
     fn detach(&mut self, key: HandleKey) -> Option<Entry> {
         let entry = self.entries.remove(&key)?;
-        subtract(self.sums.of(entry.state), entry.bytes);
+        self.sums.discount(&entry);
         if let State::Clean(age) = entry.state {
             self.clean.remove(&age);
         }
+        if entry.state == State::Cellar {
+            subtract(&mut self.sums.reserved, entry.extents.bytes());
+        }
+        self.tickets.forget(&entry.tickets);
         Some(entry)
     }
 

@@ -1,17 +1,19 @@
 //! Requests become changes of the index, and answers. No sockets here: [`crate::server`] has those.
 
 use crate::host_memory::{self, HostMemoryError};
-use crate::index::Index;
+use crate::index::{Index, ticket_bytes};
+use crate::kept_cellar::KeptCellar;
 use crate::message::{
     Answer, BATCH_MAX, End, Extent, FACTS_MAX, Outcome, Progress, RESERVED_BLOCKS_MAX, Refusal, Request,
-    Reservation, SEGMENTS_PER_ANSWER_MAX, VERSION, Wanted, Welcome,
+    Reservation, SEGMENTS_PER_ANSWER_MAX, TICKETS_BYTES_MAX, VERSION, Wanted, Welcome,
 };
 use crate::names::{HashSeed, Node, Process};
+use crate::part::Part;
 use crate::preparation::{News, Next, Preparation};
 use crate::segment::Segment;
 use crate::{BLOCK_BYTES, SEGMENTS_MAX};
 use rustix::process::{Resource, getrlimit};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Files that are left for sockets. A keeper that nobody can connect to would be of no use to the next worker.
 const FILES_SPARE: u64 = 64;
@@ -50,15 +52,6 @@ pub enum KeeperError {
     /// The system gives no threads.
     #[error("cannot start to make memory ready: {0}")]
     Threads(#[from] std::io::Error),
-}
-
-/// A part of the arena.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// How large: whole blocks.
-    pub bytes: u64,
-    /// The node that it is to be near to.
-    pub node: Option<Node>,
 }
 
 /// What follows an answer.
@@ -107,6 +100,7 @@ pub struct Keeper {
     growing: bool,
     stopped: Option<String>,
     seed: Option<HashSeed>,
+    cellar: Option<KeptCellar>,
 }
 
 impl Keeper {
@@ -140,6 +134,7 @@ impl Keeper {
             growing: true,
             stopped: None,
             seed: None,
+            cellar: None,
         })
     }
 
@@ -180,7 +175,12 @@ impl Keeper {
     /// Does what is asked, and says what became of it. The answer is made when everything is done: whoever hears it may
     /// rely on it.
     pub fn answer(&mut self, request: Request) -> Reply<'_> {
-        if !is_within_bounds(&request) {
+        self.answer_with(request, Vec::new())
+    }
+
+    /// The same, with the files that the request has brought.
+    pub fn answer_with(&mut self, request: Request, files: Vec<OwnedFd>) -> Reply<'_> {
+        if !is_within_bounds(&request) || (!files.is_empty() && request != Request::KeepCellar) {
             return Keeper::refuse(Refusal::OutOfOrder);
         }
         let index = &mut self.index;
@@ -196,7 +196,7 @@ impl Keeper {
             Request::RecordOut { handles } => outcomes(handles, |out| index.record_out(out)),
             Request::RecordIn { handles } => outcomes(handles, |back| index.record_in(back)),
             Request::Free { keys } => outcomes(keys, |key| index.free(key)),
-            Request::DropClean { bytes } => Answer::Freed { bytes: index.drop_clean(bytes) },
+            Request::DropClean { bytes, keep } => Answer::Freed { bytes: index.drop_clean(bytes, keep) },
             Request::Died { tenant } => Answer::Freed { bytes: index.died(tenant) },
             Request::Reclaim => Answer::Freed { bytes: index.reclaim() },
             Request::Progress => Answer::Progress(self.progress()),
@@ -205,13 +205,38 @@ impl Keeper {
             Request::Recorded { tenant, after } => Answer::Recorded(index.recorded(tenant, after)),
             Request::Leave { end } => return self.leave(end),
             Request::KeepSeed { seed } => Answer::Outcome(self.keep_seed(seed)),
+            Request::KeepCellar => Answer::Outcome(self.keep_cellar(files)),
+            Request::Cellar => return self.hand_over_cellar(),
+            Request::KeepTickets { .. } | Request::Sink { .. } if self.cellar.is_none() => {
+                return Keeper::refuse(Refusal::OutOfOrder);
+            }
+            Request::KeepTickets { key, first, tickets } => {
+                Answer::Outcome(index.keep_tickets(key, first, tickets))
+            }
+            Request::Sink { keys } => outcomes(keys, |key| index.sink(key)),
+            Request::Rise { keys } => outcomes(keys, |key| index.rise(key)),
+            Request::Tickets { key, first } => Answer::Tickets(index.tickets(key, first)),
         };
         Reply::of(answer)
     }
 
-    /// The worker went without a word.
+    /// The worker went without a word, and something of it may be under way.
     pub fn lose_worker(&mut self) {
         self.index.orphan_reservations();
+    }
+
+    /// Drops tenants whose processes have ended. There must be no worker, as nothing of them may be under way.
+    pub fn forget_the_dead(&mut self) {
+        let mut after = None;
+        loop {
+            let page = self.index.tenants(after);
+            let Some(&(last, _)) = page.last() else { return };
+            after = Some(last);
+            for (tenant, process) in page.into_iter().filter(|(_, process)| process.has_ended()) {
+                let freed_bytes = self.index.died(tenant);
+                tracing::info!(%tenant, pid = process.pid, freed_bytes, "a tenant without a worker has ended");
+            }
+        }
     }
 
     /// What is away.
@@ -254,6 +279,22 @@ impl Keeper {
             Some(kept) if *kept == seed => Outcome::AlreadySo,
             Some(_) => Outcome::OtherSeed,
         }
+    }
+
+    fn keep_cellar(&mut self, files: Vec<OwnedFd>) -> Outcome {
+        match (KeptCellar::of(files), &self.cellar) {
+            (Some(new), Some(kept)) if kept.is_same(&new) => Outcome::AlreadySo,
+            (None, _) | (_, Some(_)) => Outcome::BadCellar,
+            (new @ Some(_), None) => {
+                self.cellar = new;
+                Outcome::Done
+            }
+        }
+    }
+
+    fn hand_over_cellar(&self) -> Reply<'_> {
+        let files = self.cellar.as_ref().map_or(Vec::new(), KeptCellar::files);
+        Reply { answer: Answer::Cellar { kept: !files.is_empty() }, files, then: Then::GoOn }
     }
 
     fn hand_over(&self, known: u32) -> Reply<'_> {
@@ -308,7 +349,11 @@ fn is_within_bounds(request: &Request) -> bool {
             handles.len() <= BATCH_MAX && facts <= FACTS_MAX
         }
         Request::RecordIn { handles } => handles.len() <= BATCH_MAX,
-        Request::Cancel { keys } | Request::Free { keys } => keys.len() <= BATCH_MAX,
+        Request::Cancel { keys }
+        | Request::Free { keys }
+        | Request::Sink { keys }
+        | Request::Rise { keys } => keys.len() <= BATCH_MAX,
+        Request::KeepTickets { tickets, .. } => ticket_bytes(tickets) <= TICKETS_BYTES_MAX,
         Request::KeepSeed { seed } => seed.has_a_right_size(),
         _ => true,
     }

@@ -18,7 +18,7 @@ pub use request::{End, In, Out, Request, Wanted};
 use serde::{Deserialize, Serialize};
 
 /// Version of the messages. Both sides must agree.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 4;
 
 /// The most handles in one request.
 pub const BATCH_MAX: usize = 64;
@@ -31,6 +31,12 @@ pub const RESERVED_BLOCKS_MAX: u64 = 4096;
 
 /// The most facts in one [`Request::RecordOut`].
 pub const FACTS_MAX: usize = 3072;
+
+/// The most bytes of tickets in one message, with room for the rest of it.
+pub const TICKETS_BYTES_MAX: usize = 48 * 1024;
+
+/// The longest that a ticket may be.
+pub const TICKET_BYTES_MAX: usize = 1024;
 
 /// The most segments in one answer: each brings its file.
 pub const SEGMENTS_PER_ANSWER_MAX: usize = wire::FILES_MAX;

@@ -1,7 +1,10 @@
 //! What things are called, here and by every worker.
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::os::fd::OwnedFd;
 
 /// A tenant. The number stays the same when the worker is replaced. Workers use none twice while the keeper lives: a new one
 /// is higher than all before it ([`crate::Welcome::highest_tenant`]).
@@ -91,10 +94,27 @@ impl Process {
         Process::find(pid).unwrap_or(Process { pid, start_ticks: 0 })
     }
 
-    /// Is it this very process that has the number now?
-    pub fn is_there(self) -> bool {
-        Process::find(self.pid) == Some(self)
+    /// Is it certain that it is no longer there? Not where its start is not known, or /proc cannot be read.
+    pub(crate) fn has_ended(self) -> bool {
+        self.start_ticks > 0 && Process::find(std::process::id()).is_some() && !self.is_there()
     }
+
+    /// Is it this very process that has the number now, and has it not ended? One that has, and that nobody has reaped yet,
+    /// has nothing any more but its number.
+    pub fn is_there(self) -> bool {
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        // First: what gets the number later is not what is watched.
+        let watch = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let has_the_number = Process::find(self.pid) == Some(self);
+        has_the_number && !watch.is_some_and(|watch| has_ended(&watch))
+    }
+}
+
+/// Has the process ended, all of it, that this was opened for?
+pub(crate) fn has_ended(watch: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(watch, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut polled, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }
 
 /// Field 22 of `/proc/PID/stat`. The second field is the program's name, which may have spaces and brackets in it.
@@ -129,5 +149,24 @@ mod tests {
         assert!(this.start_ticks > 0 && this.is_there());
         assert!(!Process { start_ticks: this.start_ticks + 1, ..this }.is_there());
         assert_eq!(Process::find(u32::MAX), None);
+        let other = Process { start_ticks: this.start_ticks + 1, ..this };
+        assert_eq!([this, other].map(Process::has_ended), [false, true]);
+        assert!(!Process { start_ticks: 0, ..other }.has_ended(), "nobody knows");
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_gone_also_if_nobody_has_reaped_it() {
+        let mut child =
+            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let process = Process::find(child.id()).expect("it is there");
+        assert!(process.is_there() && !process.has_ended());
+        drop(child.stdin.take());
+        let watch = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).expect("it is ours");
+        let mut ends = [PollFd::new(&watch, PollFlags::IN)];
+        rustix::event::poll(&mut ends, None).expect("it ends");
+        assert_eq!(Process::find(process.pid), Some(process), "its number is still its own");
+        assert!(!process.is_there() && process.has_ended());
+        child.wait().expect("it has ended");
+        assert!(!process.is_there() && process.has_ended());
     }
 }

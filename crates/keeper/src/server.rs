@@ -2,14 +2,24 @@
 //!
 //! Whoever comes waits at the *door* until its first word is heard; so a second worker is told why it has to go, and one
 //! that says nothing keeps nobody up. A worker that does not take its answer is hung up on.
+//!
+//! A worker is its process, not its connection: one that went without a word keeps the next one out until its process has
+//! ended. So whatever it had under way is over when somebody else is here, and nobody has to ask for that.
 
+mod departed;
 mod door;
+#[cfg(test)]
+mod tests;
 
 use crate::keeper::{Keeper, Then};
 use crate::message::{Answer, Refusal, Request};
+use crate::trust::may_have_everything;
+use departed::Departed;
 use door::Door;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::process::{PidfdFlags, pidfd_open};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use wire::{Connection, Listener, WireError};
@@ -18,6 +28,8 @@ use wire::{Connection, Listener, WireError};
 const TAKEN_WITHIN: Duration = Duration::from_secs(1);
 /// How long to wait when the system has nothing to poll or accept with.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How often a keeper that is to end looks whether tenants are there whose worker never comes again.
+const LOOK_FOR_TENANTS: Duration = Duration::from_secs(1);
 /// Wishes to end that are read at a time.
 const WISHES_MAX: usize = 16;
 
@@ -27,17 +39,22 @@ pub struct Server {
     keeper: Keeper,
     listener: Listener,
     worker: Option<Worker>,
+    departed: Option<Departed>,
     door: Door,
     /// Any byte that comes here is a wish that the keeper ends.
     wishes: Option<OwnedFd>,
     /// It ends once nothing is away and no worker is there.
     is_to_end: bool,
+    /// When tenants were looked for.
+    looked: Instant,
 }
 
 #[derive(Debug)]
 struct Worker {
     connection: Connection,
     pid: u32,
+    /// Readable when its process has ended.
+    watch: OwnedFd,
 }
 
 /// What can be waited for.
@@ -54,7 +71,16 @@ impl Server {
     /// Serves this keeper here.
     pub fn new(keeper: Keeper, listener: Listener) -> Server {
         let door = Door::default();
-        Server { keeper, listener, worker: None, door, wishes: None, is_to_end: false }
+        Server {
+            keeper,
+            listener,
+            worker: None,
+            departed: None,
+            door,
+            wishes: None,
+            is_to_end: false,
+            looked: Instant::now(),
+        }
     }
 
     /// Has it end by a byte that comes through this file: as soon as nothing is away and no worker is there, and never
@@ -66,6 +92,7 @@ impl Server {
     /// Serves until it is told to end. Says how many bytes were away then. Until this is dropped, those who connect wait.
     pub fn run(&mut self) -> u64 {
         while !self.is_over() {
+            self.forget_the_dead();
             let ready = self.wait();
             // In this order: a worker that is gone must be gone before the next one's first word is heard.
             if ready.contains(&Source::Arena) {
@@ -95,6 +122,18 @@ impl Server {
         self.is_to_end && self.worker.is_none() && self.keeper.away_bytes() == 0
     }
 
+    /// Nobody else tells a keeper without a worker that tenants have ended, and it would wait for them for ever.
+    fn forget_the_dead(&mut self) {
+        if self.waits_for_tenants() && self.looked.elapsed() >= LOOK_FOR_TENANTS {
+            self.keeper.forget_the_dead();
+            self.looked = Instant::now();
+        }
+    }
+
+    fn waits_for_tenants(&self) -> bool {
+        self.is_to_end && self.worker.is_none()
+    }
+
     /// Waits until there is something to do, and says what.
     fn wait(&self) -> Vec<Source> {
         let arena = (Source::Arena, self.keeper.bell());
@@ -106,7 +145,9 @@ impl Server {
         let (sources, files): (Vec<Source>, Vec<_>) = all.unzip();
         let mut polled: Vec<PollFd<'_>> =
             files.iter().map(|&file| PollFd::from_borrowed_fd(file, PollFlags::IN)).collect();
-        let patience = self.door.patience(Instant::now()).and_then(|left| Timespec::try_from(left).ok());
+        let look = self.waits_for_tenants().then_some(LOOK_FOR_TENANTS);
+        let patience = [self.door.patience(Instant::now()), look].into_iter().flatten().min();
+        let patience = patience.and_then(|left| Timespec::try_from(left).ok());
         match rustix::event::poll(&mut polled, patience.as_ref()) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => return Vec::new(),
@@ -123,36 +164,43 @@ impl Server {
     /// Answers the worker's next request.
     fn serve(&mut self) -> Then {
         let Some(worker) = &self.worker else { return Then::GoOn };
-        let request = match receive(&worker.connection) {
-            Ok(request) => request,
+        let (request, files) = match worker.connection.receive::<Request>() {
+            Ok(received) => received,
             Err(why) => {
                 self.lose_worker(&why);
                 return Then::GoOn;
             }
         };
-        let reply = self.keeper.answer(request);
-        let then = reply.then;
+        let reply = self.keeper.answer_with(request, files);
+        let (then, is_farewell) = (reply.then, matches!(reply.answer, Answer::Left { .. }));
         let sent = worker.connection.send(&reply.answer, &reply.files);
         match (then, sent) {
             (Then::GoOn, Ok(())) => {}
             (Then::GoOn, Err(why)) => self.lose_worker(&why),
-            (Then::HangUp | Then::End, _) => {
+            (Then::HangUp | Then::End, _) if is_farewell => {
                 tracing::info!(pid = worker.pid, "the worker left");
                 self.worker = None;
-                // After a farewell there are none; whoever was refused had not said that nothing is under way.
-                self.keeper.lose_worker();
             }
+            (Then::HangUp | Then::End, _) => self.orphan_what_is_under_way(),
         }
         then
     }
 
     fn lose_worker(&mut self, why: &WireError) {
-        let Some(worker) = self.worker.take() else { return };
+        let Some(worker) = &self.worker else { return };
         tracing::warn!(pid = worker.pid, %why, "the worker is gone");
         if !matches!(why, WireError::Closed) {
             refuse(&worker.connection, Refusal::OutOfOrder);
         }
+        self.orphan_what_is_under_way();
+    }
+
+    /// There is no worker any more, and it has not said that nothing is under way.
+    fn orphan_what_is_under_way(&mut self) {
         self.keeper.lose_worker();
+        if let Some(Worker { pid, watch, .. }) = self.worker.take() {
+            self.departed = Some(Departed { pid, watch });
+        }
     }
 
     /// Hears the first word of somebody at the door.
@@ -165,17 +213,30 @@ impl Server {
             Ok(_) | Err(_) => return refuse(&connection, Refusal::OutOfOrder),
         };
         let Ok(peer) = connection.peer() else { return refuse(&connection, Refusal::Stranger) };
-        if !may_be_worker(peer.uid, rustix::process::geteuid()) {
+        if !may_have_everything(peer.uid) {
             return refuse(&connection, Refusal::Stranger);
         }
         if let Some(worker) = &self.worker {
             return refuse(&connection, Refusal::Busy { pid: worker.pid });
         }
+        let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
+        if let Some(departed) = self.departed.as_ref().filter(|departed| departed.keeps_out(pid)) {
+            return refuse(&connection, Refusal::Busy { pid: departed.pid });
+        }
+        let watch = match pidfd_open(peer.pid, PidfdFlags::empty()) {
+            Ok(watch) => watch,
+            // It has ended already.
+            Err(Errno::SRCH) => return,
+            Err(cause) => {
+                tracing::warn!(pid, %cause, "a worker cannot be watched, and has to come again");
+                return refuse(&connection, Refusal::Busy { pid });
+            }
+        };
         let reply = self.keeper.answer(request);
         if connection.send(&reply.answer, &[]).is_ok() && reply.then == Then::GoOn {
-            let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
             tracing::info!(pid, "a worker is here");
-            self.worker = Some(Worker { connection, pid });
+            self.worker = Some(Worker { connection, pid, watch });
+            self.departed = None;
         }
     }
 
@@ -209,7 +270,7 @@ impl Server {
     }
 }
 
-/// The next request. It brings no files.
+/// The first request. It brings no files.
 fn receive(connection: &Connection) -> Result<Request, WireError> {
     match connection.receive::<Request>()? {
         (request, files) if files.is_empty() => Ok(request),
@@ -225,22 +286,4 @@ fn refuse(connection: &Connection, refusal: Refusal) {
     }
     let _ = connection.send(&Answer::Refused(refusal), &[]);
     connection.shut_down();
-}
-
-/// The arena has everybody's bytes: only who owns the keeper may read them.
-fn may_be_worker(user: rustix::process::Uid, owner: rustix::process::Uid) -> bool {
-    user == owner || user.is_root()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::process::Uid;
-
-    #[test]
-    fn only_the_owner_and_root_may_be_workers() {
-        let (root, owner, other) = (Uid::ROOT, Uid::from_raw(1000), Uid::from_raw(1001));
-        assert!(may_be_worker(owner, owner) && may_be_worker(root, owner) && may_be_worker(root, root));
-        assert!(!may_be_worker(other, owner) && !may_be_worker(owner, root));
-    }
 }

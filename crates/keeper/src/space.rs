@@ -6,6 +6,7 @@
 use crate::BLOCK_BYTES;
 use crate::message::Extent;
 use crate::names::Node;
+use crate::zeros::{self, Parted};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Space that was taken. It goes back by [`Space::give_back`]; it cannot be copied, so it cannot go back twice.
@@ -21,6 +22,17 @@ impl Extents {
     /// The size of all runs.
     pub fn bytes(&self) -> u64 {
         self.0.iter().fold(0, |sum, run| sum.saturating_add(run.bytes))
+    }
+
+    /// Places of all blocks of a handle become those of blocks that are not zero, and the others.
+    pub fn part(self, is_zero: impl Fn(usize) -> bool) -> (Extents, Extents) {
+        let Parted { kept, free } = zeros::part(&self.0, is_zero);
+        (Extents(kept), Extents(free))
+    }
+
+    /// The reverse of it, with new places for the blocks that are zero.
+    pub fn join(self, new: Extents, blocks: usize, is_zero: impl Fn(usize) -> bool) -> Extents {
+        Extents(zeros::join(&self.0, &new.0, blocks, is_zero))
     }
 }
 

@@ -39,7 +39,7 @@ fn seed() -> HashSeed {
 fn requests() -> Vec<(&'static str, Request)> {
     let wanted = Wanted { key: key(5), bytes: 2 << 20 };
     vec![
-        ("00 02", Request::Hello { version: 2 }),
+        ("00 03", Request::Hello { version: 3 }),
         ("01 ac02 07 e807", Request::Introduce { tenant: TENANT, process: PROCESS }),
         ("02 0101 01 ac02 05 80808001", Request::Reserve { near: Some(Node(1)), wanted: vec![wanted] }),
         ("02 00 00", Request::Reserve { near: None, wanted: Vec::new() }),
@@ -50,7 +50,8 @@ fn requests() -> Vec<(&'static str, Request)> {
         ),
         ("05 01 ac02 05 01", Request::RecordIn { handles: vec![In { key: key(5), keep_clean: true }] }),
         ("06 01 ac02 05", Request::Free { keys: vec![key(5)] }),
-        ("07 80808001", Request::DropClean { bytes: 2 << 20 }),
+        ("07 80808001 00", Request::DropClean { bytes: 2 << 20, keep: None }),
+        ("07 80808001 01 ac02 05", Request::DropClean { bytes: 2 << 20, keep: Some(key(5)) }),
         ("08 ac02", Request::Died { tenant: TENANT }),
         ("09", Request::Reclaim),
         ("0a", Request::Progress),
@@ -62,12 +63,21 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("0e 01", Request::Leave { end: End::IfNothingAway }),
         ("0e 02", Request::Leave { end: End::Forced }),
         ("0f 10 30313233343536373839616263646566", Request::KeepSeed { seed: seed() }),
+        ("10", Request::KeepCellar),
+        ("11", Request::Cellar),
+        (
+            "12 ac02 05 03 02 01 07 02 08 09",
+            Request::KeepTickets { key: key(5), first: 3, tickets: vec![vec![7], vec![8, 9]] },
+        ),
+        ("13 01 ac02 05", Request::Sink { keys: vec![key(5)] }),
+        ("14 01 ac02 05", Request::Rise { keys: vec![key(5)] }),
+        ("15 ac02 05 03", Request::Tickets { key: key(5), first: 3 }),
     ]
 }
 
 fn answers() -> Vec<(&'static str, Answer)> {
     let extents = vec![Extent { offset: 64 << 20, bytes: 2 << 20 }];
-    let lack = Lack { free_bytes: 1, clean_bytes: 2, orphaned_bytes: 3 };
+    let lack = Lack { missing_bytes: 4, free_bytes: 1, clean_bytes: 2, orphaned_bytes: 3 };
     let recorded =
         |place| Recorded { handle: 5, bytes: 2 << 20, place, extents: extents.clone(), facts: vec![fact()] };
     let progress = Progress {
@@ -78,12 +88,14 @@ fn answers() -> Vec<(&'static str, Answer)> {
         away_bytes: 5,
         clean_bytes: 6,
         orphaned_bytes: 7,
+        zero_bytes: 11,
+        cellar_bytes: 10,
         segments: 8,
         growing: true,
         stopped: Some("full".into()),
     };
     let welcome = Welcome {
-        version: 2,
+        version: 4,
         keeper: PROCESS,
         segments: 9,
         segment_bytes: 64 << 20,
@@ -103,10 +115,13 @@ fn answers() -> Vec<(&'static str, Answer)> {
         Outcome::WrongSize,
         Outcome::WrongFacts,
         Outcome::OtherSeed,
+        Outcome::NotInCellar,
+        Outcome::BadCellar,
+        Outcome::BadTickets,
     ];
     vec![
         (
-            "00 02 07 e807 09 80808020 01 ac02 01 10 30313233343536373839616263646566",
+            "00 04 07 e807 09 80808020 01 ac02 01 10 30313233343536373839616263646566",
             Answer::Welcome(welcome),
         ),
         ("01 00 01", Answer::Refused(Refusal::Version { keeper: 1 })),
@@ -114,9 +129,9 @@ fn answers() -> Vec<(&'static str, Answer)> {
         ("01 02", Answer::Refused(Refusal::Stranger)),
         ("01 03", Answer::Refused(Refusal::OutOfOrder)),
         ("02 01", Answer::Outcome(Outcome::AlreadySo)),
-        ("03 0b 00 01 02 03 04 05 06 07 08 09 0a", Answer::Outcomes(outcomes)),
+        ("03 0e 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d", Answer::Outcomes(outcomes)),
         (
-            "04 03 00 01 80808020 80808001 01 01 01 02 03 02 07",
+            "04 03 00 01 80808020 80808001 01 01 04 01 02 03 02 07",
             Answer::Reserved(vec![
                 Reservation::Space { extents: extents.clone(), reused: true },
                 Reservation::NoSpace(lack),
@@ -124,21 +139,24 @@ fn answers() -> Vec<(&'static str, Answer)> {
             ]),
         ),
         ("05 80808001", Answer::Freed { bytes: 2 << 20 }),
-        ("06 01 02 03 04 05 06 07 08 01 01 04 66756c6c", Answer::Progress(progress)),
+        ("06 01 02 03 04 05 06 07 0b 0a 08 01 01 04 66756c6c", Answer::Progress(progress)),
         ("07 01 80808020 80808001 01 01", Answer::Segments(vec![view])),
         ("08 01 ac02 07 e807", Answer::Tenants(vec![(TENANT, PROCESS)])),
         (
-            "09 02 05 80808001 00 01 80808020 80808001 01 30313233343536373839616263646566 01 \
-             05 80808001 01 01 80808020 80808001 01 30313233343536373839616263646566 01",
-            Answer::Recorded(vec![recorded(Place::Away), recorded(Place::Clean)]),
+            "09 03 05 80808001 00 01 80808020 80808001 01 30313233343536373839616263646566 01 \
+             05 80808001 01 01 80808020 80808001 01 30313233343536373839616263646566 01 \
+             05 80808001 02 01 80808020 80808001 01 30313233343536373839616263646566 01",
+            Answer::Recorded(vec![recorded(Place::Away), recorded(Place::Clean), recorded(Place::Cellar)]),
         ),
         ("0a 01 05", Answer::Left { ends: true, away_bytes: 5 }),
+        ("0b 01", Answer::Cellar { kept: true }),
+        ("0c 02 01 07 02 08 09", Answer::Tickets(vec![vec![7], vec![8, 9]])),
     ]
 }
 
 #[test]
 fn the_bytes_are_fixed() {
-    assert_eq!(VERSION, 2);
+    assert_eq!(VERSION, 4);
     check(&requests());
     check(&answers());
 }
@@ -155,7 +173,7 @@ fn every_kind_of_message_is_among_them() {
     let answers = kinds(answers().iter().map(|(golden, _)| *golden).collect());
     assert!(postcard::from_bytes::<Request>(&[requests as u8, 0, 0, 0, 0, 0, 0, 0]).is_err());
     assert!(postcard::from_bytes::<Answer>(&[answers as u8, 0, 0, 0, 0, 0, 0, 0]).is_err());
-    assert_eq!((requests, answers), (16, 11));
+    assert_eq!((requests, answers), (22, 13));
 }
 
 proptest! {

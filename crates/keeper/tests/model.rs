@@ -8,7 +8,9 @@ use proptest::prelude::*;
 use rota_keeper::message::VERSION;
 use rota_keeper::*;
 use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use wire::{Connection, Listener};
 
@@ -51,11 +53,12 @@ fn request() -> impl Strategy<Value = Request> {
     let keys = || prop::collection::vec(key(), 1..3);
     // A handle has always the same size.
     let wanted = |key: HandleKey| Wanted { key, bytes: (1 + key.handle) * BLOCK_BYTES };
-    // Few hashes, so that some are the same again.
-    let fact = |seed: u8| BlockFact { hash: [seed % 3; 16], zero: seed.is_multiple_of(2) };
+    // Few hashes, so that some are the same again. Blocks are zero by the bits of the seed.
     let facts = move |key: HandleKey, seed: u8| match seed {
         0..20 => Vec::new(),
-        _ => vec![fact(seed); 1 + key.handle as usize],
+        _ => (0..=key.handle)
+            .map(|block| BlockFact { hash: [seed % 3; 16], zero: seed >> block & 1 == 1 })
+            .collect(),
     };
     prop_oneof![
         3 => tenant().prop_map(introduce),
@@ -70,10 +73,19 @@ fn request() -> impl Strategy<Value = Request> {
         }),
         2 => keys().prop_map(|keys| Request::Cancel { keys }),
         2 => keys().prop_map(|keys| Request::Free { keys }),
-        1 => (0..6u64).prop_map(|blocks| Request::DropClean { bytes: blocks * BLOCK_BYTES }),
+        1 => (0..6u64, prop::option::of(key())).prop_map(|(blocks, keep)| {
+            Request::DropClean { bytes: blocks * BLOCK_BYTES, keep }
+        }),
         1 => tenant().prop_map(|tenant| Request::Died { tenant }),
         2 => Just(Request::Reclaim),
         1 => Just(Request::Leave { end: End::Stay }),
+        8 => (key(), 0u64..2).prop_map(|(key, missing)| Request::KeepTickets {
+            key,
+            first: 0,
+            tickets: (0..1 + key.handle.saturating_sub(missing)).map(|block| vec![block as u8; 70]).collect(),
+        }),
+        8 => keys().prop_map(|keys| Request::Sink { keys }),
+        8 => keys().prop_map(|keys| Request::Rise { keys }),
     ]
 }
 
@@ -82,6 +94,7 @@ enum State {
     Reserved,
     Away,
     Clean(u64),
+    Cellar,
 }
 
 #[derive(Clone, Debug)]
@@ -89,8 +102,32 @@ struct Handle {
     state: State,
     bytes: u64,
     facts: Vec<BlockFact>,
+    tickets: Vec<Vec<u8>>,
+    /// Of one in the cellar: it has space to be fetched to.
+    lands: bool,
     /// Once somebody has heard of them.
     extents: Option<Vec<Extent>>,
+}
+
+impl Handle {
+    fn arena_bytes(&self) -> u64 {
+        match self.state {
+            State::Cellar if !self.lands => 0,
+            State::Cellar | State::Reserved => self.bytes,
+            // Zero blocks have no place, but if all are, one has.
+            State::Away | State::Clean(_) => (self.bytes - self.zero_bytes()).max(BLOCK_BYTES),
+        }
+    }
+
+    fn zero_bytes(&self) -> u64 {
+        self.facts.iter().filter(|fact| fact.zero).count() as u64 * BLOCK_BYTES
+    }
+
+    /// The places of blocks that are not zero, if all places are known.
+    fn let_go_of_zeros(&mut self) {
+        let zeros = |block: usize| self.facts.get(block).is_some_and(|fact| fact.zero);
+        self.extents = self.extents.as_deref().map(|extents| zeros::part(extents, zeros).kept);
+    }
 }
 
 /// What has to be so.
@@ -104,7 +141,7 @@ struct Model {
 
 impl Model {
     fn taken(&self) -> u64 {
-        self.handles.values().map(|handle| handle.bytes).sum::<u64>() + self.orphaned_bytes
+        self.handles.values().map(Handle::arena_bytes).sum::<u64>() + self.orphaned_bytes
     }
 
     /// Does what is asked. Says what has to be answered, where that is fixed.
@@ -126,7 +163,7 @@ impl Model {
             }
             Request::Cancel { keys } => Answer::Outcomes(keys.iter().map(|key| self.cancel(*key)).collect()),
             Request::Free { keys } => Answer::Outcomes(keys.iter().map(|key| self.remove(*key)).collect()),
-            Request::DropClean { bytes } => Answer::Freed { bytes: self.drop_clean(*bytes) },
+            Request::DropClean { bytes, keep } => Answer::Freed { bytes: self.drop_clean(*bytes, *keep) },
             Request::Died { tenant } => {
                 self.tenants.remove(tenant);
                 let before = self.taken();
@@ -136,21 +173,99 @@ impl Model {
             Request::Reclaim => Answer::Freed { bytes: std::mem::take(&mut self.orphaned_bytes) },
             Request::Leave { .. } => {
                 self.handles.retain(|_, handle| handle.state != State::Reserved);
-                let away = self.handles.values().filter(|handle| handle.state == State::Away);
+                self.give_up_between();
+                let is_away = |handle: &&Handle| matches!(handle.state, State::Away | State::Cellar);
+                let away = self.handles.values().filter(is_away);
                 Answer::Left { ends: false, away_bytes: away.map(|handle| handle.bytes).sum() }
             }
+            Request::KeepTickets { key, tickets, .. } => Answer::Outcome(self.keep_tickets(*key, tickets)),
+            Request::Sink { keys } => Answer::Outcomes(keys.iter().map(|key| self.sink(*key)).collect()),
+            Request::Rise { keys } => Answer::Outcomes(keys.iter().map(|key| self.rise(*key)).collect()),
             other => panic!("{other:?} changes nothing"),
         })
     }
 
+    fn keep_tickets(&mut self, key: HandleKey, tickets: &[Vec<u8>]) -> Outcome {
+        match self.handles.get_mut(&key) {
+            Some(handle) if handle.state == State::Away => {
+                handle.tickets = tickets.to_vec();
+                Outcome::Done
+            }
+            Some(handle) if handle.state == State::Cellar => Outcome::AlreadySo,
+            _ => Outcome::NotAway,
+        }
+    }
+
+    fn sink(&mut self, key: HandleKey) -> Outcome {
+        match self.handles.get_mut(&key) {
+            Some(handle) if handle.state == State::Away => {
+                if handle.tickets.len() as u64 != handle.bytes / BLOCK_BYTES {
+                    return Outcome::NotInCellar;
+                }
+                handle.state = State::Cellar;
+                (handle.lands, handle.extents) = (false, None);
+                Outcome::Done
+            }
+            Some(handle) if handle.state == State::Cellar => Outcome::AlreadySo,
+            _ => Outcome::NotAway,
+        }
+    }
+
+    fn rise(&mut self, key: HandleKey) -> Outcome {
+        match self.handles.get_mut(&key) {
+            Some(handle) if handle.state == State::Cellar && !handle.lands => Outcome::NotReserved,
+            Some(handle) if handle.state == State::Cellar => {
+                handle.state = State::Away;
+                handle.tickets.clear();
+                handle.let_go_of_zeros();
+                Outcome::Done
+            }
+            Some(handle) if handle.state == State::Away => Outcome::AlreadySo,
+            _ => Outcome::NotInCellar,
+        }
+    }
+
+    /// Nobody puts or fetches any more. Says how much was reserved for that.
+    fn give_up_between(&mut self) -> u64 {
+        let mut landing_bytes = 0;
+        for handle in self.handles.values_mut() {
+            match handle.state {
+                State::Cellar if handle.lands => {
+                    landing_bytes += handle.bytes;
+                    (handle.lands, handle.extents) = (false, None);
+                }
+                State::Away => handle.tickets.clear(),
+                _ => {}
+            }
+        }
+        landing_bytes
+    }
+
     fn reserve(&mut self, wanted: &Wanted) {
-        let fits = wanted.bytes <= BLOCKS * BLOCK_BYTES - self.taken();
+        let free_bytes = BLOCKS * BLOCK_BYTES - self.taken();
+        let fits = wanted.bytes <= free_bytes;
         match self.handles.get_mut(&wanted.key) {
-            Some(handle) if handle.state != State::Away => handle.state = State::Reserved,
+            Some(handle) if handle.state == State::Away => {}
+            Some(handle) if handle.state == State::Cellar => handle.lands |= fits,
+            Some(handle) if matches!(handle.state, State::Clean(_)) => {
+                let missing_bytes = handle.bytes - handle.arena_bytes();
+                if missing_bytes <= free_bytes {
+                    handle.state = State::Reserved;
+                    if missing_bytes > 0 {
+                        handle.extents = None;
+                    }
+                }
+            }
             Some(_) => {}
             None if self.tenants.contains_key(&wanted.key.tenant) && fits => {
-                let handle =
-                    Handle { state: State::Reserved, bytes: wanted.bytes, facts: Vec::new(), extents: None };
+                let handle = Handle {
+                    state: State::Reserved,
+                    bytes: wanted.bytes,
+                    facts: Vec::new(),
+                    tickets: Vec::new(),
+                    lands: false,
+                    extents: None,
+                };
                 self.handles.insert(wanted.key, handle);
             }
             None => {}
@@ -169,6 +284,7 @@ impl Model {
                 }
                 handle.state = State::Away;
                 handle.facts = out.facts.clone();
+                handle.let_go_of_zeros();
                 Outcome::Done
             }
             _ => Outcome::NotReserved,
@@ -177,10 +293,11 @@ impl Model {
 
     fn record_in(&mut self, back: In) -> Outcome {
         match (self.handles.get_mut(&back.key), back.keep_clean) {
-            (Some(Handle { state: State::Reserved, .. }), _) => Outcome::NotAway,
+            (Some(Handle { state: State::Reserved | State::Cellar, .. }), _) => Outcome::NotAway,
             (Some(_), false) => self.remove(back.key),
             (Some(handle), true) if handle.state == State::Away => {
                 self.ages += 1;
+                handle.tickets.clear();
                 handle.state = State::Clean(self.ages);
                 Outcome::Done
             }
@@ -189,9 +306,13 @@ impl Model {
     }
 
     fn cancel(&mut self, key: HandleKey) -> Outcome {
-        match self.handles.get(&key).map(|handle| &handle.state) {
-            Some(State::Reserved) => self.remove(key),
-            Some(State::Away) => Outcome::IsAway,
+        match self.handles.get_mut(&key) {
+            Some(Handle { state: State::Reserved, .. }) => self.remove(key),
+            Some(Handle { state: State::Away, .. }) => Outcome::IsAway,
+            Some(handle) if handle.state == State::Cellar && handle.lands => {
+                (handle.lands, handle.extents) = (false, None);
+                Outcome::Done
+            }
             _ => Outcome::AlreadySo,
         }
     }
@@ -200,12 +321,12 @@ impl Model {
         self.handles.remove(&key).map_or(Outcome::AlreadySo, |_| Outcome::Done)
     }
 
-    fn drop_clean(&mut self, bytes: u64) -> u64 {
+    fn drop_clean(&mut self, bytes: u64, keep: Option<HandleKey>) -> u64 {
         let mut clean: Vec<(u64, HandleKey)> = self
             .handles
             .iter()
             .filter_map(|(key, handle)| match handle.state {
-                State::Clean(age) => Some((age, *key)),
+                State::Clean(age) if Some(*key) != keep => Some((age, *key)),
                 _ => None,
             })
             .collect();
@@ -215,7 +336,7 @@ impl Model {
             if freed >= bytes {
                 break;
             }
-            freed += self.handles.remove(&key).expect("listed above").bytes;
+            freed += self.handles.remove(&key).expect("listed above").arena_bytes();
         }
         freed
     }
@@ -223,6 +344,7 @@ impl Model {
     fn lose_worker(&mut self) {
         let reserved = self.handles.extract_if(.., |_, handle| handle.state == State::Reserved);
         self.orphaned_bytes += reserved.map(|(_, handle)| handle.bytes).sum::<u64>();
+        self.orphaned_bytes += self.give_up_between();
     }
 
     /// What a reservation says has to be what the model has.
@@ -231,7 +353,9 @@ impl Model {
             let handle = self.handles.get_mut(&wanted.key);
             match (reservation, handle) {
                 (Reservation::Space { extents, .. }, Some(handle)) => {
-                    assert_eq!(handle.state, State::Reserved);
+                    assert!(
+                        handle.state == State::Reserved || (handle.state == State::Cellar && handle.lands)
+                    );
                     assert_eq!(handle.extents.get_or_insert_with(|| extents.clone()), extents);
                 }
                 (Reservation::Refused(Outcome::IsAway), Some(handle)) => {
@@ -241,6 +365,10 @@ impl Model {
                     assert!(!self.tenants.contains_key(&wanted.key.tenant));
                 }
                 (Reservation::NoSpace(_), None) => {}
+                (Reservation::NoSpace(_), Some(handle)) if handle.state == State::Cellar => {
+                    assert!(!handle.lands);
+                }
+                (Reservation::NoSpace(_), Some(handle)) if matches!(handle.state, State::Clean(_)) => {}
                 (other, handle) => panic!("{wanted:?}: {other:?}, but {handle:?}"),
             }
         }
@@ -259,17 +387,27 @@ impl Model {
             let expected: Vec<_> = of_tenant.filter(|(_, handle)| handle.state != State::Reserved).collect();
             assert_eq!(listed.len(), expected.len(), "{listed:?} {expected:?}");
             for (listed, (key, handle)) in listed.iter().zip(expected) {
-                let place = if handle.state == State::Away { Place::Away } else { Place::Clean };
+                let place = match handle.state {
+                    State::Away => Place::Away,
+                    State::Cellar => Place::Cellar,
+                    State::Reserved | State::Clean(_) => Place::Clean,
+                };
                 assert_eq!((listed.handle, listed.bytes, listed.place), (key.handle, handle.bytes, place));
                 assert_eq!(listed.facts, handle.facts);
+                let tickets = ask(worker, &Request::Tickets { key: *key, first: 0 });
+                if place == Place::Cellar {
+                    assert_eq!(tickets, Answer::Tickets(handle.tickets.clone()));
+                    assert_eq!(listed.extents, []);
+                    continue;
+                }
+                assert_eq!(tickets, Answer::Tickets(Vec::new()));
                 assert_eq!(&listed.extents, handle.extents.get_or_insert_with(|| listed.extents.clone()));
             }
         }
         for handle in self.handles.values() {
             let extents = handle.extents.as_deref().unwrap_or_default();
-            assert!(
-                handle.extents.is_none() || extents.iter().map(|run| run.bytes).sum::<u64>() == handle.bytes
-            );
+            let bytes: u64 = extents.iter().map(|run| run.bytes).sum();
+            assert!(handle.extents.is_none() || bytes == handle.arena_bytes());
             for run in extents {
                 for block in run.offset / BLOCK_BYTES..(run.offset + run.bytes) / BLOCK_BYTES {
                     assert!(owned.insert(block), "block {block} is owned twice");
@@ -281,9 +419,15 @@ impl Model {
         let sum = |is: &dyn Fn(&State) -> bool| -> u64 {
             self.handles.values().filter(|handle| is(&handle.state)).map(|handle| handle.bytes).sum()
         };
-        assert_eq!(progress.reserved_bytes, sum(&|state| *state == State::Reserved));
+        let lands = |handle: &&Handle| handle.state == State::Cellar && handle.lands;
+        let landing: u64 = self.handles.values().filter(lands).map(|handle| handle.bytes).sum();
+        assert_eq!(progress.reserved_bytes, sum(&|state| *state == State::Reserved) + landing);
+        assert_eq!(progress.cellar_bytes, sum(&|state| *state == State::Cellar));
         assert_eq!(progress.away_bytes, sum(&|state| *state == State::Away));
-        assert_eq!(progress.clean_bytes, sum(&|state| matches!(state, State::Clean(_))));
+        let clean = self.handles.values().filter(|handle| matches!(handle.state, State::Clean(_)));
+        assert_eq!(progress.clean_bytes, clean.map(Handle::arena_bytes).sum::<u64>());
+        let away = self.handles.values().filter(|handle| handle.state == State::Away);
+        assert_eq!(progress.zero_bytes, away.map(|handle| handle.bytes - handle.arena_bytes()).sum::<u64>());
         assert_eq!(progress.orphaned_bytes, self.orphaned_bytes);
         assert_eq!(progress.free_bytes + self.taken(), progress.ready_bytes);
         assert_eq!(progress.ready_bytes, BLOCKS * BLOCK_BYTES);
@@ -307,6 +451,15 @@ fn enter(socket: &Path) -> Connection {
     }
 }
 
+/// A file, and a key that nobody can change.
+fn cellar_files() -> [OwnedFd; 2] {
+    let file = tempfile::tempfile().expect("a file").into();
+    let key = memfd_create("key", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
+    rustix::io::pwrite(&key, &[1; 32], 0).expect("a page");
+    fcntl_add_seals(&key, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW).expect("it can be sealed");
+    [file, key]
+}
+
 fn live(steps: &[(Request, Fate)]) {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("keeper");
@@ -318,6 +471,10 @@ fn live(steps: &[(Request, Fate)]) {
     while matches!(ask(&worker, &Request::Progress), Answer::Progress(progress) if progress.growing) {
         std::thread::yield_now();
     }
+    let [file, key] = cellar_files();
+    worker.send(&Request::KeepCellar, &[file.as_fd(), key.as_fd()]).expect("the keeper is there");
+    let kept: Answer = worker.receive().expect("the keeper answers").0;
+    assert_eq!(kept, Answer::Outcome(Outcome::Done));
     let mut model = Model::default();
     for (request, fate) in steps {
         let lost = !matches!(fate, Fate::Lives);

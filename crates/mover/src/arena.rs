@@ -1,315 +1,432 @@
-//! Pinned host memory for what is away.
+//! Pinned host memory for what is away. The memory is the keeper's, and so is the book of whose it is: whatever happens to
+//! this process, both are there for the next one.
 //!
-//! One memfd of a fixed size. Its memory is made ready in the background ([`Arena::prepare`] returns at once), segment
-//! by segment, and what is ready can be taken. Whether the bytes in taken space mean anything is the mover's business.
-//! Space that is [kept](Arena::keep) counts as free, and is taken from its keeper only when there is no other.
+//! - `link`: the connection to the keeper. Movers of several GPUs share it, one request at a time; each takes some 15 us.
+//! - `taking`: how space is reserved for copies out, and given up.
+//! - `cellar`: where handles go that the arena has no room for.
+//! - `memory`: the keeper's segments, mapped here and registered with the device in the background, as they become ready.
+//!
+//! **Before a part is registered** it can be taken all the same: a copy from or to it waits until it is, and it is registered
+//! next, before what nobody waits for. So a move never waits longer than for its own memory. Where the device registers no
+//! more, the driver copies through a buffer of its own, which is slow and right. [`Arena::be_gentle`] has it registered in
+//! short steps.
+//!
+//! What space is *taken* is *reserved* in the keeper's words, and whether its bytes mean anything is told by recording it:
+//! `keeper` has the order that keeps every byte. Space of clean copies counts as free, and is taken from the oldest of them
+//! when there is no other. **After the connection has failed** nobody knows what of the last request was done. So nothing is
+//! asked any more: moves fail, what is on the device stays there, and what was in the middle stays unsettled, until another
+//! worker asks the keeper what is recorded.
 
-mod cgroup;
-mod host_memory;
-mod kept;
-pub(crate) mod mapping;
-mod preparation;
-mod space;
+pub(crate) mod cellar;
+mod link;
+mod memory;
+mod taking;
 
-pub use kept::Kept;
-pub use space::{Extent, Extents};
+pub use self::cellar::CellarError;
+pub use keeper::Extent;
+pub(crate) use taking::Taken;
 
-use crate::BLOCK_BYTES;
+use self::cellar::Tier;
 use crate::device::Registrar;
-use kept::Shelf;
-use mapping::Mapping;
-use preparation::{News, Preparation};
-use space::Space;
-use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::{HandleKey, Owner};
+use blocks::{BlockHash, Seed};
+use keeper::client::{Client, ViewError};
+use keeper::{BlockFact, End, In, Node, Out, Outcome, Process, Recorded, TenantNumber};
+use link::Link;
+use memory::Memory;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// The step in which memory is registered with the device. Larger steps hold the driver's lock for too long.
-pub const SEGMENT_BYTES: u64 = 64 << 20;
-
-/// Why there is no arena.
+/// Why the arena did not do something.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArenaError {
-    /// More than the host can give.
-    #[error(
-        "an arena of {bytes} bytes does not fit into host memory: {available_bytes} bytes are available here, within \
-         the limits of this process's control groups, and {margin_bytes} of them are left to others; ask for less, \
-         or raise the limit"
-    )]
-    TooLarge {
-        /// What was asked for.
-        bytes: u64,
-        /// What the host has, and this process may use.
-        available_bytes: u64,
-        /// What is not touched.
-        margin_bytes: u64,
-    },
-    /// Nothing, or not whole blocks.
-    #[error("an arena cannot have {bytes} bytes: a multiple of 2 MiB is needed, and not zero")]
-    BadSize {
-        /// What was asked for.
-        bytes: u64,
-    },
-    /// The host's memory cannot be found out.
-    #[error("cannot tell from /proc/meminfo how much memory is available: {why}")]
-    HostMemoryUnknown {
-        /// What is wrong with it.
+    /// The connection to the keeper has failed, now or before.
+    #[error("the keeper cannot be asked any more, and nothing moves until another worker can: {why}")]
+    Lost {
+        /// How.
         why: String,
     },
-    /// The kernel refused the memory or the thread.
-    #[error("cannot make an arena of {bytes} bytes: {why}")]
-    Refused {
-        /// What was asked for.
-        bytes: u64,
+    /// The keeper did not do it.
+    #[error("the keeper refuses: {0}")]
+    Refused(Outcome),
+    /// A part of it cannot be mapped.
+    #[error("its place in the arena cannot be used by this worker: {why}")]
+    NotMapped {
+        /// Why not.
+        why: String,
+    },
+    /// There are no addresses for it.
+    #[error(transparent)]
+    View(#[from] ViewError),
+    /// There is no thread to make it ready.
+    #[error("cannot start to register the arena: {why}")]
+    Thread {
         /// The kernel's error.
         why: String,
     },
 }
 
-/// Pinned host memory, shared by the movers of several GPUs: each has a clone. When the last one is dropped it is
-/// unregistered and unmapped: no copy may be under way then.
-#[derive(Clone, Debug)]
-pub struct Arena {
-    books: Arc<Mutex<Books>>,
-    mapping: Arc<Mapping>,
+/// Space that was taken.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Extents(Vec<Extent>);
+
+impl Extents {
+    /// These runs, in the order in which bytes are laid into them.
+    pub(crate) fn new(runs: Vec<Extent>) -> Extents {
+        Extents(runs)
+    }
+
+    /// The runs, in the order in which bytes are laid into them.
+    pub fn runs(&self) -> &[Extent] {
+        &self.0
+    }
+
+    /// The size of all runs.
+    pub fn bytes(&self) -> u64 {
+        self.0.iter().map(|run| run.bytes).sum()
+    }
 }
 
-/// What is ready and what of it is taken.
+/// See the module. Shared by the movers of several GPUs: each has a clone, which takes space near to its GPU as far as there
+/// is some. When the last one is dropped the memory is unregistered and unmapped, and the keeper is told that nothing is
+/// under way: so it must be.
+#[derive(Clone, Debug)]
+pub struct Arena(Arc<Inner>, Option<Node>);
+
 #[derive(Debug)]
-struct Books {
-    space: Space,
-    kept: Shelf,
-    preparation: Preparation,
-    growing: bool,
-    stopped: Option<String>,
-    mapping: Arc<Mapping>,
+struct Inner {
+    link: Arc<Link>,
+    memory: Memory,
+    /// Once it is open.
+    tier: Mutex<Option<Arc<Tier>>>,
+    size_bytes: u64,
+    highest_tenant: Option<Owner>,
+    /// How many movers have it.
+    movers: AtomicUsize,
 }
 
 impl Arena {
-    /// The size to take when nobody says otherwise: half of the memory that the host has available, and
-    /// that this process may use.
-    pub fn usual_bytes() -> Result<u64, ArenaError> {
-        Ok(host_memory::half_available()? / SEGMENT_BYTES * SEGMENT_BYTES)
+    /// The arena of a keeper, of which this is the worker from now on. Starts to register it with a device's registrar: for
+    /// all devices of the driver.
+    pub fn open(mut client: Client, registrar: Box<dyn Registrar>) -> Result<Arena, ArenaError> {
+        let lost = |error: keeper::ClientError| ArenaError::Lost { why: error.to_string() };
+        let welcome = client.welcome().clone();
+        let size_bytes = client.progress().map_err(lost)?.wanted_bytes;
+        let found = client.tenants().map_err(lost)?;
+        let found = found.into_iter().map(|(tenant, process)| (Owner(tenant.0), process)).collect();
+        let link = Arc::new(Link::new(client, found));
+        let memory = Memory::open(&welcome, Arc::clone(&link), registrar)?;
+        let highest_tenant = welcome.highest_tenant.map(|tenant| Owner(tenant.0));
+        let tier = Mutex::default();
+        let movers = AtomicUsize::new(0);
+        Ok(Arena(Arc::new(Inner { link, memory, tier, size_bytes, highest_tenant, movers }), None))
     }
 
-    /// Makes an arena of this size, and starts to make it ready with a device's registrar: for all devices of the driver.
-    pub fn prepare(bytes: u64, registrar: Box<dyn Registrar>) -> Result<Arena, ArenaError> {
-        Arena::prepare_in_segments(bytes, SEGMENT_BYTES, registrar)
+    /// The same arena, for a device that is near to this node of the host.
+    pub fn near(&self, node: Option<Node>) -> Arena {
+        Arena(Arc::clone(&self.0), node)
     }
 
-    /// The same with segments of another size, which must be whole blocks.
-    pub(crate) fn prepare_in_segments(
-        bytes: u64,
-        segment_bytes: u64,
-        registrar: Box<dyn Registrar>,
-    ) -> Result<Arena, ArenaError> {
-        if bytes == 0 || !bytes.is_multiple_of(BLOCK_BYTES) {
-            return Err(ArenaError::BadSize { bytes });
+    /// Has what the arena has no room for go to a cellar. Where an earlier worker had one, this goes on with it, whatever is
+    /// wanted now: with none, or a smaller one, nothing more goes there, and what is there can be brought back.
+    ///
+    /// To be called once. No thread of an earlier worker writes to the cellar any more: the keeper has let this one in, so the
+    /// process of that one has ended.
+    pub fn open_cellar(&self, wanted: Option<::cellar::Settings>) -> Result<(), CellarError> {
+        self.set_tier(|link| Tier::open(link, wanted, &cellar::local_file))
+    }
+
+    fn set_tier(
+        &self,
+        open: impl FnOnce(&Link) -> Result<Option<Tier>, CellarError>,
+    ) -> Result<(), CellarError> {
+        let mut tier = self.0.tier.lock().unwrap_or_else(PoisonError::into_inner);
+        if tier.is_some() {
+            return Err(CellarError::Twice);
         }
-        host_memory::check_fits(bytes)?;
-        let refused = |why: String| ArenaError::Refused { bytes, why };
-        let mapping = Mapping::new("rota-arena", bytes).map_err(|error| refused(error.to_string()))?;
-        let mapping = Arc::new(mapping);
-        let preparation = Preparation::start(Arc::clone(&mapping), segment_bytes, registrar)
-            .map_err(|error| refused(error.to_string()))?;
-        let books = Books {
-            space: Space::new(segment_bytes),
-            kept: Shelf::default(),
-            preparation,
-            growing: true,
-            stopped: None,
-            mapping: Arc::clone(&mapping),
-        };
-        Ok(Arena { books: Arc::new(Mutex::new(books)), mapping })
+        *tier = open(&self.0.link)?.map(Arc::new);
+        Ok(())
+    }
+
+    fn tier(&self) -> Option<Arc<Tier>> {
+        self.0.tier.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether what the arena has no room for can go further.
+    pub fn has_cellar(&self) -> bool {
+        self.tier().is_some_and(|tier| tier.may_take_bytes() > 0)
+    }
+
+    /// What the cellar may take of its disk, of which the rest is left to others. Zero where there is none.
+    pub fn cellar_room_bytes(&self) -> u64 {
+        self.tier().map_or(0, |tier| tier.may_take_bytes())
+    }
+
+    /// Room for what is away: what is ready here, and what the cellar may take.
+    pub fn room_bytes(&self) -> u64 {
+        self.ready_bytes().saturating_add(self.cellar_room_bytes())
+    }
+
+    /// What the cellar says of itself, if there is one.
+    pub fn cellar_statistics(&self) -> Option<::cellar::Statistics> {
+        self.tier().map(|tier| tier.statistics())
     }
 
     /// The size that it will have when all of it is ready.
     pub fn size_bytes(&self) -> u64 {
-        self.mapping.bytes()
+        self.0.size_bytes
     }
 
-    /// How much is ready, taken or not.
+    /// How much is ready at the keeper, taken or not. Zero once the keeper is lost.
     pub fn ready_bytes(&self) -> u64 {
-        self.books().space.ready_bytes()
+        self.0.link.ask(Client::progress).map_or(0, |progress| progress.ready_bytes)
     }
 
-    /// How much can be taken now.
+    /// How much can be taken now. Zero once the keeper is lost.
     pub fn free_bytes(&self) -> u64 {
-        let books = self.books();
-        books.space.free_bytes() + books.kept.bytes()
+        let progress = self.0.link.ask(Client::progress);
+        progress.map_or(0, |progress| progress.free_bytes.saturating_add(progress.clean_bytes))
     }
 
-    /// How much of that is kept.
+    /// How much of that are clean copies.
     pub fn kept_bytes(&self) -> u64 {
-        self.books().kept.bytes()
+        self.0.link.ask(Client::progress).map_or(0, |progress| progress.clean_bytes)
     }
 
-    /// Whether more may become ready.
+    /// Whether more of it may become ready, or be registered.
     pub fn is_growing(&self) -> bool {
-        self.books().growing
+        self.0.memory.is_growing()
     }
 
-    /// Whether others have it too, and may give space back at any time.
+    /// There is one more mover for it.
+    pub(crate) fn serve_mover(&self) {
+        self.0.movers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether it has several movers, of which others may give space back at any time.
     pub fn is_shared(&self) -> bool {
-        Arc::strong_count(&self.books) > 1
+        self.0.movers.load(Ordering::Relaxed) > 1
     }
 
-    /// Why it stopped to grow before all was ready, if it did.
+    /// Somebody is here whom the driver's lock must not keep waiting, or is not: what is not registered yet is so in short
+    /// steps meanwhile.
+    pub fn be_gentle(&self, yes: bool) {
+        self.0.memory.be_gentle(yes);
+    }
+
+    /// Why it stays smaller than wanted, or slower, if it does.
     pub fn stopped(&self) -> Option<String> {
-        self.books().stopped.clone()
+        self.0.memory.stopped()
     }
 
     /// Waits until nothing more becomes ready.
     pub fn wait_until_prepared(&self) {
-        let mut books = self.books();
-        while let Some(news) = books.preparation.wait() {
-            books.note(news);
-        }
-        books.growing = false;
+        self.0.memory.wait_until_prepared();
     }
 
-    /// The memfd.
-    pub fn file(&self) -> BorrowedFd<'_> {
-        self.mapping.file()
+    /// Why the keeper cannot be asked any more, if so.
+    pub fn lost(&self) -> Option<String> {
+        self.0.link.lost()
     }
 
-    /// Takes space for this many bytes, if there is enough that is ready and free, however scattered it is.
+    /// The highest number that a tenant of this keeper ever had: new ones get higher ones.
+    pub fn highest_tenant(&self) -> Option<Owner> {
+        self.0.highest_tenant
+    }
+
+    /// Tenants of earlier workers that were neither adopted nor forgotten by this one yet.
+    pub fn found(&self) -> Vec<(Owner, Process)> {
+        self.0.link.found()
+    }
+
+    /// Nothing of an earlier worker is under way on any device any more: what it had reserved and not recorded is free.
+    /// Says how much that is.
     ///
-    /// What is kept gives way, the oldest first.
-    pub fn take(&self, bytes: u64) -> Option<Extents> {
-        let mut books = self.books();
-        let Books { space, kept, .. } = &mut *books;
-        kept.make_room(bytes.checked_next_multiple_of(BLOCK_BYTES)?, space);
-        space.take(bytes)
+    /// That its connection has ended is not enough. But the keeper lets nobody in before the process of the last worker has
+    /// ended: then its files of the driver are closed, and with them its contexts and all their copies.
+    pub fn reclaim(&self) -> Result<u64, ArenaError> {
+        self.0.link.ask(Client::reclaim)
     }
 
-    /// Gives space back. Copies from and to it must be done.
-    pub fn give_back(&self, extents: Extents) {
-        self.books().space.give_back(extents);
+    /// What the keeper is to do when the last clone of this is dropped. At first it is to stay.
+    pub fn at_end(&self, end: End) {
+        self.0.link.at_end(Some(end));
     }
 
-    /// Keeps space with the bytes in it, until somebody needs it. Copies from and to it must be done.
-    pub fn keep(&self, extents: Extents) -> Kept {
-        self.books().kept.keep(extents)
+    /// Something may still be under way at the end: the keeper hears nothing then, and takes this worker for a dead one.
+    pub(crate) fn at_end_say_nothing(&self) {
+        self.0.link.at_end(None);
     }
 
-    /// Space that was kept, with its bytes, unless somebody needed it.
-    pub fn resume(&self, kept: Kept) -> Option<Extents> {
-        self.books().kept.resume(kept)
+    /// There is a new tenant.
+    pub fn introduce(&self, owner: Owner, process: Process) -> Result<(), ArenaError> {
+        settled(self.0.link.ask(|client| client.introduce(number(owner), process))?)
     }
 
-    /// Where a run lies in this process.
-    pub fn address(&self, run: Extent) -> *mut u8 {
-        self.mapping.address(run.offset, run.bytes)
+    /// Takes a tenant of an earlier worker out of those that were found, if it is that very process. None: it is not known.
+    pub(crate) fn take_found(&self, owner: Owner, process: Process) -> Option<Result<(), Process>> {
+        self.0.link.take_found(owner, process)
     }
 
-    /// The books as of now.
-    fn books(&self) -> MutexGuard<'_, Books> {
-        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
-        books.absorb();
-        books
+    /// A tenant of an earlier worker was adopted and has gone again: it is among those that were found.
+    pub(crate) fn put_found(&self, owner: Owner, process: Process) {
+        self.0.link.put_found(owner, process);
     }
-}
 
-impl Books {
-    fn absorb(&mut self) {
-        while self.growing {
-            match self.preparation.next() {
-                Ok(Some(news)) => self.note(news),
-                Ok(None) => return,
-                Err(preparation::Ended) => self.growing = false,
-            }
+    /// All of a tenant that has recorded bytes here.
+    pub(crate) fn recorded(&self, owner: Owner) -> Result<Vec<Recorded>, ArenaError> {
+        self.0.link.ask(|client| client.recorded(number(owner)))
+    }
+
+    /// The handles of a tenant that are away, with their bytes.
+    pub fn away(&self, owner: Owner) -> Result<Vec<(u64, u64)>, ArenaError> {
+        let is_away = |recorded: &Recorded| recorded.place != keeper::Place::Clean;
+        let away = self.recorded(owner)?.into_iter().filter(is_away);
+        Ok(away.map(|recorded| (recorded.handle, recorded.bytes)).collect())
+    }
+
+    /// The seed of all hashes that are recorded, now or by earlier workers: this one, if there is none yet.
+    pub(crate) fn seed(&self, new: &Seed) -> Result<Seed, ArenaError> {
+        self.0.link.seed(new)
+    }
+
+    /// These copies out are complete, with what is known of their blocks. What becomes of each.
+    pub(crate) fn record_out<'a>(
+        &self,
+        handles: impl Iterator<Item = (HandleKey, Option<&'a [BlockHash]>)>,
+    ) -> Result<Vec<Outcome>, ArenaError> {
+        let out = |(key, hashes): (HandleKey, Option<&[BlockHash]>)| {
+            let facts = hashes.unwrap_or_default().iter().map(fact).collect();
+            Out { key: named(key), facts }
+        };
+        let all: Vec<Out> = handles.map(out).collect();
+        self.0.link.ask(|client| client.record_out(&all))
+    }
+
+    /// These are on the device again, and their copies here are kept or not. What becomes of each.
+    pub(crate) fn record_in(&self, handles: &[(HandleKey, bool)]) -> Result<Vec<Outcome>, ArenaError> {
+        let all: Vec<In> =
+            handles.iter().map(|&(key, keep_clean)| In { key: named(key), keep_clean }).collect();
+        self.0.link.ask(|client| client.record_in(&all))
+    }
+
+    /// A handle was freed, and nothing uses its space any more. What the keeper says to that, if it can be asked.
+    pub(crate) fn free(&self, key: HandleKey) -> Option<Outcome> {
+        let outcomes = self.tell("cannot free space", |client| client.free(&[named(key)]))?;
+        if let Some(tier) = self.tier() {
+            tier.discard(key);
+        }
+        outcomes.first().copied()
+    }
+
+    /// A tenant is gone, and nothing uses its space any more.
+    pub(crate) fn died(&self, owner: Owner) {
+        self.0.link.drop_found(owner);
+        if self.tell("cannot free a tenant's space", |client| client.died(number(owner))).is_some()
+            && let Some(tier) = self.tier()
+        {
+            tier.discard_owner(owner);
         }
     }
 
-    fn note(&mut self, news: News) {
-        match news {
-            News::Ready(segment) => self.space.add_segment(segment),
-            News::Stopped(why) => self.stopped = Some(why),
+    /// What changes nothing for whoever says it, should the keeper not hear it. What it says, if it has.
+    fn tell<T>(
+        &self,
+        what: &str,
+        request: impl FnOnce(&mut Client) -> Result<T, keeper::ClientError>,
+    ) -> Option<T> {
+        self.0.link.ask(request).inspect_err(|error| tracing::debug!(%error, "{what}")).ok()
+    }
+
+    /// Has all of it mapped and registered, as far as the device registers it. Waits for that, and says whether it had to.
+    pub(crate) fn make_usable(&self, extents: &Extents) -> Result<bool, ArenaError> {
+        self.0.memory.make_usable(extents.runs())
+    }
+
+    /// A run, in parts that each may be copied from or to as one. It must have been made usable.
+    pub(crate) fn registered_parts(&self, run: Extent) -> Vec<Extent> {
+        self.0.memory.registered_parts(run)
+    }
+
+    /// Where a run lies in this process. It must have been made usable.
+    pub(crate) fn address(&self, run: Extent) -> *mut u8 {
+        self.0.memory.address(run)
+    }
+
+    /// All of the keeper's books: how full it is, and who its tenants are.
+    #[cfg(test)]
+    pub(crate) fn books(&self) -> (keeper::Progress, Vec<Owner>) {
+        let asked = self.0.link.ask(|client| Ok((client.progress()?, client.tenants()?)));
+        let (progress, tenants) = asked.expect("the keeper answers");
+        (progress, tenants.into_iter().map(|(tenant, _)| Owner(tenant.0)).collect())
+    }
+
+    /// The process dies, as far as the keeper can tell.
+    #[cfg(test)]
+    pub(crate) fn cut(&self) {
+        self.0.link.cut();
+        // Its threads end with it.
+        *self.0.tier.lock().expect("no panic") = None;
+    }
+
+    /// Calls something at every step of the cellar, if there is one.
+    #[cfg(test)]
+    pub(crate) fn each_cellar_step(&self, what: impl Fn() + Send + Sync + 'static) {
+        if let Some(tier) = self.tier() {
+            tier.each_step(Box::new(what));
         }
+    }
+
+    /// A cellar on a disk that this makes, whose jobs are waited for.
+    #[cfg(test)]
+    pub(crate) fn open_test_cellar(
+        &self,
+        wanted: Option<::cellar::Settings>,
+        make_disk: cellar::MakeDisk<'_>,
+    ) -> Result<(), CellarError> {
+        self.set_tier(|link| {
+            let tier = Tier::open(link, wanted, make_disk)?;
+            Ok(tier.map(|mut tier| {
+                tier.be_patient();
+                tier
+            }))
+        })
     }
 }
 
-impl Drop for Books {
+impl Drop for Inner {
     fn drop(&mut self) {
-        self.preparation.undo(&self.mapping);
+        // First: its threads use the memory.
+        *self.tier.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
+        self.memory.undo();
+        self.link.leave();
     }
+}
+
+/// An outcome of what is so afterwards.
+pub(crate) fn settled(outcome: Outcome) -> Result<(), ArenaError> {
+    match outcome {
+        Outcome::Done | Outcome::AlreadySo => Ok(()),
+        other => Err(ArenaError::Refused(other)),
+    }
+}
+
+fn number(owner: Owner) -> TenantNumber {
+    TenantNumber(owner.0)
+}
+
+fn named(key: HandleKey) -> keeper::HandleKey {
+    keeper::HandleKey { tenant: number(key.owner), handle: key.handle }
+}
+
+fn fact(hash: &BlockHash) -> BlockFact {
+    BlockFact { hash: hash.bits.to_le_bytes(), zero: hash.zero }
+}
+
+/// What was recorded of a block.
+pub(crate) fn hash_of(fact: &BlockFact) -> BlockHash {
+    BlockHash { bits: u128::from_le_bytes(fact.hash), zero: fact.zero }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::device::Device;
-    use crate::fake_device::{FakeDevice, Operation};
-
-    const SEGMENT: u64 = 2 * BLOCK_BYTES;
-
-    #[test]
-    fn all_of_it_becomes_ready_and_is_undone() {
-        let device = FakeDevice::new(1 << 30);
-        let arena = Arena::prepare_in_segments(5 * BLOCK_BYTES, SEGMENT, device.registrar()).expect("small");
-        arena.wait_until_prepared();
-        assert_eq!(arena.ready_bytes(), 5 * BLOCK_BYTES);
-        assert_eq!(device.registered_bytes(), 5 * BLOCK_BYTES);
-        assert!(!arena.is_growing());
-        assert_eq!(arena.stopped(), None);
-        let all = arena.take(5 * BLOCK_BYTES).expect("all is free");
-        assert_eq!(all.runs().len(), 3, "a run ends where its segment ends");
-        for &run in all.runs() {
-            // SAFETY: the run was just taken, so it is mapped and nobody else uses it.
-            unsafe { arena.address(run).write_bytes(7, run.bytes as usize) };
-        }
-        arena.give_back(all);
-        drop(arena);
-        assert_eq!(device.registered_bytes(), 0);
-    }
-
-    #[test]
-    fn it_stays_smaller_when_pinning_fails() {
-        let mut device = FakeDevice::new(1 << 30);
-        device.fail(Operation::Register, 3);
-        let arena = Arena::prepare_in_segments(8 * BLOCK_BYTES, SEGMENT, device.registrar()).expect("small");
-        arena.wait_until_prepared();
-        assert_eq!(arena.ready_bytes(), 4 * BLOCK_BYTES);
-        assert!(arena.stopped().expect("it stopped").contains("cannot pin"));
-        assert!(arena.take(5 * BLOCK_BYTES).is_none());
-        assert!(arena.take(4 * BLOCK_BYTES).is_some());
-        drop(arena);
-        assert_eq!(device.registered_bytes(), 0);
-    }
-
-    #[test]
-    fn clones_share_the_space_and_the_last_one_ends_it() {
-        let device = FakeDevice::new(1 << 30);
-        let arena = Arena::prepare_in_segments(4 * BLOCK_BYTES, SEGMENT, device.registrar()).expect("small");
-        assert!(!arena.is_shared());
-        let other = arena.clone();
-        assert!(arena.is_shared() && other.is_shared());
-        arena.wait_until_prepared();
-        let taken = arena.take(3 * BLOCK_BYTES).expect("it is free");
-        assert_eq!(other.free_bytes(), BLOCK_BYTES);
-        assert!(other.take(2 * BLOCK_BYTES).is_none());
-        other.give_back(taken);
-        assert_eq!(arena.free_bytes(), 4 * BLOCK_BYTES);
-        drop(arena);
-        assert!(!other.is_shared());
-        assert_eq!(device.registered_bytes(), 4 * BLOCK_BYTES);
-        drop(other);
-        assert_eq!(device.registered_bytes(), 0);
-    }
-
-    #[test]
-    fn dropping_it_while_it_grows_is_fine() {
-        let device = FakeDevice::new(1 << 30);
-        drop(Arena::prepare_in_segments(16 * BLOCK_BYTES, SEGMENT, device.registrar()).expect("small"));
-        assert_eq!(device.registered_bytes(), 0);
-    }
-
-    #[test]
-    fn sizes_that_cannot_be_are_refused() {
-        let device = FakeDevice::new(1 << 30);
-        let refused = |bytes| Arena::prepare(bytes, device.registrar()).expect_err("refused");
-        assert_eq!(refused(0), ArenaError::BadSize { bytes: 0 });
-        assert_eq!(refused(BLOCK_BYTES + 1), ArenaError::BadSize { bytes: BLOCK_BYTES + 1 });
-        assert!(matches!(refused(1 << 60), ArenaError::TooLarge { .. }));
-    }
-}
+mod tests;

@@ -37,9 +37,15 @@ struct Track {
 /// A tenant's memory, imported and mapped.
 #[derive(Debug)]
 pub struct CudaMemory {
+    range: CudaRange,
+    handle: CUmemGenericAllocationHandle,
+}
+
+/// Where it is mapped.
+#[derive(Clone, Copy, Debug)]
+pub struct CudaRange {
     address: CUdeviceptr,
     bytes: u64,
-    handle: CUmemGenericAllocationHandle,
 }
 
 /// What a GPU is.
@@ -106,6 +112,15 @@ impl CudaDevice {
         Ok(Glance { uuid: uuid(driver, device)?, name: name(driver, device)?, compute_mode })
     }
 
+    /// The host's NUMA node that it is near to, where the driver knows one.
+    pub fn host_node(&self) -> Option<u32> {
+        let mut node = -1;
+        let (which, device) = (CUdevice_attribute::HOST_NUMA_ID, self.context.device);
+        // SAFETY: `node` is a place for the result.
+        let asked = unsafe { call!(self.driver(), cuDeviceGetAttribute(&mut node, which, device)) };
+        asked.ok().and_then(|()| u32::try_from(node).ok())
+    }
+
     fn driver(&self) -> &Driver {
         &self.context.driver
     }
@@ -130,6 +145,28 @@ impl CudaDevice {
         // SAFETY: `event` is a place for the result.
         unsafe { call!(self.driver(), cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING)) }?;
         Ok(event)
+    }
+
+    /// Starts hashing the blocks at these places, which are mapped.
+    fn hash_places(&mut self, places: &[CUdeviceptr]) -> Result<Mark, DeviceError> {
+        let Some((track, hashing)) = &mut self.hash else { return Err(DeviceError::NoHashing) };
+        let stream = track.stream;
+        let slot = hashing.next_slot(track.marks_passed)?;
+        let started = hashing.start(slot, places, stream);
+        match started.and_then(|()| self.mark(Lane::Hash)) {
+            Ok(mark) => {
+                if let Some((_, hashing)) = &mut self.hash {
+                    hashing.note(slot, mark.number, places.len());
+                }
+                Ok(mark)
+            }
+            Err(error) => {
+                // Part of it may be under way, without a mark: neither the slot nor the memory may be used again before.
+                // SAFETY: the stream is alive.
+                unsafe { call!(self.driver(), cuStreamSynchronize(stream)) }?;
+                Err(error)
+            }
+        }
     }
 
     /// Maps an imported handle at an address of our own.
@@ -187,7 +224,11 @@ fn pieces(bytes: u64) -> impl Iterator<Item = (u64, u64)> {
     (0..bytes).step_by(COPY_BYTES_MAX as usize).map(move |at| (at, COPY_BYTES_MAX.min(bytes - at)))
 }
 
-impl CudaMemory {
+impl CudaRange {
+    fn block(&self, block: u64) -> CUdeviceptr {
+        CUdeviceptr(self.address.0 + block * BLOCK_BYTES as u64)
+    }
+
     fn check_range(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
             return Err(DeviceError::OutOfRange { offset, bytes, memory_bytes: self.bytes });
@@ -198,6 +239,11 @@ impl CudaMemory {
 
 impl Device for CudaDevice {
     type Memory = CudaMemory;
+    type Target = CudaRange;
+
+    fn target(&self, memory: &CudaMemory) -> CudaRange {
+        memory.range
+    }
 
     fn attach(&mut self) -> Result<(), DeviceError> {
         self.context.make_current()
@@ -211,7 +257,7 @@ impl Device for CudaDevice {
         // SAFETY: `handle` is a place for the result, and `number` an open descriptor.
         unsafe { call!(self.driver(), cuMemImportFromShareableHandle(&mut handle, number, kind)) }?;
         match self.map(handle, bytes) {
-            Ok(address) => Ok(CudaMemory { address, bytes, handle }),
+            Ok(address) => Ok(CudaMemory { range: CudaRange { address, bytes }, handle }),
             Err(error) => {
                 // SAFETY: the handle was just imported, and nothing is mapped.
                 warn_if_failed(unsafe { call!(self.driver(), cuMemRelease(handle)) });
@@ -221,20 +267,20 @@ impl Device for CudaDevice {
     }
 
     fn release(&mut self, memory: CudaMemory) -> Result<(), DeviceError> {
-        let size = memory.bytes as usize;
-        let driver = self.driver();
+        let CudaRange { address, bytes } = memory.range;
+        let (size, driver) = (bytes as usize, self.driver());
         // SAFETY: the caller says that no copy is under way, and `memory` is gone after this.
         unsafe {
-            let unmapped = call!(driver, cuMemUnmap(memory.address, size));
+            let unmapped = call!(driver, cuMemUnmap(address, size));
             let released = call!(driver, cuMemRelease(memory.handle));
-            let freed = unmapped.clone().and_then(|()| call!(driver, cuMemAddressFree(memory.address, size)));
+            let freed = unmapped.clone().and_then(|()| call!(driver, cuMemAddressFree(address, size)));
             unmapped.and(released).and(freed)
         }
     }
 
     unsafe fn copy_out(
         &mut self,
-        memory: &CudaMemory,
+        memory: &CudaRange,
         offset: u64,
         to: *mut u8,
         bytes: u64,
@@ -253,7 +299,7 @@ impl Device for CudaDevice {
 
     unsafe fn copy_in(
         &mut self,
-        memory: &CudaMemory,
+        memory: &CudaRange,
         offset: u64,
         from: *const u8,
         bytes: u64,
@@ -270,11 +316,29 @@ impl Device for CudaDevice {
         Ok(())
     }
 
-    fn zero(&mut self, memory: &CudaMemory, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+    fn zero(&mut self, memory: &CudaRange, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         memory.check_range(offset, bytes)?;
         let to = CUdeviceptr(memory.address.0 + offset);
         // SAFETY: the range is inside `memory`, as checked.
         unsafe { call!(self.driver(), cuMemsetD8Async(to, 0, bytes as usize, self.into.stream)) }
+    }
+
+    fn copy_between(
+        &mut self,
+        lane: Lane,
+        from: &CudaRange,
+        to: &CudaRange,
+        bytes: u64,
+    ) -> Result<(), DeviceError> {
+        from.check_range(0, bytes)?;
+        to.check_range(0, bytes)?;
+        let stream = self.track(lane)?.stream;
+        for (at, length) in pieces(bytes) {
+            let (to, from) = (CUdeviceptr(to.address.0 + at), CUdeviceptr(from.address.0 + at));
+            // SAFETY: both ranges are inside their memories, as checked, and mapped.
+            unsafe { call!(self.driver(), cuMemcpyDtoDAsync_v2(to, from, length as usize, stream)) }?;
+        }
+        Ok(())
     }
 
     fn prepare_hashing(&mut self, key: &DeviceKey) -> Result<(), DeviceError> {
@@ -292,28 +356,24 @@ impl Device for CudaDevice {
     }
 
     fn hash(&mut self, memory: &CudaMemory) -> Result<Mark, DeviceError> {
-        let blocks = memory.bytes / BLOCK_BYTES as u64;
+        let blocks = memory.range.bytes / BLOCK_BYTES as u64;
         if blocks > HASH_BLOCKS_MAX as u64 {
             return Err(DeviceError::TooLong { blocks });
         }
-        let Some((track, hashing)) = &mut self.hash else { return Err(DeviceError::NoHashing) };
-        let stream = track.stream;
-        let slot = hashing.next_slot(track.marks_passed)?;
-        let started = hashing.start(slot, memory.address, blocks as usize, stream);
-        match started.and_then(|()| self.mark(Lane::Hash)) {
-            Ok(mark) => {
-                if let Some((_, hashing)) = &mut self.hash {
-                    hashing.note(slot, mark.number, blocks as usize);
-                }
-                Ok(mark)
-            }
-            Err(error) => {
-                // Part of it may be under way, without a mark: neither the slot nor the memory may be used again before.
-                // SAFETY: the stream is alive.
-                unsafe { call!(self.driver(), cuStreamSynchronize(stream)) }?;
-                Err(error)
-            }
+        let places: Vec<CUdeviceptr> = (0..blocks).map(|block| memory.range.block(block)).collect();
+        self.hash_places(&places)
+    }
+
+    fn hash_some(&mut self, blocks: &[(&CudaMemory, u64)]) -> Result<Mark, DeviceError> {
+        if blocks.len() > HASH_BLOCKS_MAX {
+            return Err(DeviceError::TooLong { blocks: blocks.len() as u64 });
         }
+        for (memory, block) in blocks {
+            memory.range.check_range(block * BLOCK_BYTES as u64, BLOCK_BYTES as u64)?;
+        }
+        let places: Vec<CUdeviceptr> =
+            blocks.iter().map(|(memory, block)| memory.range.block(*block)).collect();
+        self.hash_places(&places)
     }
 
     fn sums(&mut self, mark: Mark) -> Result<Vec<Sums>, DeviceError> {

@@ -91,6 +91,12 @@ pub trait Device {
     /// Memory of a tenant that is imported and mapped here. Must go back through [`Device::release`].
     type Memory;
 
+    /// What copies of a memory are started with: they may be started later than whoever has the memory can be asked.
+    type Target: Clone + std::fmt::Debug + Send;
+
+    /// For copies of this memory.
+    fn target(&self, memory: &Self::Memory) -> Self::Target;
+
     /// Makes the device usable on the calling thread; called once there before anything else.
     fn attach(&mut self) -> Result<(), DeviceError>;
 
@@ -103,11 +109,11 @@ pub trait Device {
     /// Starts a copy to the host, on [`Lane::Out`].
     ///
     /// # Safety
-    /// `to` must be valid for writes of `bytes` bytes, registered, and untouched by others until a mark set after
-    /// this call has passed. `memory` must not be released before that either.
+    /// `to` must be valid for writes of `bytes` bytes, registered (or slower, where the device has refused that), and
+    /// untouched by others until a mark set after this call has passed. `memory` must not be released before that either.
     unsafe fn copy_out(
         &mut self,
-        memory: &Self::Memory,
+        memory: &Self::Target,
         offset: u64,
         to: *mut u8,
         bytes: u64,
@@ -116,11 +122,11 @@ pub trait Device {
     /// Starts a copy from the host, on [`Lane::In`].
     ///
     /// # Safety
-    /// `from` must be valid for reads of `bytes` bytes, registered, and not written by others until a mark set after
-    /// this call has passed. `memory` must not be released before that either.
+    /// `from` must be valid for reads of `bytes` bytes, registered (or slower, where the device has refused that), and not
+    /// written by others until a mark set after this call has passed. `memory` must not be released before that either.
     unsafe fn copy_in(
         &mut self,
-        memory: &Self::Memory,
+        memory: &Self::Target,
         offset: u64,
         from: *const u8,
         bytes: u64,
@@ -128,7 +134,17 @@ pub trait Device {
 
     /// Starts setting bytes to zero, on [`Lane::In`]. `memory` must not be released before a mark set after this call has
     /// passed.
-    fn zero(&mut self, memory: &Self::Memory, offset: u64, bytes: u64) -> Result<(), DeviceError>;
+    fn zero(&mut self, memory: &Self::Target, offset: u64, bytes: u64) -> Result<(), DeviceError>;
+
+    /// Starts a copy of so many bytes from the beginning of one memory to that of another, on a lane of copies. Neither may be
+    /// released before a mark set after this call has passed.
+    fn copy_between(
+        &mut self,
+        lane: Lane,
+        from: &Self::Target,
+        to: &Self::Target,
+        bytes: u64,
+    ) -> Result<(), DeviceError>;
 
     /// Makes ready for hashing with this key, once, on the thread that made the device or was attached to it. If that
     /// fails, everything but hashing works all the same.
@@ -138,7 +154,11 @@ pub trait Device {
     /// be released, before that mark has passed.
     fn hash(&mut self, memory: &Self::Memory) -> Result<Mark, DeviceError>;
 
-    /// What came out for each block, once the mark of [`Device::hash`] has passed. It is there until [`HASHES_MAX`] others
+    /// Starts hashing some blocks, each by its memory and its number there, on [`Lane::Hash`], and marks the end. None of the
+    /// memories may be released before that. Where somebody writes to a block meanwhile, what comes out is the hash of nothing.
+    fn hash_some(&mut self, blocks: &[(&Self::Memory, u64)]) -> Result<Mark, DeviceError>;
+
+    /// What came out for each block, once the mark of [`Device::hash`] or [`Device::hash_some`] has passed. It is there until [`HASHES_MAX`] others
     /// were started.
     fn sums(&mut self, mark: Mark) -> Result<Vec<Sums>, DeviceError>;
 

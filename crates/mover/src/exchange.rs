@@ -1,21 +1,33 @@
 //! Moving some handles out and others in, both at once: the words of it. `run` is how it goes.
 //!
-//! A handle out: copy (of what changed, where that is known), ask the tenant to unmap, drop our import; its bytes are room then. A handle in: once there is
-//! room, ask the tenant to create memory, import it, copy, and give the arena space back, which may let further
-//! handles out. So each side makes way for the other, and bytes on the device never exceed what they may be.
+//! A handle out: copy (of what changed, where that is known), have the keeper record that, ask the tenant to unmap, drop our
+//! import; its bytes are room then. A handle in: once there is room, ask the tenant to create memory, import it, copy, and
+//! have that recorded, which gives the arena space back and may let further handles out. So each side makes way for the
+//! other, and bytes on the device never exceed what they may be. What ends in the same round is recorded at once.
+//!
+//! Where tenants trust each other, memory is not released and made anew: what one has unmapped is filled with another's bytes, and
+//! that one's tenant takes it ([`crate::mover::passing`]).
+//!
+//! With a cellar, a handle that is there is fetched into the arena before it comes in, and where the arena is full, what is
+//! needed last goes to the cellar (`run/cellar`).
 
 mod late;
-mod requests;
+pub(crate) mod patience;
+pub(crate) mod requests;
 mod run;
 #[cfg(test)]
 mod tests;
+pub mod times;
 
+use crate::arena::ArenaError;
 use crate::device::DeviceError;
 use crate::mover::clean::AuditError;
 use crate::{HandleKey, Owner};
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
+use times::Times;
 
 /// Handles in one request to a tenant: a message carries as many files.
 pub const HANDLES_PER_REQUEST_MAX: usize = 64;
@@ -25,7 +37,8 @@ pub const HANDLES_PER_REQUEST_MAX: usize = 64;
 pub struct Plan {
     /// These leave the device, in this order. Their tenants are frozen.
     pub out: Vec<HandleKey>,
-    /// These come to the device, in this order. Their tenants are frozen.
+    /// These come to the device, in this order, but that others go first where one has no room yet and nothing else comes in.
+    /// Their tenants are frozen.
     pub into: Vec<HandleKey>,
     /// Device bytes that `into` may use before anything has left.
     pub room_bytes: u64,
@@ -46,6 +59,9 @@ pub trait Tenants {
 
     /// Asks a tenant to put new memory under these handles.
     fn create(&mut self, owner: Owner, handles: &[u64]) -> Result<(), Gone>;
+
+    /// Asks a tenant to put the memory of these files under these handles. It is whole.
+    fn take(&mut self, owner: Owner, handles: &[(u64, Arc<OwnedFd>)]) -> Result<(), Gone>;
 }
 
 /// What tenants answer, and what happens to them meanwhile.
@@ -66,6 +82,13 @@ pub enum Reply {
         handles: Vec<u64>,
         /// Their files, in the same order.
         files: Vec<OwnedFd>,
+    },
+    /// The memory that was sent lies under these.
+    Taken {
+        /// Who.
+        owner: Owner,
+        /// Which ones.
+        handles: Vec<u64>,
     },
     /// It did not work; these are as they were before.
     Failed {
@@ -90,6 +113,33 @@ pub enum Reply {
         /// Which ones.
         handles: Vec<u64>,
     },
+    /// The tenant has memory for these in another home, mapped nowhere.
+    Prepared {
+        /// Who.
+        owner: Owner,
+        /// Which ones.
+        handles: Vec<u64>,
+        /// Their files, in the same order.
+        files: Vec<OwnedFd>,
+    },
+    /// What was prepared lies under the addresses of these.
+    Exchanged {
+        /// Who.
+        owner: Owner,
+        /// Which ones.
+        handles: Vec<u64>,
+    },
+    /// These stay where they are: preparing or exchanging failed.
+    Stayed {
+        /// Who.
+        owner: Owner,
+        /// Which ones.
+        handles: Vec<u64>,
+        /// The CUDA error code.
+        code: u32,
+        /// The call that failed.
+        call: String,
+    },
 }
 
 /// What a handle was waiting for.
@@ -105,6 +155,10 @@ pub enum Step {
     Create,
     /// The copy in.
     CopyIn,
+    /// The tenant's answer to a take.
+    Take,
+    /// The cellar.
+    Fetch,
     /// The tenant's answer to an unmap of memory that could not be filled.
     BackOut,
 }
@@ -117,6 +171,8 @@ impl fmt::Display for Step {
             Step::Unmap => "the tenant to unmap it",
             Step::Create => "the tenant to create memory for it",
             Step::CopyIn => "the copy in",
+            Step::Take => "the tenant to take memory for it",
+            Step::Fetch => "the cellar",
             Step::BackOut => "the tenant to unmap memory that could not be filled",
         })
     }
@@ -149,6 +205,10 @@ pub enum MoveError {
     /// The copy to the device failed.
     #[error("the copy in failed: {0}")]
     CopyIn(DeviceError),
+    /// The keeper gave no space, or did not record a step. If the connection to it has failed, and the handle was in the
+    /// middle of its way, it stays there, and its tenant must not run.
+    #[error(transparent)]
+    Keeper(ArenaError),
     /// The tenant could not unmap or create.
     #[error("its tenant failed at {call} with CUDA error {code}")]
     TenantFailed {
@@ -157,6 +217,12 @@ pub enum MoveError {
         /// The call that failed.
         call: String,
     },
+    /// It could not be fetched from the cellar, where it still is.
+    #[error("it cannot be fetched from the cellar now: {0}")]
+    NotFetched(String),
+    /// It is in the cellar, and cannot be had from there any more. Its tenant has to be ended.
+    #[error("{0}: end its tenant")]
+    Lost(String),
     /// It could not be brought in, and then the tenant could not unmap its empty memory either. The bytes are in the
     /// arena, but the tenant has memory mapped that must not be used: it has to be ended.
     #[error("{why}; then its tenant failed at {call} with CUDA error {code}: end that tenant")]
@@ -182,7 +248,7 @@ pub enum MoveError {
 }
 
 /// Why an exchange could not go on: nothing was under way and nothing could start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stuck {
     /// The next handle to go out does not fit into the arena.
     #[error("{need_bytes} bytes have to go out, but the arena has {free_bytes} free of {ready_bytes}")]
@@ -193,6 +259,18 @@ pub enum Stuck {
         free_bytes: u64,
         /// What is ready in all.
         ready_bytes: u64,
+    },
+    /// The same, and the cellar did not take what would have made space.
+    #[error(
+        "{need_bytes} bytes need space in the arena, which has {free_bytes} free, and the cellar takes no more: {why}"
+    )]
+    NoCellar {
+        /// The size of a handle that needs it.
+        need_bytes: u64,
+        /// What is free.
+        free_bytes: u64,
+        /// What the cellar said.
+        why: String,
     },
     /// The next handle to come in does not fit onto the device.
     #[error("{need_bytes} bytes have to come in, but there is room for {room_bytes} on the device")]
@@ -241,7 +319,7 @@ pub struct Outcome {
     /// These tenants went away meanwhile, and everything of them is dropped.
     pub gone: Vec<Owner>,
     /// These tenants have memory mapped that could neither be filled nor unmapped ([`MoveError::NotBackedOut`], now or
-    /// after an earlier exchange). They must not run again: end them.
+    /// after an earlier exchange), or memory that is lost ([`MoveError::Lost`]). They must not run again: end them.
     pub must_end: Vec<Owner>,
     /// The size of `moved_out`.
     pub bytes_out: u64,
@@ -249,10 +327,18 @@ pub struct Outcome {
     pub copied_bytes: u64,
     /// The size of `moved_in`.
     pub bytes_in: u64,
+    /// How much of `moved_in` came into memory that another tenant had.
+    pub passed_bytes: u64,
+    /// What went from the arena to the cellar meanwhile.
+    pub sunk_bytes: u64,
+    /// What came from the cellar to the arena meanwhile.
+    pub fetched_bytes: u64,
     /// From the first copy out to the last handle unmapped.
     pub out: Span,
-    /// From the first request to create to the last copy in done.
+    /// From the first request to create, or the first copy in, to the last handle in.
     pub into: Span,
+    /// What the lanes did meanwhile, and what they waited for.
+    pub times: Times,
     /// Why it could not go on, if so.
     pub stuck: Option<Stuck>,
     /// What an audit found: hashes that do not say the truth.

@@ -4,59 +4,22 @@
 //! lane, as late as possible, so that memory that is let go too early shows up: either as wrong bytes, or in
 //! [`FakeDevice::violations`]. Nothing depends on time. Failures happen on request ([`FakeDevice::fail`]).
 
+pub(crate) mod mapping;
+mod operation;
+mod registrar;
 mod work;
 
-use crate::arena::mapping::Mapping;
 use crate::device::{Capacity, Device, DeviceError, HASH_BLOCKS_MAX, HASHES_MAX, Lane, Mark, Registrar};
 use blocks::{BLOCK_BYTES, DeviceKey, Sums};
 use cuda::CUresult;
+use mapping::Mapping;
+pub use operation::Operation;
+use registrar::{FakeRegistrar, is_registered};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use work::Work;
-
-/// What can be made to fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Operation {
-    /// [`Device::import`]
-    Import,
-    /// [`Device::release`]
-    Release,
-    /// [`Device::copy_out`]
-    CopyOut,
-    /// [`Device::copy_in`]
-    CopyIn,
-    /// [`Device::mark`]
-    Mark,
-    /// [`Device::passed`]
-    Passed,
-    /// [`Registrar::register`]
-    Register,
-    /// [`Device::prepare_hashing`]
-    PrepareHashing,
-    /// [`Device::hash`]
-    Hash,
-    /// [`Device::sums`]
-    Sums,
-    /// [`Device::zero`]
-    Zero,
-}
-
-impl Operation {
-    /// Those that only happen where copies are kept.
-    pub const OF_HASHING: [Operation; 3] = [Operation::Hash, Operation::Sums, Operation::Zero];
-
-    /// All others.
-    pub const ALL: [Operation; 7] = [
-        Operation::Import,
-        Operation::Release,
-        Operation::CopyOut,
-        Operation::CopyIn,
-        Operation::Mark,
-        Operation::Passed,
-        Operation::Register,
-    ];
-}
 
 /// Imports by the inode of their file, with their size. The inode stands for the physical memory.
 pub type Imports = Arc<Mutex<BTreeMap<u64, u64>>>;
@@ -71,6 +34,8 @@ struct Shared {
     registered: BTreeMap<usize, u64>,
     /// Which call of an operation fails, counted down.
     faults: BTreeMap<Operation, u64>,
+    /// It has refused to register some: from then on it copies without, as drivers do.
+    refused: bool,
     /// Every call fails from now on.
     broken: bool,
 }
@@ -91,7 +56,7 @@ impl Shared {
 }
 
 /// Imported memory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct FakeMemory {
     mapping: Arc<Mapping>,
     inode: u64,
@@ -121,9 +86,16 @@ pub struct FakeDevice {
     violations: Violations,
     polls: u64,
     at_poll: Option<(u64, Box<dyn FnOnce() + Send>)>,
+    each_call: Option<Call>,
+    stalls_in: Arc<AtomicBool>,
+    /// The most bytes of copies that a lane out and a lane in had at a time.
+    pub most_under_way: [u64; 2],
     /// How many looks at a lane's marks each copy of that lane takes; 1 at first.
     pub polls_per_copy: u32,
 }
+
+/// What happens at every call.
+pub type Call = Box<dyn Fn() + Send>;
 
 /// What makes other sums of those that a memory has.
 pub type Forge = Box<dyn FnMut(Vec<Sums>) -> Vec<Sums> + Send>;
@@ -149,6 +121,9 @@ impl FakeDevice {
             violations: Arc::default(),
             polls: 0,
             at_poll: None,
+            each_call: None,
+            stalls_in: Arc::default(),
+            most_under_way: [0; 2],
             polls_per_copy: 1,
         }
     }
@@ -171,9 +146,37 @@ impl FakeDevice {
         self.at_poll = Some((self.polls + nth, Box::new(what)));
     }
 
+    /// Calls something before every call of [`Device`] that starts, ends or looks at something, and behind every look.
+    pub fn each_call(&mut self, what: impl Fn() + Send + 'static) {
+        self.each_call = Some(Box::new(what));
+    }
+
+    fn called(&self) {
+        if let Some(what) = &self.each_call {
+            what();
+        }
+    }
+
     /// Has hashes come out wrong from now on, as this says.
     pub fn forge_sums(&mut self, forge: impl FnMut(Vec<Sums>) -> Vec<Sums> + Send + 'static) {
         self.forge = Some(Box::new(forge));
+    }
+
+    /// Nothing that is started on the lane in happens from now on, until this is false.
+    pub fn stall_lane_in(&self) -> Arc<AtomicBool> {
+        self.stalls_in.store(true, SeqCst);
+        Arc::clone(&self.stalls_in)
+    }
+
+    /// How many calls are to fail and have not yet.
+    pub fn faults_left(&self) -> u64 {
+        lock(&self.shared).faults.len() as u64
+    }
+
+    /// Nothing that was asked for and has not happened yet will.
+    pub fn heal(&mut self) {
+        lock(&self.shared).faults.clear();
+        self.at_poll = None;
     }
 
     /// Whether what [`FakeDevice::fail`] and [`FakeDevice::at_poll`] asked for has happened.
@@ -228,9 +231,30 @@ impl FakeDevice {
             let call = "a copy of host memory that is not registered as one range";
             return Err(DeviceError::Call { call, code: CUresult::INVALID_VALUE });
         }
+        // Of copies in, several may read the same.
+        let others = if lane == Lane::Out { self.into.work.iter() } else { Default::default() };
+        let meets = |(start, length): (usize, u64)| {
+            (host as u64) < start as u64 + length && (start as u64) < host as u64 + bytes
+        };
+        if self.out.work.iter().chain(others).filter_map(Work::host).any(meets) {
+            lock(&self.violations).push(format!("{lane:?}: a copy of host memory that another one uses"));
+        }
         let (memory, inode) = (Arc::clone(&memory.mapping), memory.inode);
         self.track(lane).work.push_back(Work::Copy { memory, inode, offset, host, bytes });
+        let under_way: u64 =
+            self.track(lane).work.iter().filter_map(Work::host).map(|(_, bytes)| bytes).sum();
+        let most = &mut self.most_under_way[lane as usize];
+        *most = under_way.max(*most);
         Ok(())
+    }
+
+    fn start_hash(&mut self, places: &[(&FakeMemory, u64)]) -> Mark {
+        let number = self.hash.marks_set + 1;
+        let blocks = places.iter().map(|&(memory, block)| (Arc::clone(&memory.mapping), memory.inode, block));
+        self.hash.work.push_back(Work::Hash { blocks: blocks.collect(), mark: number });
+        self.hash.marks_set = number;
+        self.hash.work.push_back(Work::Mark(number));
+        Mark { lane: Lane::Hash, number }
     }
 
     /// Does what is next on a lane, and passes the marks behind it.
@@ -250,20 +274,20 @@ fn uuid(number: u8) -> String {
     format!("GPU-{number:08x}-0000-0000-0000-000000000000")
 }
 
-fn is_registered(shared: &Mutex<Shared>, start: usize, bytes: u64) -> bool {
-    let shared = lock(shared);
-    let before = shared.registered.range(..=start).next_back();
-    before.is_some_and(|(&range, &range_bytes)| start as u64 + bytes <= range as u64 + range_bytes)
-}
-
 impl Device for FakeDevice {
     type Memory = FakeMemory;
+    type Target = FakeMemory;
+
+    fn target(&self, memory: &FakeMemory) -> FakeMemory {
+        memory.clone()
+    }
 
     fn attach(&mut self) -> Result<(), DeviceError> {
         Ok(())
     }
 
     fn import(&mut self, file: OwnedFd, bytes: u64) -> Result<FakeMemory, DeviceError> {
+        self.called();
         lock(&self.shared).may_fail(Operation::Import)?;
         let failed = |call| DeviceError::Call { call, code: CUresult::INVALID_VALUE };
         let stat = rustix::fs::fstat(&file).map_err(|_| failed("fstat"))?;
@@ -278,9 +302,10 @@ impl Device for FakeDevice {
     }
 
     fn release(&mut self, memory: FakeMemory) -> Result<(), DeviceError> {
+        self.called();
         lock(&self.shared).may_fail(Operation::Release)?;
         lock(&self.imports).remove(&memory.inode);
-        let is_of = |work: &Work| work.inode() == Some(memory.inode);
+        let is_of = |work: &Work| work.inodes().contains(&memory.inode);
         if self.out.work.iter().chain(&self.into.work).chain(&self.hash.work).any(is_of) {
             lock(&self.violations).push("memory was released during a copy".to_owned());
         }
@@ -294,6 +319,7 @@ impl Device for FakeDevice {
         to: *mut u8,
         bytes: u64,
     ) -> Result<(), DeviceError> {
+        self.called();
         lock(&self.shared).may_fail(Operation::CopyOut)?;
         self.start_copy(Lane::Out, memory, offset, to as usize, bytes)
     }
@@ -305,11 +331,13 @@ impl Device for FakeDevice {
         from: *const u8,
         bytes: u64,
     ) -> Result<(), DeviceError> {
+        self.called();
         lock(&self.shared).may_fail(Operation::CopyIn)?;
         self.start_copy(Lane::In, memory, offset, from as usize, bytes)
     }
 
     fn zero(&mut self, memory: &FakeMemory, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.called();
         lock(&self.shared).may_fail(Operation::Zero)?;
         let memory_bytes = memory.mapping.bytes();
         if offset.checked_add(bytes).is_none_or(|end| end > memory_bytes) {
@@ -320,6 +348,24 @@ impl Device for FakeDevice {
         Ok(())
     }
 
+    fn copy_between(
+        &mut self,
+        lane: Lane,
+        from: &FakeMemory,
+        to: &FakeMemory,
+        bytes: u64,
+    ) -> Result<(), DeviceError> {
+        self.called();
+        lock(&self.shared).may_fail(Operation::CopyBetween)?;
+        let memory_bytes = from.mapping.bytes().min(to.mapping.bytes());
+        if bytes > memory_bytes {
+            return Err(DeviceError::OutOfRange { offset: 0, bytes, memory_bytes });
+        }
+        let between = [from, to].map(|memory| (Arc::clone(&memory.mapping), memory.inode));
+        self.track(lane).work.push_back(Work::Between { between, bytes });
+        Ok(())
+    }
+
     fn prepare_hashing(&mut self, key: &DeviceKey) -> Result<(), DeviceError> {
         lock(&self.shared).may_fail(Operation::PrepareHashing)?;
         self.key = Some(key.clone());
@@ -327,6 +373,7 @@ impl Device for FakeDevice {
     }
 
     fn hash(&mut self, memory: &FakeMemory) -> Result<Mark, DeviceError> {
+        self.called();
         lock(&self.shared).may_fail(Operation::Hash)?;
         if self.key.is_none() {
             return Err(DeviceError::NoHashing);
@@ -338,20 +385,39 @@ impl Device for FakeDevice {
         if self.hash.marks_set - self.hash.marks_passed >= HASHES_MAX as u64 {
             return Err(DeviceError::TooMany);
         }
-        let (memory, inode) = (Arc::clone(&memory.mapping), memory.inode);
-        let number = self.hash.marks_set + 1;
-        self.hash.work.push_back(Work::Hash { memory, inode, mark: number });
-        self.hash.marks_set = number;
-        self.hash.work.push_back(Work::Mark(number));
-        Ok(Mark { lane: Lane::Hash, number })
+        let places: Vec<_> = (0..blocks).map(|block| (memory, block)).collect();
+        Ok(self.start_hash(&places))
+    }
+
+    fn hash_some(&mut self, blocks: &[(&FakeMemory, u64)]) -> Result<Mark, DeviceError> {
+        self.called();
+        lock(&self.shared).may_fail(Operation::Hash)?;
+        if self.key.is_none() {
+            return Err(DeviceError::NoHashing);
+        }
+        if blocks.len() > HASH_BLOCKS_MAX {
+            return Err(DeviceError::TooLong { blocks: blocks.len() as u64 });
+        }
+        for (memory, block) in blocks {
+            let (offset, memory_bytes) = (block * BLOCK_BYTES as u64, memory.mapping.bytes());
+            if offset >= memory_bytes {
+                return Err(DeviceError::OutOfRange { offset, bytes: BLOCK_BYTES as u64, memory_bytes });
+            }
+        }
+        if self.hash.marks_set - self.hash.marks_passed >= HASHES_MAX as u64 {
+            return Err(DeviceError::TooMany);
+        }
+        Ok(self.start_hash(blocks))
     }
 
     fn sums(&mut self, mark: Mark) -> Result<Vec<Sums>, DeviceError> {
+        self.called();
         lock(&self.shared).may_fail(Operation::Sums)?;
         self.sums.remove(&mark.number).ok_or(DeviceError::TooMany)
     }
 
     fn mark(&mut self, lane: Lane) -> Result<Mark, DeviceError> {
+        self.called();
         lock(&self.shared).may_fail(Operation::Mark)?;
         let track = self.track(lane);
         track.marks_set += 1;
@@ -360,6 +426,7 @@ impl Device for FakeDevice {
     }
 
     fn passed(&mut self, mark: Mark) -> Result<bool, DeviceError> {
+        self.called();
         lock(&self.shared).may_fail(Operation::Passed)?;
         self.polls += 1;
         if let Some((_, what)) = self.at_poll.take_if(|(at, _)| *at <= self.polls) {
@@ -368,10 +435,12 @@ impl Device for FakeDevice {
         let polls_per_copy = self.polls_per_copy;
         let track = self.track(mark.lane);
         track.polls += 1;
-        if track.polls >= polls_per_copy {
-            track.polls = 0;
+        let is_due = track.polls >= polls_per_copy;
+        if is_due && !(mark.lane == Lane::In && self.stalls_in.load(SeqCst)) {
+            self.track(mark.lane).polls = 0;
             self.advance(mark.lane);
         }
+        self.called();
         Ok(self.track(mark.lane).marks_passed >= mark.number)
     }
 
@@ -403,23 +472,5 @@ impl Device for FakeDevice {
 
     fn name(&self) -> &str {
         "fake device"
-    }
-}
-
-struct FakeRegistrar(Arc<Mutex<Shared>>);
-
-impl Registrar for FakeRegistrar {
-    unsafe fn register(&mut self, start: *mut u8, bytes: u64) -> Result<(), DeviceError> {
-        let mut shared = lock(&self.0);
-        shared.may_fail(Operation::Register)?;
-        shared.registered.insert(start as usize, bytes);
-        Ok(())
-    }
-
-    unsafe fn unregister(&mut self, start: *mut u8) -> Result<(), DeviceError> {
-        match lock(&self.0).registered.remove(&(start as usize)) {
-            Some(_) => Ok(()),
-            None => Err(DeviceError::Call { call: "unregister", code: CUresult::INVALID_VALUE }),
-        }
     }
 }

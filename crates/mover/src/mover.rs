@@ -2,27 +2,52 @@
 //!
 //! Rules that hold at every moment, whatever fails:
 //! - A handle is in exactly one `Place`, and in each place one copy of its bytes is the valid one.
-//! - A copy out is done before the tenant is asked to unmap; our import goes only after the tenant has unmapped.
-//! - Arena space is given back only after the copy in is done. It may be kept then, as a copy that is not the valid one.
+//! - A copy out is done, and recorded by the keeper, before the tenant is asked to unmap; our import goes only after the
+//!   tenant has unmapped.
+//! - A copy in is done, and recorded, before the handle counts as on the device: only then its arena space is free, or a
+//!   copy that is not the valid one.
 //! - Memory and arena space that a copy under way uses are dropped only after that copy has ended, also when the
 //!   tenant is gone: until then they wait in a `Grave`.
 //!
-//! The steps of a move are in `transit` and `hashing`; [`crate::exchange`] puts them in order. [`clean`]: copies that are
-//! kept of what is on the device.
+//! The steps of a move are in `reserving`, `transit`, `recording` and `hashing`; [`crate::exchange`] puts them in order. [`clean`]:
+//! copies that are kept of what is on the device, and `auditing` whether their hashes tell the truth. [`adoption`]: what an earlier
+//! worker has left. `sinking`: to the cellar and back; `cold`: whose memory goes there first. [`passing`]: memory that goes from one
+//! tenant to the next.
 
+pub mod adoption;
+mod auditing;
 pub mod clean;
+mod cold;
+mod dropping;
 mod hashing;
+pub mod homes;
+pub mod looks;
 mod parts;
+pub mod passing;
+#[cfg(test)]
+pub(crate) mod planted;
+mod recording;
+mod reserving;
+mod sinking;
 mod transit;
 
 pub(crate) use hashing::HashState;
+pub(crate) use passing::Passed;
+#[cfg(test)]
+pub(crate) use reserving::AHEAD_MAX;
+pub(crate) use sinking::Fetch;
 pub(crate) use transit::{CopyState, Started};
 
-use crate::arena::{Arena, Extents};
+use crate::arena::cellar::jobs::{Getting, Putting};
+use crate::arena::{Arena, ArenaError};
 use crate::device::{Device, DeviceError, Mark};
+use crate::exchange::patience::Clock;
+use crate::exchange::requests::REQUEST_BYTES_MAX;
+use crate::pace::{Pace, Paced};
 use crate::{BLOCK_BYTES, HandleKey, Owner};
-use clean::{AuditError, Copy, Habit, Hasher, Stored};
-use std::collections::{BTreeMap, VecDeque};
+use clean::{AuditError, Before, Habit, Hasher, Hashes, Stored};
+use keeper::Process;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 
 /// How many freed handles are remembered. Whoever plans learns of a free within a few moves.
@@ -51,6 +76,22 @@ pub enum MoverError {
         /// Its size.
         bytes: u64,
     },
+    /// Its size is not what was recorded of it.
+    #[error("{key} has {bytes} bytes, but {recorded_bytes} of it were recorded")]
+    OtherSize {
+        /// Which one.
+        key: HandleKey,
+        /// Its size.
+        bytes: u64,
+        /// What the keeper has.
+        recorded_bytes: u64,
+    },
+    /// Its bytes are in the cellar, where nothing goes that is mapped.
+    #[error("{key} is in the cellar, and its tenant has memory for it all the same")]
+    InCellar {
+        /// Which one.
+        key: HandleKey,
+    },
     /// The device refused the import.
     #[error("cannot import {key} of {bytes} bytes: {error}")]
     Import {
@@ -66,11 +107,17 @@ pub enum MoverError {
 /// Where a handle is.
 #[derive(Debug)]
 enum Place<M> {
-    /// On the device. The arena may have a copy of what it was when it came.
-    Device { memory: M, copy: Option<Copy> },
+    /// On the device. The arena may have a copy of what it was when it came, of these hashes.
+    Device { memory: M, copy: Option<Hashes> },
     /// In the arena; the device has no memory for it.
     Arena(Stored),
-    /// On the way out. The device's bytes are the valid ones.
+    /// In the arena; the cellar gets its blocks.
+    Sinking { stored: Stored, puts: Putting },
+    /// In the cellar; nothing else has its bytes.
+    Cellar { hashes: Option<Hashes> },
+    /// In the cellar; its blocks are fetched to this place.
+    Fetching { stored: Stored, gets: Getting },
+    /// On the way out. The device's bytes are the valid ones; once that is recorded, those in the arena are the same.
     Leaving(Leaving<M>),
     /// On the way in. The arena's bytes are the valid ones.
     Returning { stored: Stored, stage: Returning<M> },
@@ -81,8 +128,10 @@ struct Leaving<M> {
     memory: M,
     /// Where it goes. While it is hashed, the hashes are those of the copy that is there; afterwards its own.
     stored: Stored,
-    /// An older copy, to be audited with.
-    before: Option<Stored>,
+    /// Where it goes, its clean copy is or was, so that the keeper wants to know its blocks.
+    reused: bool,
+    /// What its clean copy was, to be audited with.
+    before: Option<Before>,
     /// How much of it is copied.
     copied_bytes: u64,
     stage: Stage,
@@ -94,7 +143,9 @@ enum Stage {
     Hashing(Mark),
     /// The copy is under way until this mark.
     Copying(Mark),
-    /// The copy is done; the tenant is to unmap.
+    /// The copy is done, and to be recorded.
+    Copied,
+    /// That is recorded; the tenant is to unmap.
     Unmapping,
 }
 
@@ -104,6 +155,12 @@ enum Returning<M> {
     Creating,
     /// The copy is under way until this mark.
     Copying { memory: M, mark: Mark },
+    /// The copy is done, and to be recorded.
+    Copied { memory: M },
+    /// Memory that another tenant had: this one's bytes are copied there until this mark. It knows nothing of it yet.
+    Filling { memory: M, mark: Mark },
+    /// The copy is done; the tenant is to take that memory.
+    Taking { memory: M },
     /// The tenant has created memory that cannot be filled, and is to unmap it. The device then gets these bytes back.
     BackingOut { freed_bytes: u64 },
 }
@@ -119,7 +176,6 @@ struct Held<M> {
 struct Grave<M> {
     key: HandleKey,
     memory: M,
-    extents: Extents,
     until: Mark,
     bytes: u64,
 }
@@ -129,7 +185,7 @@ struct Grave<M> {
 pub enum Whereabouts {
     /// On the device only.
     Device,
-    /// In the arena only.
+    /// Away: in the arena only, or in the cellar.
     Arena,
     /// On the device still; a move out of it has not ended, because a copy or its tenant's answer is missing.
     Leaving,
@@ -175,18 +231,43 @@ pub struct Mover<D: Device> {
     hasher: Option<Hasher>,
     /// Of each handle that was hashed.
     habits: BTreeMap<HandleKey, Habit>,
+    /// What lies in the host's memory, and what is about to change its home.
+    homes: homes::Homes<D::Memory>,
+    /// What was seen of blocks while their tenants ran.
+    looks: looks::Looks,
     /// What was found and not told yet.
     audit_errors: Vec<AuditError>,
     lost_device_bytes: u64,
-    lost_arena_bytes: u64,
+    /// Handles whose space in the arena a failed copy may still write to, with their bytes: it stays reserved.
+    lost: BTreeMap<HandleKey, u64>,
+    /// Handles that were dropped on their way to the cellar or back.
+    cellar_graves: Vec<sinking::CellarGrave>,
+    /// Who goes and who comes.
+    turns: cold::Turns,
+    /// Tenants that are gone and have graves still. Only after that the keeper is told.
+    dying: BTreeSet<Owner>,
+    /// A copy out had to wait for its place in the arena.
+    has_waited: bool,
+    pub(crate) clock: Clock,
+    /// The most of one request to a tenant, unless a single handle has more.
+    pub(crate) request_bytes: u64,
+    /// How far apart the marks within a long copy are.
+    pub(crate) waypoint_bytes: u64,
+    #[cfg(test)]
+    pub(crate) planted: planted::Planted,
+    /// What may go from one tenant to the next.
+    passing: passing::Passing,
+    /// Arena space for copies out that start next. Empty between exchanges.
+    reserved: reserving::Reserved,
     // The arena is dropped before the device that it is registered with.
     arena: Arena,
-    device: D,
+    device: Paced<D>,
 }
 
 impl<D: Device> Mover<D> {
     /// A mover that holds nothing yet. The arena must be registered with this device.
     pub fn new(device: D, arena: Arena) -> Mover<D> {
+        arena.serve_mover();
         Mover {
             handles: BTreeMap::new(),
             graves: Vec::new(),
@@ -194,16 +275,44 @@ impl<D: Device> Mover<D> {
             waypoints: [VecDeque::new(), VecDeque::new()],
             hasher: None,
             habits: BTreeMap::new(),
+            homes: homes::Homes::default(),
+            looks: looks::Looks::default(),
             audit_errors: Vec::new(),
             lost_device_bytes: 0,
-            lost_arena_bytes: 0,
+            lost: BTreeMap::new(),
+            cellar_graves: Vec::new(),
+            turns: cold::Turns::default(),
+            dying: BTreeSet::new(),
+            has_waited: false,
+            clock: Clock::new(),
+            request_bytes: REQUEST_BYTES_MAX,
+            waypoint_bytes: transit::WAYPOINT_BYTES,
+            #[cfg(test)]
+            planted: planted::Planted::default(),
+            passing: passing::Passing::default(),
+            reserved: BTreeMap::new(),
             arena,
-            device,
+            device: Paced::new(device),
         }
+    }
+
+    /// There is a new tenant. To be said before the first move of it.
+    pub fn introduce(&mut self, owner: Owner, process: Process) -> Result<(), ArenaError> {
+        self.arena.introduce(owner, process)
     }
 
     /// Takes in a new handle of a tenant, by its file. It is on the device.
     pub fn adopt(&mut self, key: HandleKey, bytes: u64, file: OwnedFd) -> Result<(), MoverError> {
+        self.take_in(key, bytes, file, None)
+    }
+
+    fn take_in(
+        &mut self,
+        key: HandleKey,
+        bytes: u64,
+        file: OwnedFd,
+        copy: Option<Hashes>,
+    ) -> Result<(), MoverError> {
         if self.handles.contains_key(&key) {
             return Err(MoverError::Duplicate { key });
         }
@@ -211,65 +320,21 @@ impl<D: Device> Mover<D> {
             return Err(MoverError::BadSize { key, bytes });
         }
         let memory =
-            self.device.import(file, bytes).map_err(|error| MoverError::Import { key, bytes, error })?;
-        self.handles.insert(key, Held { bytes, place: Place::Device { memory, copy: None } });
+            self.import(key, bytes, file).map_err(|error| MoverError::Import { key, bytes, error })?;
+        self.handles.insert(key, Held { bytes, place: Place::Device { memory, copy } });
         Ok(())
-    }
-
-    /// Drops a handle that its tenant has freed.
-    pub fn forget(&mut self, key: HandleKey) -> Result<Dropped, MoverError> {
-        self.reap();
-        let dropped = self.drop_handle(key)?;
-        self.remember_freed(key, dropped.device_bytes);
-        Ok(dropped)
-    }
-
-    /// A handle was freed, and these bytes of it that the device got back are nobody's room yet.
-    pub(crate) fn remember_freed(&mut self, key: HandleKey, device_bytes: u64) {
-        if self.freed.len() == FREED_MAX {
-            self.freed.pop_front();
-        }
-        self.freed.push_back((key, device_bytes));
-    }
-
-    /// The room of a handle that was freed, once.
-    pub(crate) fn take_freed(&mut self, key: HandleKey) -> Option<u64> {
-        let at = self.freed.iter().rposition(|(freed, _)| *freed == key)?;
-        self.freed.remove(at).map(|(_, bytes)| bytes)
-    }
-
-    /// Drops everything of a tenant that is gone.
-    pub fn forget_owner(&mut self, owner: Owner) -> Dropped {
-        self.reap();
-        self.drop_owner(owner)
-    }
-
-    pub(crate) fn drop_handle(&mut self, key: HandleKey) -> Result<Dropped, MoverError> {
-        let held = self.handles.remove(&key).ok_or(MoverError::Unknown { key })?;
-        let mut dropped = Dropped::default();
-        self.bury(key, held, &mut dropped);
-        Ok(dropped)
-    }
-
-    pub(crate) fn drop_owner(&mut self, owner: Owner) -> Dropped {
-        let mut dropped = Dropped::default();
-        for key in self.keys(owner) {
-            if let Some(held) = self.handles.remove(&key) {
-                self.bury(key, held, &mut dropped);
-            }
-        }
-        dropped
     }
 
     /// Bytes of a tenant that are on the device, or may be (while a move of them has not ended).
     pub fn resident_bytes(&self, owner: Owner) -> u64 {
-        let on_device = |held: &&Held<_>| !matches!(held.place, Place::Arena(_));
+        let on_device = |held: &&Held<_>| held.place.whereabouts() != Whereabouts::Arena;
         self.of(owner).map(|(_, held)| held).filter(on_device).map(|held| held.bytes).sum()
     }
 
-    /// Bytes of a tenant whose valid copy is in the arena.
+    /// Bytes of a tenant whose valid copy is in the arena or the cellar.
     pub fn away_bytes(&self, owner: Owner) -> u64 {
-        let away = |held: &&Held<_>| matches!(held.place, Place::Arena(_) | Place::Returning { .. });
+        let away =
+            |held: &&Held<_>| matches!(held.place.whereabouts(), Whereabouts::Arena | Whereabouts::Returning);
         self.of(owner).map(|(_, held)| held).filter(away).map(|held| held.bytes).sum()
     }
 
@@ -291,12 +356,17 @@ impl<D: Device> Mover<D> {
 
     /// The device.
     pub fn device(&self) -> &D {
-        &self.device
+        self.device.device()
     }
 
     /// The device, to ask it about its memory.
     pub fn device_mut(&mut self) -> &mut D {
-        &mut self.device
+        self.device.device_mut()
+    }
+
+    /// How fast it copies: to be said from any thread.
+    pub fn pace(&self) -> Pace {
+        self.device.pace().clone()
     }
 
     /// The arena, to ask how much is ready and free.
@@ -309,9 +379,9 @@ impl<D: Device> Mover<D> {
         self.lost_device_bytes
     }
 
-    /// Arena space that a failed copy may still write to. Not used again.
+    /// Arena space that a failed copy may still write to. Not used again by this worker.
     pub fn lost_arena_bytes(&self) -> u64 {
-        self.lost_arena_bytes
+        self.lost.values().sum()
     }
 
     fn of(&self, owner: Owner) -> impl Iterator<Item = (&HandleKey, &Held<D::Memory>)> {
@@ -323,114 +393,17 @@ impl<D: Device> Mover<D> {
     fn keys(&self, owner: Owner) -> Vec<HandleKey> {
         self.of(owner).map(|(&key, _)| key).collect()
     }
-
-    /// Drops what a handle holds, now or as soon as its copy has ended.
-    fn bury(&mut self, key: HandleKey, held: Held<D::Memory>, dropped: &mut Dropped) {
-        let bytes = held.bytes;
-        dropped.handles.push(key);
-        self.habits.remove(&key);
-        match held.place {
-            Place::Device { memory, copy } => {
-                self.drop_copy(copy);
-                dropped.device_bytes += self.release(key, memory, bytes);
-            }
-            Place::Arena(stored) | Place::Returning { stored, stage: Returning::Creating } => {
-                self.arena.give_back(stored.extents);
-            }
-            Place::Returning { stored, stage: Returning::BackingOut { freed_bytes } } => {
-                self.arena.give_back(stored.extents);
-                dropped.device_bytes += freed_bytes;
-            }
-            Place::Leaving(Leaving { memory, stored, before, stage, .. }) => {
-                if let Some(before) = before {
-                    self.arena.give_back(before.extents);
-                }
-                match stage {
-                    Stage::Unmapping => {
-                        self.arena.give_back(stored.extents);
-                        dropped.device_bytes += self.release(key, memory, bytes);
-                    }
-                    Stage::Hashing(until) | Stage::Copying(until) => {
-                        dropped.dying_bytes += bytes;
-                        self.graves.push(Grave { key, memory, extents: stored.extents, until, bytes });
-                    }
-                }
-            }
-            Place::Returning { stored, stage: Returning::Copying { memory, mark: until } } => {
-                dropped.dying_bytes += bytes;
-                self.graves.push(Grave { key, memory, extents: stored.extents, until, bytes });
-            }
-        }
-    }
-
-    /// Drops what was waiting for a copy that has ended now. Says which handles, and how many bytes of each the device
-    /// got back.
-    pub(crate) fn reap(&mut self) -> Vec<(HandleKey, u64)> {
-        let mut reaped = Vec::new();
-        for grave in std::mem::take(&mut self.graves) {
-            match self.device.passed(grave.until) {
-                Ok(false) => {
-                    self.graves.push(grave);
-                    continue;
-                }
-                Ok(true) => self.arena.give_back(grave.extents),
-                Err(error) => self.after_failed_copy(grave.key, grave.extents, &error),
-            }
-            let freed_bytes = self.release(grave.key, grave.memory, grave.bytes);
-            reaped.push((grave.key, freed_bytes));
-        }
-        reaped
-    }
-
-    pub(crate) fn has_graves(&self) -> bool {
-        !self.graves.is_empty()
-    }
-
-    /// Drops an import. Says how many bytes the device got back: all or none.
-    fn release(&mut self, key: HandleKey, memory: D::Memory, bytes: u64) -> u64 {
-        match self.device.release(memory) {
-            Ok(()) => bytes,
-            Err(error) => {
-                tracing::error!(%key, bytes, %error, "cannot let go of device memory; it counts as used from now on");
-                self.lost_device_bytes += bytes;
-                0
-            }
-        }
-    }
-
-    /// Gives arena space of a failed copy back, if it is certain that nothing is under way any more.
-    fn after_failed_copy(&mut self, key: HandleKey, extents: Extents, error: &DeviceError) {
-        match self.device.drain() {
-            Ok(()) => self.arena.give_back(extents),
-            Err(drain_error) => {
-                let bytes = extents.bytes();
-                tracing::error!(%key, bytes, %error, %drain_error, "a copy failed and may go on; its arena space is lost");
-                self.lost_arena_bytes += bytes;
-            }
-        }
-    }
 }
 
 impl<M> Place<M> {
     fn whereabouts(&self) -> Whereabouts {
         match self {
             Place::Device { .. } => Whereabouts::Device,
-            Place::Arena(_) => Whereabouts::Arena,
+            Place::Arena(_) | Place::Sinking { .. } | Place::Cellar { .. } | Place::Fetching { .. } => {
+                Whereabouts::Arena
+            }
             Place::Leaving { .. } => Whereabouts::Leaving,
             Place::Returning { .. } => Whereabouts::Returning,
         }
-    }
-}
-
-impl<D: Device> Drop for Mover<D> {
-    fn drop(&mut self) {
-        // Host memory must not be unregistered under a copy. This may be another thread than the one that used it.
-        if let Err(error) = self.device.attach().and_then(|()| self.device.drain()) {
-            tracing::warn!(%error, "cannot wait for copies under way");
-        }
-        for (key, held) in std::mem::take(&mut self.handles) {
-            self.bury(key, held, &mut Dropped::default());
-        }
-        self.reap();
     }
 }

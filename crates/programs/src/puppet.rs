@@ -4,13 +4,19 @@
 //! |---|---|
 //! | `launch N MS` | launches N kernels that run for so many milliseconds each, in the default stream |
 //! | `launch-beside N MS` | the same in a second stream that does not wait for the first |
+//! | `launch-here N MS` | the same in the default stream of the context that was made last |
 //! | `synchronize`, `stream`, `beside` | waits for the context, the default stream, the second stream |
 //! | `event` | records an event in the default stream and waits for it |
 //! | `join` | makes the default stream wait for the second one |
 //! | `read` | copies a word from the device |
 //! | `graph N MS` | captures so many kernels, launches them as a graph, in the second stream |
+//! | `launch-ex MS`, `launch-cooperative MS` | one kernel in the default stream, by other functions |
+//! | `instantiate MS`, `launch-graph` | captures one kernel as a graph; launches that, in the default stream |
+//! | `requests N MS`, `requests-by-chance N MS` | so many short kernels that are waited for, so far apart, or so on average |
+//! | `poll`, `poll-event` | looks at the default stream, or at the event, recorded there, until all of it is done |
 //! | `allocate`, `free` | device memory of one mebibyte |
 //! | `keep MIB`, `check` | fills so much more memory, in pieces; looks whether all of that is as it was |
+//! | `refill` | fills all of that with what it has, by kernels, and does not wait |
 //! | `change BYTE` | fills all of that with other bytes, moved by this one, and waits for the context |
 //! | `fill KIB` | allocates pieces of so many kibibytes until there is no more, and says how many bytes that was |
 //! | `empty` | frees them |
@@ -34,11 +40,22 @@
 //! | `create BYTES` | creates and maps memory that can be exported |
 //! | `no-access DEVICE` | opens what was created last to a device, which must fail |
 //! | `export` | exports it |
+//! | `large MIB BYTE`, `free-large` | one allocation of so much, filled with this byte; frees the last |
+//! | `fill-large BYTE`, `see-large` | fills all of those; looks whether all of them are as they were filled |
+//! | `prefer-host CODE` | would rather have the last in the host's memory, and is answered by this code |
+//! | `feed MS` | for so long another thread gives the default stream more than it can do, and records the event behind each |
+//! | `await-event` | waits for the event |
+//! | `capture-soon AFTER MS` | another thread captures a stream, after so many milliseconds, for so many |
+//! | `thread` | waits for the other thread, and is answered by the code that it ended with |
 //!
 //! After each line it prints the line, how many microseconds it took, and what there is to say.
 
+mod large;
+mod launches;
 mod look;
+mod requests;
 mod sharing;
+mod threads;
 
 use std::fs::File;
 use std::io::{BufRead, Write};
@@ -47,14 +64,19 @@ use std::time::{Duration, Instant};
 
 use cuda::CUresult;
 use cuda::types::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUstream, CUstreamCaptureMode,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUstream,
+    CUstreamCaptureMode,
 };
 
 use crate::api::ApiError;
 use crate::bench::Bench;
-use crate::kernels::SPIN;
+use crate::kernels::{FILL, SPIN};
+use large::Large;
+use launches::Launches;
 use look::Look;
+use requests::Requests;
 use sharing::Shared;
+use threads::Threads;
 
 /// Flag of a stream that does not wait for the default one.
 const NON_BLOCKING: u32 = 1;
@@ -89,6 +111,10 @@ struct Puppet {
     /// What is added to the bytes of memory that is kept.
     moved_by: u8,
     shared: Shared,
+    large: Large,
+    launches: Launches,
+    requests: Requests,
+    threads: Threads,
     contexts: Vec<CUcontext>,
     filled: Vec<CUdeviceptr>,
     /// What there is to say of the last line.
@@ -117,6 +143,10 @@ pub fn run(lines: impl BufRead, mut answers: impl Write) -> Result<(), PuppetErr
         kept: Vec::new(),
         moved_by: 0,
         shared: Shared::default(),
+        large: Large::default(),
+        launches: Launches::default(),
+        requests: Requests::default(),
+        threads: Threads::default(),
         contexts: Vec::new(),
         filled: Vec::new(),
         said: String::new(),
@@ -145,6 +175,7 @@ impl Puppet {
         let cu = self.bench.cu;
         Ok(match words[..] {
             ["launch", count, ms] => self.launch(CUstream::NULL, number(count)?, number(ms)?),
+            ["launch-here", count, ms] => self.launch_here(number(count)?, number(ms)?),
             ["launch-beside", count, ms] => self.launch(self.beside, number(count)?, number(ms)?),
             ["synchronize"] => cu.cuCtxSynchronize(),
             ["stream"] => cu.cuStreamSynchronize(CUstream::NULL),
@@ -152,6 +183,7 @@ impl Puppet {
             ["event"] => {
                 first_error([cu.cuEventRecord(self.event, CUstream::NULL), cu.cuEventSynchronize(self.event)])
             }
+            ["await-event"] => cu.cuEventSynchronize(self.event),
             ["join"] => first_error([
                 cu.cuEventRecord(self.event, self.beside),
                 cu.cuStreamWaitEvent(CUstream::NULL, self.event, 0),
@@ -168,6 +200,7 @@ impl Puppet {
             ["free"] => self.extra.pop().map_or(CUresult::INVALID_VALUE, |address| cu.cuMemFree_v2(address)),
             ["keep", mib] => self.keep(number(mib)?),
             ["check"] => self.check(),
+            ["refill"] => self.refill(),
             ["change", byte] => self.change(number(byte)? as u8),
             ["fill", kib] => self.fill(number(kib)? as usize * 1024),
             ["empty"] => {
@@ -205,7 +238,14 @@ impl Puppet {
                 std::thread::sleep(Duration::from_millis(number(ms)?));
                 CUresult::SUCCESS
             }
-            _ => match self.shared.does(&self.bench, &words) {
+            _ => match self
+                .shared
+                .does(&self.bench, &words)
+                .or_else(|| self.large.does(&self.bench, &words))
+                .or_else(|| self.launches.does(&self.bench, (self.beside, self.event), &words))
+                .or_else(|| self.requests.does(&self.bench, &words))
+                .or_else(|| self.threads.does(&self.bench, self.event, &words))
+            {
                 Some(code) => code,
                 None => return Err(PuppetError::Unknown(line.to_owned())),
             },
@@ -213,7 +253,16 @@ impl Puppet {
     }
 
     fn launch(&self, stream: CUstream, count: u64, ms: u64) -> CUresult {
-        let function = self.bench.function(SPIN);
+        self.launch_so(self.bench.function(SPIN), stream, count, ms)
+    }
+
+    /// Kernels belong to the context that they were loaded in.
+    fn launch_here(&self, count: u64, ms: u64) -> CUresult {
+        let function = self.bench.function_in(self.bench.module(SPIN), SPIN);
+        self.launch_so(function, CUstream::NULL, count, ms)
+    }
+
+    fn launch_so(&self, function: CUfunction, stream: CUstream, count: u64, ms: u64) -> CUresult {
         let launch = |_| self.bench.launch_function(function, (1, 32), stream, &[u64::MAX, ms * 1_000_000]);
         first_error((0..count).map(launch))
     }
@@ -233,6 +282,15 @@ impl Puppet {
             self.kept.push(piece);
         }
         CUresult::SUCCESS
+    }
+
+    fn refill(&self) -> CUresult {
+        let (function, count) = (self.bench.function(FILL), PIECE_BYTES as u64 / 8);
+        let launch = |(number, piece): (usize, &CUdeviceptr)| {
+            let word = u64::from_ne_bytes([self.byte(number); 8]);
+            self.bench.launch_function(function, (4, 128), CUstream::NULL, &[piece.0, count, word])
+        };
+        first_error(self.kept.iter().enumerate().map(launch))
     }
 
     /// What all bytes of a piece are.

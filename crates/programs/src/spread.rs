@@ -44,6 +44,8 @@ impl Options {
             copies: false,
             kernel: self.kernel,
             streams: 0,
+            hot_mib: None,
+            hot_steps: None,
             segments: false,
         }
     }
@@ -101,7 +103,7 @@ fn in_one(options: &Options, first: Bench, count: usize) -> Result<Work, WorkerE
         for (bench, pieces) in benches.iter().zip(&mut pieces) {
             ok("cuCtxSetCurrent", step, bench.enter())?;
             work.wrong += if step > 1 { pieces.wrong(step)? } else { 0 };
-            pieces.rewrite(step)?;
+            pieces.rewrite(step, u64::MAX, 0)?;
             options.spin(bench, step)?;
         }
         work.wrong += look_at_each_other(&benches, &shown, step)?;
@@ -166,7 +168,7 @@ fn in_threads(options: &Options, count: usize) -> Result<Work, WorkerError> {
         let mut pieces = Pieces::allocate(&bench, &options.of(gpu)).unwrap_or_else(|error| fail(error));
         for step in 1..=options.steps {
             let mut work = || -> Result<u64, WorkerError> {
-                pieces.rewrite(step)?;
+                pieces.rewrite(step, u64::MAX, 0)?;
                 options.spin(&bench, step)?;
                 pieces.wrong(step)
             };

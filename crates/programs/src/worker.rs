@@ -36,6 +36,10 @@ pub struct Options {
     pub seed: u64,
     /// Whether to write in the first step only.
     pub reads: bool,
+    /// How much to write after the first step, in MiB, of what was allocated last; all of it if nothing is said.
+    pub hot_mib: Option<u64>,
+    /// After how many steps that is as much of what was allocated before it, and so on through all of it.
+    pub hot_steps: Option<u64>,
     /// Whether to copy, free and allocate too.
     pub copies: bool,
     /// How long a kernel that does nothing runs in each step.
@@ -96,7 +100,9 @@ pub fn run(options: &Options) -> Result<Work, WorkerError> {
             work.wrong += pieces.wrong(step)?;
         }
         if work.steps == 0 || !options.reads {
-            pieces.rewrite(step)?;
+            let hot_mib = options.hot_mib.filter(|_| work.steps > 0);
+            let moved = options.hot_steps.map_or(0, |steps| step / steps.max(1));
+            pieces.rewrite(step, hot_mib.unwrap_or(u64::MAX), moved)?;
         }
         if !options.kernel.is_zero() {
             let nanoseconds = u64::try_from(options.kernel.as_nanos()).unwrap_or(u64::MAX);

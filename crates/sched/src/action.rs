@@ -49,6 +49,28 @@ pub enum Action {
         /// Free on the device before the first of them goes.
         room: Bytes,
     },
+    /// Have a tenant make memory of the host's for these, which are on the device, beside what they have. It may run.
+    Prepare {
+        /// Its name.
+        op: OpId,
+        /// Whose.
+        tenant: TenantId,
+        /// For which.
+        handles: Vec<Owned>,
+    },
+    /// Have handles of a tenant change their homes, each by itself: first those for which memory was prepared go to the host's,
+    /// then others come to the device in their place. The tenant is frozen. What was prepared and is not used is dropped:
+    /// with nothing to change, that is all there is to do, and the tenant may run.
+    Rehome {
+        /// Its name.
+        op: OpId,
+        /// Whose.
+        tenant: TenantId,
+        /// To the host's memory.
+        down: Vec<Owned>,
+        /// To the device: no more than has gone.
+        up: Vec<Owned>,
+    },
     /// Say where the handles of these tenants are.
     Inspect {
         /// Its name.
@@ -113,6 +135,15 @@ pub enum Action {
         tenant: TenantId,
         /// Which.
         request: RequestId,
+    },
+    /// A request is granted, but not all of it on the device.
+    GrantHost {
+        /// Whose.
+        tenant: TenantId,
+        /// Which.
+        request: RequestId,
+        /// How much of it has to be in the host's memory.
+        host: Bytes,
     },
     /// A request is not granted: out of memory.
     Deny {
@@ -199,6 +230,13 @@ pub enum Short {
         /// What there is for it.
         usable: Bytes,
     },
+    /// More than there is of the host's memory for programs larger than their GPU.
+    Host {
+        /// What it asked for, with what it, its job or everybody has.
+        wanted: Bytes,
+        /// What there is for those.
+        limit: Bytes,
+    },
     /// More than device and arena have together, or than `overcommit_max` allows.
     Together {
         /// What all would have.
@@ -228,6 +266,8 @@ pub enum Missed {
     Distrusted,
     /// Best-effort work would get less than it is guaranteed.
     Guarantee,
+    /// Nobody is taken off ahead of requests: what best-effort work gets done counts more.
+    Unfavoured,
     /// The tenant is not latency-critical, or not wholly on the device.
     Unable,
     /// Whoever had to go could not be frozen in time.

@@ -4,23 +4,33 @@
 //! turn it is (`choose`), and what is left to do so that exactly those run who should (`reconcile`). Nothing is
 //! remembered as a plan: should an action fail, or someone die, the next look finds what is true then.
 
+mod ahead;
 mod books;
 mod changes;
 mod charge;
 mod check;
 mod choose;
 mod critical;
+mod deep;
 mod describe;
 mod done;
 mod door;
 mod expected;
 mod filler;
 mod gangs;
+mod gaps;
+mod homes;
+mod host;
 mod length;
 mod memory;
+mod outlook;
+mod precedence;
+mod pressed;
 mod rebase;
 mod reconcile;
 mod rehearse;
+mod rejoin;
+mod reserve;
 mod roster;
 mod standstill;
 #[cfg(test)]
@@ -36,6 +46,7 @@ use crate::{
     Action, Bytes, Costs, Event, GpuId, HandleId, JobId, OpId, Owned, RequestId, Settings, Slice, TenantId,
     Time, UserId,
 };
+pub use deep::Hindrance;
 pub use roster::NUMBER_MAX;
 use roster::Roster;
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,6 +79,8 @@ enum OpKind {
     Thaw(TenantId, Slice),
     Slice(TenantId, Slice),
     Move(GpuId),
+    Prepare(TenantId),
+    Rehome(TenantId, GpuId),
     Inspect(Vec<TenantId>),
 }
 
@@ -94,7 +107,12 @@ pub struct Core {
     /// Copies in the arena of what is on the device too.
     copies: BTreeMap<Owned, Bytes>,
     copies_sum: Bytes,
+    /// The host's memory that tenants have, and of it what those had who left and are not buried.
+    hosted_sum: Bytes,
+    hosted_departed: BTreeMap<TenantId, Bytes>,
     pressure: Pressure,
+    /// Jobs whose memory goes out when they are paused.
+    deep: BTreeSet<JobId>,
     /// Sent to a GPU, and not there yet.
     expected: Vec<expected::Expected>,
     /// Nobody else ends before then.
@@ -122,7 +140,10 @@ impl Core {
             arena_needed: Bytes::ZERO,
             copies: BTreeMap::new(),
             copies_sum: Bytes::ZERO,
+            hosted_sum: Bytes::ZERO,
+            hosted_departed: BTreeMap::new(),
             pressure: Pressure::Calm,
+            deep: BTreeSet::new(),
             expected: Vec::new(),
             end_not_before: Time::ZERO,
             actions: Vec::new(),
@@ -188,6 +209,7 @@ impl Core {
             Event::Gpu { gpu, spec } => self.set_gpu(gpu, spec),
             Event::Settings(settings) => self.set_settings(*settings),
             Event::Unmanaged { gpu, bytes } => self.set_unmanaged(gpu, bytes),
+            Event::Strangers { gpu, present } => self.set_strangers(gpu, present),
             Event::Arena(bytes) => self.set_arena(bytes),
             Event::User { user, weight } => {
                 self.users.insert(user, weight.max(1));
@@ -199,6 +221,7 @@ impl Core {
             }
             Event::Pause(job) => self.set_paused(job, true),
             Event::Resume(job) => self.set_paused(job, false),
+            Event::Deep { job, deep } => self.set_deep(job, deep),
             Event::Place { ticket, job, count, among, bytes, residue } => {
                 self.place(ticket, job, (count, &among), bytes, residue);
             }
@@ -206,9 +229,17 @@ impl Core {
                 self.came(job, gpu);
                 self.arrive(tenant, job, gpu, residue);
             }
+            Event::Rejoined { tenant, job, gpu, residue, handles } => {
+                self.rejoin(tenant, job, gpu, residue, &handles);
+            }
             Event::Context { tenant, present } => self.set_context(tenant, present),
             Event::Shares(one, other) => self.tie(one, other),
             Event::Ask { tenant, request, bytes } => self.ask(tenant, request, bytes),
+            Event::AskHost { tenant, request, bytes } => self.ask_host(tenant, request, bytes),
+            Event::ClaimedHost { owned, request, bytes } => self.claim_host(owned, request, bytes),
+            Event::Looked { tenant, seen } => self.take_looks(tenant, &seen),
+            Event::HomeIs { owned, on_host } => self.home_is(owned, on_host),
+            Event::HostedBefore { tenant, handles } => self.find_on_host(tenant, &handles),
             Event::Claimed { owned, request, bytes } => self.claim(owned, request, bytes),
             Event::Adopted { owned, movable } => self.change_handle(owned, |held| held.adopted = movable),
             Event::Pinned { owned, pinned } => self.change_handle(owned, |held| held.pinned = pinned),
@@ -219,6 +250,9 @@ impl Core {
             Event::Idle(tenant) => self.set_wants(tenant, false),
             Event::Measured { tenant, busy } => self.measured(tenant, busy),
             Event::Hint { tenant, within } => self.hint(tenant, within),
+            Event::GivesWay { tenant, gives_way } => {
+                self.update(tenant, |tenant| tenant.gives_way = gives_way);
+            }
             Event::Answers(tenant) => self.answers(tenant),
             Event::Left(tenant) => self.leave(tenant),
             Event::Lingers(tenant) => self.linger(tenant),

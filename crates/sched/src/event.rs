@@ -1,7 +1,8 @@
 //! What the core is told: plain data.
 
 use crate::{
-    Bytes, GpuId, HandleId, JobId, OpId, Owned, Ratio, RequestId, Settings, Span, TenantId, TicketId, UserId,
+    Bytes, GpuId, HandleId, JobId, OpId, Owned, Ratio, RequestId, Settings, Sighting, Span, TenantId,
+    TicketId, UserId,
 };
 
 /// What happened.
@@ -22,6 +23,13 @@ pub enum Event {
         gpu: GpuId,
         /// How much.
         bytes: Bytes,
+    },
+    /// Do programs outside of rota compute on a GPU, or might they?
+    Strangers {
+        /// Where.
+        gpu: GpuId,
+        /// Are there any?
+        present: bool,
     },
     /// The arena has this size now.
     Arena(Bytes),
@@ -45,6 +53,13 @@ pub enum Event {
     Pause(JobId),
     /// A paused job may run again.
     Resume(JobId),
+    /// Whenever a job is paused, all of its memory is to go out, also if nobody needs the room; or not any more.
+    Deep {
+        /// Which.
+        job: JobId,
+        /// Whether.
+        deep: bool,
+    },
     /// Where should a job go? Answered by [`Action::Place`](crate::Action::Place).
     Place {
         /// The question's name.
@@ -71,6 +86,20 @@ pub enum Event {
         /// Device memory that its context will take.
         residue: Bytes,
     },
+    /// A tenant of an earlier worker is there, with its context and its memory: it is let in whatever that takes. Until its
+    /// channels are told of ([`Event::Context`]) nothing of it moves.
+    Rejoined {
+        /// Who, under the number that it had.
+        tenant: TenantId,
+        /// Of which job.
+        job: JobId,
+        /// Where.
+        gpu: GpuId,
+        /// Device memory that its context takes.
+        residue: Bytes,
+        /// Everything it has.
+        handles: Vec<Survivor>,
+    },
     /// A tenant made its first channels, or gave up its last. It begins thawed if all its memory is on the device,
     /// otherwise frozen.
     Context {
@@ -89,6 +118,45 @@ pub enum Event {
         request: RequestId,
         /// How many.
         bytes: Bytes,
+    },
+    /// A tenant asks for bytes of the host's memory, whatever the device has left.
+    AskHost {
+        /// Who.
+        tenant: TenantId,
+        /// Its name for the request.
+        request: RequestId,
+        /// How many.
+        bytes: Bytes,
+    },
+    /// A tenant used a grant in the host's memory, or part of one, for a handle. It never goes to the arena.
+    ClaimedHost {
+        /// Whose, and which.
+        owned: Owned,
+        /// Which grant it used.
+        request: RequestId,
+        /// How much of it.
+        bytes: Bytes,
+    },
+    /// Somebody has looked at which memory of a tenant changes, on the device and in the host's.
+    Looked {
+        /// Whose.
+        tenant: TenantId,
+        /// What was seen.
+        seen: Vec<Sighting>,
+    },
+    /// A tenant that did not answer when a handle was to change its home has answered: it has this one now.
+    HomeIs {
+        /// Which.
+        owned: Owned,
+        /// Is it the host's memory?
+        on_host: bool,
+    },
+    /// A tenant of an earlier worker has these handles in the host's memory, and how large they are.
+    HostedBefore {
+        /// Whose.
+        tenant: TenantId,
+        /// Which, each with its size.
+        handles: Vec<(HandleId, Bytes)>,
     },
     /// A tenant used a grant, or part of one, for a handle, which cannot move before it is adopted.
     Claimed {
@@ -152,6 +220,14 @@ pub enum Event {
         /// From now.
         within: Span,
     },
+    /// A tenant gives way to others as soon as it has no work, or as others do again: not only once being idle has cost as
+    /// much as a switch.
+    GivesWay {
+        /// Who.
+        tenant: TenantId,
+        /// Does it?
+        gives_way: bool,
+    },
     /// A tenant that did not answer does so again. What it has where is found out anew.
     Answers(TenantId),
     /// A tenant is gone. What it had on the device stays there until [`Event::Buried`].
@@ -179,6 +255,31 @@ pub enum Event {
     },
 }
 
+/// A handle that outlived a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Survivor {
+    /// Which.
+    pub handle: HandleId,
+    /// How large.
+    pub bytes: Bytes,
+    /// Where it was found.
+    pub place: SurvivorPlace,
+}
+
+/// Where a handle was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SurvivorPlace {
+    /// On the device.
+    Device {
+        /// Can the mover move it?
+        movable: bool,
+    },
+    /// In the arena.
+    Arena,
+    /// In the arena; its tenant has memory for it that it is to let go of, and then [`Event::Answers`].
+    Unsettled,
+}
+
 /// How an action went.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
@@ -196,6 +297,17 @@ pub enum Outcome {
         /// Now on the device.
         into: Vec<Owned>,
         /// Neither here nor there: its tenant does not answer, see [`Event::Answers`].
+        unsettled: Vec<Owned>,
+        /// How long it took.
+        took: Span,
+    },
+    /// Handles changed places, or some of them. What is not named is where it was.
+    Rehomed {
+        /// Now in the host's memory.
+        down: Vec<Owned>,
+        /// Now on the device.
+        up: Vec<Owned>,
+        /// In the one or the other: [`Event::HomeIs`] tells when their tenant answers.
         unsettled: Vec<Owned>,
         /// How long it took.
         took: Span,
@@ -273,12 +385,16 @@ pub struct Terms {
     pub slo: Option<Span>,
     /// Device memory on each GPU, contexts included.
     pub memory_max: Option<Bytes>,
+    /// The host's memory for what its GPUs cannot have, on all of them together; nothing if it is out of memory then.
+    pub host_max: Bytes,
     /// Share of a GPU's time.
     pub compute_max: Option<Ratio>,
     /// What to do when memory is short.
     pub when_full: WhenFull,
     /// Do its tenants only get on together?
     pub gang: bool,
+    /// Does its memory stay on the device, whoever's turn it is?
+    pub reserve: bool,
 }
 
 impl Default for Terms {
@@ -290,9 +406,11 @@ impl Default for Terms {
             priority: Priority::default(),
             slo: None,
             memory_max: None,
+            host_max: Bytes::ZERO,
             compute_max: None,
             when_full: WhenFull::default(),
             gang: false,
+            reserve: false,
         }
     }
 }

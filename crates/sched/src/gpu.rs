@@ -1,6 +1,8 @@
 //! One GPU: its books, its line of tenants and the turn that is on.
 
 use crate::guarantee::Guarantee;
+use crate::lead::Lead;
+use crate::load::Load;
 use crate::policies::Rank;
 use crate::way::Places;
 use crate::{Bytes, GpuSpec, JobId, OpId, Owned, Span, TenantId, Time, UserId};
@@ -21,12 +23,62 @@ pub(crate) struct Turn {
     pub(crate) goal: u64,
 }
 
+/// How many waited when a turn began, the most of late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Crowd {
+    pub(crate) others: u64,
+    /// From then on it does not matter any more.
+    pub(crate) until: Time,
+}
+
+/// A cost as it was of late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Learnt {
+    mean: Span,
+    /// The same, but steady: lengths of turns follow it.
+    pub(crate) known: Span,
+}
+
+impl Learnt {
+    /// Learns what it was this time, and was expected to be. What is known follows only when that changed by more than an
+    /// eighth.
+    pub(crate) fn learn(&mut self, cost: Span, expected: Span) {
+        // Quick to see that it costs more, slow to believe that it costs less.
+        self.mean = match cost > self.mean {
+            true => Span(self.mean.max(expected.min(cost)).0.midpoint(cost.0)),
+            false => Span(self.mean.0 - (self.mean.0 - cost.0) / 8),
+        };
+        if self.mean.0.abs_diff(self.known.0) > self.known.0 / 8 {
+            self.known = self.mean;
+        }
+    }
+}
+
 /// What someone who left still has on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Departed {
     bytes: Bytes,
     /// It hung up and lives: nobody knows for how long.
     lingers: bool,
+}
+
+/// What a move is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum For {
+    /// That somebody has its turn, or that there is room again.
+    Turn(Option<TenantId>),
+    /// That somebody has more of its memory here by then, when its turn comes.
+    Later(TenantId),
+}
+
+impl For {
+    /// Who waits for it, if somebody does.
+    pub(crate) fn whom(self) -> Option<TenantId> {
+        match self {
+            Self::Turn(whom) => whom,
+            Self::Later(_) => None,
+        }
+    }
 }
 
 /// The move that is under way.
@@ -39,8 +91,7 @@ pub(crate) struct Moving {
     pub(crate) landing: Bytes,
     /// What the arena will have more of when it is over.
     pub(crate) to_arena: Bytes,
-    /// For whom, if for somebody.
-    pub(crate) whom: Option<TenantId>,
+    pub(crate) purpose: For,
     /// Somebody whom it was about has left.
     pub(crate) bereft: bool,
 }
@@ -65,6 +116,8 @@ pub(crate) struct Hold {
 pub(crate) struct Gpu {
     pub(crate) spec: GpuSpec,
     pub(crate) unmanaged: Bytes,
+    /// Programs outside of rota may compute here.
+    pub(crate) strangers: bool,
     /// Contexts of all who are let in.
     pub(crate) residues: Bytes,
     /// What tenants hold on the device beside their contexts, grants included.
@@ -73,7 +126,7 @@ pub(crate) struct Gpu {
     pub(crate) fixed: Bytes,
     /// What tenants have in the arena.
     pub(crate) away: Bytes,
-    /// What must stay on the device, or come back to it.
+    /// What must stay on the device, or come back to it: pinned handles, and all that reserved tenants have.
     pub(crate) pinned: Bytes,
     /// What tenants ask for.
     pub(crate) asked: Bytes,
@@ -102,6 +155,8 @@ pub(crate) struct Gpu {
     pub(crate) asking: BTreeSet<TenantId>,
     /// The line for turns.
     pub(crate) line: BTreeSet<(Rank, TenantId)>,
+    /// Those in the line who take turns, whoever has waited longest first.
+    pub(crate) waits: BTreeSet<(Time, TenantId)>,
     /// Those who have something on the device that could go.
     pub(crate) way: Places,
     /// Those who may be running something.
@@ -117,24 +172,36 @@ pub(crate) struct Gpu {
     /// Who runs beside the owner of the turn, and since when.
     pub(crate) filler: Option<(TenantId, Time)>,
     pub(crate) moving: Option<Moving>,
+    /// Whose memory changes its home, or is about to.
+    pub(crate) homing: Option<TenantId>,
     /// The last move was given up: no other one before this inspection has said what became of it.
     pub(crate) looking: Option<OpId>,
     /// Those who have to go off because their memory is needed.
     pub(crate) leaving: BTreeSet<TenantId>,
     /// No move before then: the last one failed.
     pub(crate) move_retry: Time,
+    /// Nothing is fetched ahead before then: the last time it failed.
+    pub(crate) ahead_retry: Time,
     /// Since when nothing can move because the arena is full.
     pub(crate) starved_since: Option<Time>,
     /// Since when a move waits for what the dead held.
     pub(crate) burials_since: Option<Time>,
     /// What the switch under way has cost so far.
     pub(crate) switch_cost: Option<Span>,
+    /// What was fetched ahead of it, while somebody else ran, took so long.
+    pub(crate) ahead_cost: Span,
     /// What it was expected to cost.
     pub(crate) expected_cost: Span,
-    /// What switches cost of late.
-    pub(crate) mean_cost: Span,
-    /// The same, but steady: turns are made to be worth it.
-    pub(crate) known_cost: Span,
+    /// What switches cost of late: for so long nobody computed.
+    pub(crate) switching: Learnt,
+    /// The same with all that was moved ahead of them: turns are made to be worth it.
+    pub(crate) moving_in_all: Learnt,
+    /// How many turns have begun.
+    pub(crate) turns: u64,
+    /// How many waited of late: turns are short enough for all of them.
+    pub(crate) crowd: Crowd,
+    /// Somebody left: until then those who wait come in the order in which they wait.
+    pub(crate) parted_until: Time,
     /// When the next handle that could not go out may be tried again.
     pub(crate) stuck_until: Time,
     /// The virtual time of the last one whose turn began: the present, for newcomers.
@@ -150,11 +217,20 @@ pub(crate) struct Gpu {
     pub(crate) critical_mode: bool,
     /// Hinted requests for which best-effort work is held back, or will be.
     pub(crate) holds: Vec<Hold>,
+    /// How long ahead of its request one begins.
+    pub(crate) lead: Lead,
     /// Since when best-effort work is held back.
     pub(crate) held_since: Option<Time>,
+    /// A request is pressed for time: best-effort work is off for it until then.
+    pub(crate) pressed_until: Time,
     /// The context of whoever hinted has been loaded.
     pub(crate) warmed: bool,
     pub(crate) guarantee: Guarantee,
+    /// How long somebody latency-critical had requests of late, as far as they are busy enough for that to matter.
+    pub(crate) load: Load,
+    pub(crate) load_since: Option<Time>,
+    /// They leave best-effort work less than its guarantee.
+    pub(crate) crowded: bool,
 
     /// The gang that has this GPU, or will have it once it has the others.
     pub(crate) held_by: Option<JobId>,
@@ -172,6 +248,7 @@ impl Gpu {
         Self {
             spec,
             unmanaged: Bytes::ZERO,
+            strangers: false,
             residues: Bytes::ZERO,
             held: Bytes::ZERO,
             fixed: Bytes::ZERO,
@@ -191,6 +268,7 @@ impl Gpu {
             arriving: BTreeSet::new(),
             asking: BTreeSet::new(),
             line: BTreeSet::new(),
+            waits: BTreeSet::new(),
             way: Places::default(),
             running: BTreeSet::new(),
             awake: BTreeSet::new(),
@@ -199,15 +277,21 @@ impl Gpu {
             incoming: None,
             filler: None,
             moving: None,
+            homing: None,
             looking: None,
             leaving: BTreeSet::new(),
             move_retry: Time::ZERO,
+            ahead_retry: Time::ZERO,
             starved_since: None,
             burials_since: None,
             switch_cost: None,
+            ahead_cost: Span::ZERO,
             expected_cost: Span::ZERO,
-            mean_cost: Span::ZERO,
-            known_cost: Span::ZERO,
+            switching: Learnt::default(),
+            moving_in_all: Learnt::default(),
+            turns: 0,
+            crowd: Crowd::default(),
+            parted_until: Time::ZERO,
             stuck_until: Time::ZERO,
             present: 0,
             critical: BTreeSet::new(),
@@ -215,9 +299,14 @@ impl Gpu {
             critical_until: Time::ZERO,
             critical_mode: false,
             holds: Vec::new(),
+            lead: Lead::default(),
             held_since: None,
+            pressed_until: Time::ZERO,
             warmed: false,
             guarantee: Guarantee::default(),
+            load: Load::default(),
+            load_since: None,
+            crowded: false,
             held_by: None,
             gangs_waiting: BTreeSet::new(),
             stay: Span::ZERO,
@@ -298,6 +387,11 @@ impl Gpu {
     /// What others have who may leave at any time: programs outside of rota, and those who hung up and live.
     pub(crate) fn foreign(&self) -> Bytes {
         self.unmanaged + self.lingering
+    }
+
+    /// May somebody compute here whom nobody can freeze or give a slice: a program outside of rota, or one that hung up?
+    pub(crate) fn has_strangers(&self) -> bool {
+        self.strangers || self.lingering > Bytes::ZERO
     }
 
     /// Is somebody dying whose memory will be free in a moment?

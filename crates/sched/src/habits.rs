@@ -1,5 +1,6 @@
-//! What a tenant usually does: for how long it has work once it has some, and for how long it then has none. Only
-//! forecasts go by it, no decision does: whose memory goes is decided by `pauses.rs`, which knows less and forgets sooner.
+//! What a tenant usually does: for how long it has work once it has some, and for how long it then has none. Forecasts go by
+//! it, and whether it is worth freezing one service for another; whose memory goes is decided by `pauses.rs`, which knows
+//! less and forgets sooner.
 
 use crate::{Span, Time};
 
@@ -72,6 +73,11 @@ impl Habits {
         }
         self.had = Span::ZERO;
         self.awake_since = self.awake_since.map(|_| now);
+    }
+
+    /// The GPU time that it usually needs until it has nothing to do, if that was seen.
+    pub(crate) fn usual_work(&self) -> Option<Span> {
+        self.work.map(|work| work.mean)
     }
 
     /// The same, as they are now and stay.

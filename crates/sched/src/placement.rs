@@ -24,9 +24,9 @@ const COMPARED_MAX: usize = 16;
 pub(crate) struct Seat {
     /// Which.
     pub(crate) gpu: GpuId,
-    /// Capacity less reserve, headroom, contexts and what is unmanaged.
+    /// Capacity less reserve, headroom, contexts, what is unmanaged, and what stays on the device whoever's turn it is.
     pub(crate) usable: Bytes,
-    /// All that tenants there have, on the device and away.
+    /// All else that tenants there have, on the device and away.
     pub(crate) held: Bytes,
     /// How many there are.
     pub(crate) tenants: u32,

@@ -19,6 +19,8 @@ pub(crate) struct Standing {
     pub(crate) critical: bool,
     /// Its level.
     pub(crate) priority: Priority,
+    /// It has waited longest, and goes before those who have had less: by little, or it would wait for too long.
+    pub(crate) preferred: bool,
     /// Since when it is in line: when it began to want, or when its last turn was used up.
     pub(crate) queued_at: Time,
     /// By when it should be served, if it has an SLO.
@@ -36,9 +38,16 @@ pub(crate) struct Rank {
     then: Time,
 }
 
+/// The tier of whoever is neither latency-critical nor preferred.
+const ORDINARY: u8 = 2;
+
 /// The place in line of one who stands so.
 pub(crate) fn rank(settings: &Settings, standing: &Standing) -> Rank {
-    let tier = u8::from(!standing.critical);
+    let tier = match (standing.critical, standing.preferred) {
+        (true, _) => 0,
+        (false, true) => 1,
+        (false, false) => ORDINARY,
+    };
     let key = match settings.policy {
         // Among each other, latency-critical ones go by what is due first.
         _ if standing.critical => deadline::key(standing, settings.ageing),
@@ -60,9 +69,9 @@ pub(crate) fn virtual_time_between(
     if settings.policy != PolicyKind::Fair {
         return None;
     }
-    let from = Rank { tier: 1, key: least, then: Time::ZERO };
+    let from = Rank { tier: ORDINARY, key: least, then: Time::ZERO };
     let &(found, _) = line.range((from, TenantId(0))..).next()?;
-    (found.tier == 1 && found.key <= most).then_some(found.key)
+    (found.tier == ORDINARY && found.key <= most).then_some(found.key)
 }
 
 /// May a newcomer end the turn of one who runs, before it is used up?
@@ -79,6 +88,22 @@ pub(crate) fn preempts(settings: &Settings, newcomer: &Standing, runner: &Standi
     }
 }
 
+/// Does whoever may cut a turn short do so at once, whatever was moved for it? Otherwise that is to have paid first.
+pub(crate) fn at_once(settings: &Settings, newcomer: &Standing) -> bool {
+    newcomer.critical || settings.policy == PolicyKind::Priority
+}
+
+/// Does whoever was cut short go on with the rest of its turn? Where shares decide they do so anyway. Where places in line
+/// decide it would keep its place, and have a new turn each time, while those behind it never come.
+pub(crate) fn rest_is_kept(settings: &Settings) -> bool {
+    matches!(settings.policy, PolicyKind::Priority | PolicyKind::Deadline)
+}
+
+/// May a tenant run beside one that has the turn, in its gaps? It takes the GPU from that one for a slice at a time.
+pub(crate) fn may_fill(settings: &Settings, filler: &Standing, owner: &Standing) -> bool {
+    settings.policy != PolicyKind::Priority || filler.priority <= owner.priority
+}
+
 /// Does a turn end only with the work?
 pub(crate) fn to_the_end(settings: &Settings) -> bool {
     settings.policy == PolicyKind::Serial
@@ -93,6 +118,7 @@ mod tests {
         Standing {
             critical: false,
             priority: Priority::Normal,
+            preferred: false,
             queued_at: Time(100),
             due: None,
             virtual_time: 50,

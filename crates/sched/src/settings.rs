@@ -16,6 +16,18 @@ pub enum PolicyKind {
     Serial,
 }
 
+/// What counts more where a latency-critical tenant and best-effort ones meet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Favour {
+    /// The latency of requests: best-effort work goes off the GPU ahead of those that are hinted.
+    #[default]
+    Latency,
+    /// Nobody goes off ahead: a request waits for a switch of compute groups.
+    Balanced,
+    /// What best-effort work gets done: a request waits for a short slice of it, and it switches seldom.
+    Throughput,
+}
+
 /// All settings of the core.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
@@ -29,6 +41,8 @@ pub struct Settings {
     pub moving_share: Ratio,
     /// How long one may wait between two turns, if moving leaves the choice.
     pub gap_max: Span,
+    /// Is memory of the next one brought in while somebody has its turn?
+    pub prefetch: bool,
     /// After this long a waiting tenant counts as one priority higher.
     pub ageing: Span,
     /// Device memory that is never given out.
@@ -41,6 +55,8 @@ pub struct Settings {
     pub overcommit_max: Ratio,
     /// No handle is larger than this. The arena keeps room for two of the largest, without which nothing could move.
     pub handle_max: Bytes,
+    /// The host's memory that tenants larger than their GPU may have, all together.
+    pub host_max: Bytes,
     /// Tenants on one GPU.
     pub tenants_max: u32,
     /// Busy for less than this share of its own turns, a tenant lets another one run beside it.
@@ -49,10 +65,12 @@ pub struct Settings {
     pub lc_linger: Span,
     /// How long a best-effort tenant runs in latency-critical mode before the next one.
     pub lc_turn: Span,
-    /// How long before a hinted request the best-effort tenant goes.
+    /// How long before a hinted request the best-effort tenant goes, at most: less where less was enough of late.
     pub hint_lead: Span,
-    /// What best-effort tenants get of the time, whatever is hinted.
+    /// What best-effort tenants get of the time, whatever is hinted. Where both cannot be, latency gives way.
     pub be_guarantee: Ratio,
+    /// What counts more, latency or what best-effort work gets done.
+    pub favour: Favour,
     /// Costs before any was measured.
     pub costs: Costs,
     /// Deadlines.
@@ -104,18 +122,21 @@ impl Default for Settings {
             turn_max: Span::from_secs(60),
             moving_share: Ratio::from_percent(5),
             gap_max: Span::from_secs(60),
+            prefetch: true,
             ageing: Span::from_secs(30),
             headroom: Bytes::ZERO,
             context: Bytes::from_mib(518),
             context_growth: Bytes::ZERO,
             overcommit_max: Ratio::from_percent(1600),
             handle_max: Bytes(u64::MAX),
+            host_max: Bytes::ZERO,
             tenants_max: 128,
             filler_below: Ratio::from_percent(80),
             lc_linger: Span::from_secs(1),
             lc_turn: Span::from_millis(100),
             hint_lead: Span::from_micros(900),
             be_guarantee: Ratio::from_percent(10),
+            favour: Favour::default(),
             costs: Costs::default(),
             deadlines: Deadlines::default(),
         }

@@ -3,6 +3,8 @@
 
 use crate::habits::Habits;
 use crate::hints::Hints;
+use crate::homes::Homes;
+use crate::host::Hosted;
 use crate::pauses::Pauses;
 use crate::policies::Rank;
 use crate::way::Place;
@@ -93,6 +95,8 @@ pub(crate) struct Tenant {
     pub(crate) slicing: Option<OpId>,
     /// No freeze, thaw or slice before then: the last one failed.
     pub(crate) grip_retry: Time,
+    /// Its slice is not set before then: it was refused. Whether it can be frozen has nothing to do with that.
+    pub(crate) slice_retry: Time,
 
     pub(crate) handles: BTreeMap<HandleId, Held>,
     pub(crate) granted: BTreeMap<RequestId, Bytes>,
@@ -110,6 +114,10 @@ pub(crate) struct Tenant {
     pub(crate) returning: Bytes,
     pub(crate) granted_sum: Bytes,
     pub(crate) asked_sum: Bytes,
+    /// What it has in the host's memory.
+    pub(crate) hosted: Hosted,
+    /// Which of its memory changes, and what changes its home.
+    pub(crate) homes: Homes,
     /// The largest handle it ever had, or may have made of a grant.
     pub(crate) piece_max: Bytes,
     /// Part of a move under way.
@@ -122,12 +130,16 @@ pub(crate) struct Tenant {
     pub(crate) compute_max: Option<Ratio>,
     /// Of a gang, if there are more of it.
     pub(crate) gang: bool,
+    /// All it has stays on the device, whoever's turn it is.
+    pub(crate) reserved: bool,
     pub(crate) wants: bool,
     pub(crate) paused: bool,
     pub(crate) idle_since: Time,
     /// Since when it waits for its turn, the door or memory.
     pub(crate) since: Time,
     pub(crate) queued_at: Time,
+    /// How many turns had begun then.
+    pub(crate) queued_behind: u64,
     pub(crate) virtual_time: u64,
     /// The share of its turns in which it has work, and whether anybody measured it.
     pub(crate) busy: Ratio,
@@ -145,11 +157,21 @@ pub(crate) struct Tenant {
     pub(crate) not_before: Time,
     /// Until then, that is further away than a turn of everybody in line.
     pub(crate) near_from: Time,
+    /// It is next, although others have had less.
+    pub(crate) preferred: bool,
+    /// How long its last turn was.
+    pub(crate) ran: Span,
+    /// What was left of it when it was cut short: its next one is no longer.
+    pub(crate) cut_short: Option<Span>,
     /// Its place in the line for turns, while it is in line.
     pub(crate) in_line: Option<Rank>,
+    /// Since when it is in line, while it is among those in line who take turns.
+    pub(crate) in_waits: Option<Time>,
     /// Its place in the line of those who make room, while it has something there.
     pub(crate) in_way: Option<Place>,
     pub(crate) hints: Hints,
+    /// It gives way as soon as it has no work.
+    pub(crate) gives_way: bool,
 }
 
 impl Tenant {
@@ -166,6 +188,7 @@ impl Tenant {
             slice: Slice::Own,
             slicing: None,
             grip_retry: Time::ZERO,
+            slice_retry: Time::ZERO,
             handles: BTreeMap::new(),
             granted: BTreeMap::new(),
             asked: BTreeMap::new(),
@@ -177,6 +200,8 @@ impl Tenant {
             returning: Bytes::ZERO,
             granted_sum: Bytes::ZERO,
             asked_sum: Bytes::ZERO,
+            hosted: Hosted::default(),
+            homes: Homes::default(),
             piece_max: Bytes::ZERO,
             moving: false,
             critical: false,
@@ -184,11 +209,13 @@ impl Tenant {
             slo: None,
             compute_max: None,
             gang: false,
+            reserved: false,
             wants: false,
             paused: false,
             idle_since: now,
             since: now,
             queued_at: now,
+            queued_behind: 0,
             virtual_time: 0,
             busy: Ratio::ONE,
             measured: false,
@@ -199,9 +226,14 @@ impl Tenant {
             pauses: Pauses::default(),
             not_before: Time::ZERO,
             near_from: Time::ZERO,
+            preferred: false,
+            ran: Span::ZERO,
+            cut_short: None,
             in_line: None,
+            in_waits: None,
             in_way: None,
             hints: Hints::default(),
+            gives_way: false,
         }
     }
 
@@ -211,6 +243,7 @@ impl Tenant {
         self.slo = terms.slo;
         self.compute_max = terms.compute_max;
         self.gang = terms.gang;
+        self.reserved = terms.reserve;
     }
 
     /// All it has, wherever it is, without its context.
@@ -245,7 +278,12 @@ impl Tenant {
 
     /// What of it could make room for others.
     pub(crate) fn could_go(&self) -> Bytes {
-        Bytes(self.resident.0 - self.fixed.0.min(self.resident.0))
+        if self.reserved { Bytes::ZERO } else { self.resident.less(self.fixed) }
+    }
+
+    /// What of it is on the device whoever's turn it is, or will be once it is back.
+    pub(crate) fn stays(&self) -> Bytes {
+        if self.reserved { self.whole_bytes() } else { self.pinned }
     }
 
     /// Books a handle in, or out.

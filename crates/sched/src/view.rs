@@ -42,6 +42,23 @@ pub struct Described {
     pub granted: Bytes,
     /// What of its memory has to stay on the device.
     pub pinned: Bytes,
+    /// In the host's memory, mapped at addresses of the device, or granted there.
+    pub host: Bytes,
+    /// What of its memory has changed its home so far, both ways together.
+    pub rehomed: Bytes,
+    /// All of its memory has to stay on the device: its job is reserved.
+    pub reserved: bool,
+}
+
+/// What somebody who waits may expect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outlook {
+    /// Its place among those who wait for turns, or among those at the door; the first is 1. None if nobody knows.
+    pub place: Option<u32>,
+    /// How many wait there.
+    pub of: u32,
+    /// About how long until it is next, if that can be said.
+    pub forecast: Option<Span>,
 }
 
 /// A GPU, for people.
@@ -55,6 +72,10 @@ pub struct GpuView {
     pub unmanaged: Bytes,
     /// Whose turn it is.
     pub running: Option<TenantId>,
+    /// What stays on it whoever's turn it is: pinned or reserved.
+    pub stays: Bytes,
+    /// May programs outside of rota compute on it?
+    pub strangers: bool,
     /// Is somebody latency-critical active?
     pub critical: bool,
 }

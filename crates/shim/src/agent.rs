@@ -4,13 +4,17 @@
 //! takes the shim's own locks only, and nobody holds those while waiting for anything. It sends only when the socket takes
 //! the message at once, so a daemon that is busy sending to it cannot make both wait for ever.
 //!
-//! - [`orders`]: what the daemon orders: unmap, create. [`drain`]: and to wait for what is on the GPU.
+//! - [`homes`]: memory that changes places between the device and the host.
+//! - [`orders`]: what the daemon orders: unmap, create, take. [`drain`]: and to wait for what is on the GPU.
+//! - [`warm_up`]: kernels that load the program's context before a request needs it.
 //! - [`farewell`]: what is done when the daemon is gone. [`rejoin`]: and when there is another one.
 
 mod drain;
 mod farewell;
+mod homes;
 mod orders;
 mod rejoin;
+pub(crate) mod warm_up;
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -21,10 +25,11 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use wire::{FromDaemon, SizedHandle, ToDaemon, WireError};
 
-use crate::demand;
+use crate::demand::{self, vacate};
 use crate::grants::Answer;
 use crate::groups::{self, Again, Reported};
 use crate::guard::guarded;
+use crate::ipc;
 use crate::memory::{cache, physical};
 use crate::notice::OnceNotice;
 use crate::outbox::{Letter, Outbox};
@@ -34,6 +39,9 @@ use drain::Drain;
 /// How long after it failed something is tried again that was refused for the moment.
 const SOON: Next = Next::Within(100_000_000);
 const SECOND_NS: u64 = 1_000_000_000;
+
+/// How often it is looked whether everybody is out of the driver.
+const VACANT_LOOK: Next = Next::Within(200_000);
 
 /// Starts the agent of a session.
 pub(crate) fn start(session: &'static Session) -> Result<(), std::io::Error> {
@@ -75,8 +83,9 @@ fn run(session: &'static Session) {
     loop {
         match serve(session) {
             Ok(Ended::Program) => return farewell::leave(session),
+            Ok(Ended::Lost(reason)) => farewell::lose(&reason),
             // Whatever the error, there is no daemon to talk to any more.
-            Err(_) => farewell::say(session),
+            Err(_) => {}
         }
         if !rejoin::join_next(session) {
             return;
@@ -88,11 +97,15 @@ fn run(session: &'static Session) {
 enum Ended {
     /// The program exits: its driver library has shut down already.
     Program,
+    /// Its memory is lost, for this reason.
+    Lost(String),
 }
 
-fn serve(session: &Session) -> Result<Ended, WireError> {
+fn serve(session: &'static Session) -> Result<Ended, WireError> {
     let mut reported = Reported::default();
     let mut drain = None;
+    // An order to keep out of the driver that is not answered yet.
+    let mut vacating = None;
     let mut held_up = false;
     loop {
         // What cannot be sent is not made either.
@@ -100,10 +113,8 @@ fn serve(session: &Session) -> Result<Ended, WireError> {
             true => SOON,
             false => {
                 let groups = report_groups(session, &mut reported);
-                // One file on its way at a time: they are open in the program.
-                let trimmed = cache::trim(session).map_or(Next::WhenWoken, Next::Within);
-                let next = groups.min(trimmed).min(drain::go_on(session, &mut drain));
-                if session.outbox.is_empty() { next.min(export_next(session)) } else { next }
+                let next = groups.min(drain::go_on(session, &mut drain)).min(answer(session, &mut vacating));
+                next.min(if vacate::is_closed() { Next::WhenWoken } else { tend(session) })
             }
         };
         let ready = wait(session, next, !held_up && !session.outbox.is_empty())?;
@@ -115,14 +126,47 @@ fn serve(session: &Session) -> Result<Ended, WireError> {
             })?;
         }
         if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
-            let (message, files) = session.connection.receive::<FromDaemon>()?;
+            let (message, files, has_all) = session.connection.receive_what_fits::<FromDaemon>()?;
+            // Only memory that cannot be taken for want of files is asked for in another way.
+            if !has_all && !matches!(message, FromDaemon::Take { .. }) {
+                return Err(WireError::TooManyFiles);
+            }
             if let FromDaemon::Drain { generation } = message {
                 drain = Some(Drain::of(generation));
+            } else if let FromDaemon::Vacate { number } = message {
+                vacate::close();
+                vacating = Some(number);
+            } else if message == FromDaemon::Reenter {
+                vacating = None;
+                vacate::open();
+            } else if message == FromDaemon::WarmUp {
+                warm_up::order(session);
             } else if let Err(ended) = obey(session, message, files) {
                 return Ok(ended);
             }
         }
     }
+}
+
+/// Does what is to be done without an order. Never while the driver is to be vacant: it may not answer.
+fn tend(session: &Session) -> Next {
+    let trimmed = cache::trim(session).map_or(Next::WhenWoken, Next::Within);
+    // One file on its way at a time: they are open in the program.
+    match session.outbox.is_empty() {
+        true => trimmed.min(export_next(session)).min(homes::go_on(session)),
+        false => trimmed,
+    }
+}
+
+/// Says that the driver is vacant, as soon as it is.
+fn answer(session: &Session, vacating: &mut Option<u64>) -> Next {
+    let Some(number) = *vacating else { return Next::WhenWoken };
+    if !vacate::is_vacant() {
+        return VACANT_LOOK;
+    }
+    *vacating = None;
+    session.say(ToDaemon::Vacated { number });
+    Next::AtOnce
 }
 
 /// Sends the next message. False if it has to be tried again later: then it is the next one still.
@@ -200,19 +244,32 @@ enum Next {
 /// Gives the daemon the file of one new part. Only one: between two, orders are served.
 fn export_next(session: &Session) -> Next {
     static FAILED: OnceNotice = OnceNotice::new();
-    let Some(part) = session.table().next_unexported() else { return Next::WhenWoken };
+    session.show_unpinned();
+    let Some(part) = session.table().next_unexported() else { return publish_next(session) };
     let Some(physical) = part.physical else { return Next::AtOnce };
     // It takes a millisecond, and the program may be busy with its memory: so without the table. Should it free this part
     // meanwhile, the file is of no use, whatever it is a file of by then.
-    let exported = physical::export(session.driver, physical);
+    let exported = physical::file_of(session.driver, &part, physical);
     // Held until the message is in the outbox: a free that comes later is told later.
     let mut table = session.table();
     let Some(grant) = table.grant(part.handle) else { return Next::AtOnce };
     match exported {
+        Ok(file) if part.is_on_host() => {
+            let handle = SizedHandle { handle: part.handle, bytes: part.bytes };
+            session.outbox.put(ToDaemon::HostShown { handle }, vec![file]);
+            Next::AtOnce
+        }
+        // Then it keeps its home.
+        Err(_) if part.is_on_host() => Next::AtOnce,
         Ok(file) => {
             table.set_exported(part.handle);
             let handle = SizedHandle { handle: part.handle, bytes: part.bytes };
-            session.outbox.put(ToDaemon::Allocated { grant, handle }, vec![file]);
+            let passable = table.part(part.handle).is_some_and(|(_, now)| now.passable);
+            let message = match table.take_unshown(part.handle) {
+                true => ToDaemon::Shown { handle: part.handle, passable },
+                false => ToDaemon::Allocated { grant, handle, passable },
+            };
+            session.outbox.put(message, vec![file]);
             Next::AtOnce
         }
         Err(refused) => {
@@ -221,6 +278,15 @@ fn export_next(session: &Session) -> Next {
             table.export_later(part.handle);
             SOON
         }
+    }
+}
+
+/// Publishes one range anew for a daemon that does not know its name.
+fn publish_next(session: &Session) -> Next {
+    match ipc::publish_again(session) {
+        None => Next::WhenWoken,
+        Some(true) => Next::AtOnce,
+        Some(false) => SOON,
     }
 }
 
@@ -234,12 +300,21 @@ fn obey(session: &Session, message: FromDaemon, files: Vec<OwnedFd>) -> Result<(
                 session.say(ToDaemon::Returned { grant });
             }
         }
+        FromDaemon::GrantedHost { grant, host_bytes } => {
+            // What is on the device already, and was asked for anew, cannot be elsewhere: the daemon gets no file of it.
+            let is_known = session.table().answered_again(grant, false);
+            if is_known || !session.settle(grant, Answer::GrantedHost(host_bytes)) {
+                session.say(ToDaemon::Returned { grant });
+            }
+        }
         FromDaemon::Denied { grant, reason } => {
             if !session.table().answered_again(grant, false) {
                 session.settle(grant, Answer::Denied(reason));
             }
         }
-        FromDaemon::Pinned { request } | FromDaemon::Published { request } => {
+        FromDaemon::Pinned { request }
+        | FromDaemon::Published { request }
+        | FromDaemon::Changed { request } => {
             session.settle(request, Answer::Granted);
         }
         FromDaemon::Opened { request, sizes, complete } => {
@@ -247,11 +322,19 @@ fn obey(session: &Session, message: FromDaemon, files: Vec<OwnedFd>) -> Result<(
         }
         FromDaemon::Unmap { handles } => return orders::unmap(session, &handles),
         FromDaemon::Create { handles } => return orders::create(session, &handles),
+        FromDaemon::Take { handles } => return orders::take(session, &handles, files),
+        FromDaemon::Prepare { handles, home } => return homes::prepare(session, &handles, home),
+        FromDaemon::Exchange { handles } => return homes::exchange(session, &handles),
+        FromDaemon::Discard { handles } => homes::discard(session, &handles),
+        FromDaemon::Lost { reason } => return Err(Ended::Lost(reason)),
         FromDaemon::Welcome { .. }
         | FromDaemon::Waiting { .. }
         | FromDaemon::Refused { .. }
         | FromDaemon::Listing(_)
         | FromDaemon::Drain { .. }
+        | FromDaemon::WarmUp
+        | FromDaemon::Vacate { .. }
+        | FromDaemon::Reenter
         | FromDaemon::Answer(_)
         | FromDaemon::GaveUp { .. }
         | FromDaemon::Shared { .. } => {}

@@ -20,24 +20,30 @@
 //! - [`slots`]: how much was begun and is done, by stream. [`recorded`]: what events say about that.
 //! - [`launch`]: the code of a launch, a few instructions. [`streams`], [`events`]: waits and queries.
 //! - [`contexts`]: with more than one, the default stream and "the context" could be any of several.
-//! - [`hold`]: where a program is frozen by holding its launches back, they wait there.
+//! - [`patience`]: whoever waits for the GPU sleeps while the program is frozen. [`mark`], [`awaited`]: for what.
+//! - [`hold`]: where a program is frozen by holding its launches back, they wait there. [`vacate`]: while the driver puts its
+//!   context away, all calls do.
 //!
 //! **Two threads.** One hands over work while another finds everything done. The first counts, then looks at the page;
 //! the other says in the page that nothing is left, then counts again, and takes it back if there is more. All of it is
 //! sequentially consistent, so one of them sees the other. The page has the same between this process and the daemon.
 //!
-//! Nothing here waits, and nothing but the events takes a lock.
+//! Nothing here waits but those, and nothing but the events takes a lock.
 
+mod awaited;
 mod contexts;
 mod events;
 pub(crate) mod hold;
 pub(crate) mod launch;
+mod mark;
+mod patience;
 mod recorded;
 mod slots;
 mod streams;
 #[cfg(test)]
 mod tests;
 mod unseen;
+pub(crate) mod vacate;
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
@@ -49,6 +55,7 @@ use wire::{Page, ToDaemon, monotonic_ns};
 use crate::forward;
 use crate::gate::Widest;
 use crate::guard::guarded;
+use crate::sdk::{sight, stretches};
 use crate::session;
 use slots::{Slot, Slots};
 
@@ -63,6 +70,9 @@ static HOLDING: Page = Page::of_nobody_idle();
 static OWN: AtomicPtr<Page> = AtomicPtr::new((&raw const NOBODY).cast_mut());
 /// All that a launch looks at: [`OWN`], or a page that sends every launch the long way.
 pub(crate) static PAGE: AtomicPtr<Page> = AtomicPtr::new((&raw const NOBODY).cast_mut());
+
+/// Launches go the long way until one was seen, for the shim's own hints.
+static SIGHT: AtomicBool = AtomicBool::new(false);
 
 /// It counts as one that has work, for ever.
 static NEVER_IDLE: AtomicBool = AtomicBool::new(false);
@@ -79,10 +89,23 @@ pub(crate) fn begin() {
     if let Some(first) = session::first() {
         let page: &'static Page = &first.page;
         OWN.store(ptr::from_ref(page).cast_mut(), SeqCst);
-        let launches = if hold::begin() { &HOLDING } else { page };
-        PAGE.store(ptr::from_ref(launches).cast_mut(), SeqCst);
+        hold::begin();
+        aim();
     }
     settle();
+}
+
+/// Has launches look at the page that is right for now.
+fn aim() {
+    let is_long = || hold::holds() || SIGHT.load(SeqCst) || vacate::is_closed();
+    loop {
+        let long = is_long();
+        PAGE.store(if long { (&raw const HOLDING).cast_mut() } else { OWN.load(SeqCst) }, SeqCst);
+        // Whoever has changed it meanwhile may have stored before.
+        if is_long() == long {
+            return;
+        }
+    }
 }
 
 /// In a forked child: there is no session and no work.
@@ -91,12 +114,15 @@ pub(crate) fn forget() {
     PAGE.store((&raw const NOBODY).cast_mut(), SeqCst);
     WORK.forget();
     hold::forget();
+    vacate::forget();
     if NEVER_IDLE.load(SeqCst) {
         // The child has the function too.
         WORK.enter();
     }
     events::forget();
+    patience::forget();
     contexts::forget();
+    SIGHT.store(false, SeqCst);
 }
 
 /// The program was given a function of the driver's that is not known here: from now on it may have work at any time.
@@ -143,9 +169,31 @@ pub(crate) fn context_ended(context: CUcontext, heir: Option<CUcontext>) {
     hold::context_ended(context, heir);
 }
 
+/// The contexts of this process, but for programs that divide them.
+pub(crate) fn contexts() -> Vec<CUcontext> {
+    contexts::all()
+}
+
+/// The next launch goes the long way, so that it is seen.
+fn watch_for_launch() {
+    if !hold::holds() && !SIGHT.swap(true, SeqCst) {
+        aim();
+    }
+}
+
+/// A launch that went the long way, perhaps for that.
+fn launch_seen() {
+    if SIGHT.load(SeqCst) && SIGHT.swap(false, SeqCst) {
+        aim();
+        sight::launches();
+    }
+}
+
 /// There is work, or may be: the page says so, and the daemon is told if it waits for that.
 fn stir() {
-    if page().idle_since_ns().is_some() {
+    let page = page();
+    if page.idle_since_ns().is_some() {
+        stretches::begins(page);
         wake_all();
     }
 }
@@ -177,7 +225,12 @@ fn settle() {
     for session in session::all() {
         rested |= session.page.rest(now);
     }
-    if rested && WORK.at_rest() != Some(begun) {
+    if !rested {
+        return;
+    }
+    if WORK.at_rest() == Some(begun) {
+        stretches::rests(page(), now, || WORK.handed_over());
+    } else {
         // Something was begun meanwhile, and it may have looked at the first page before, or have woken only some.
         wake_all();
     }
@@ -191,7 +244,9 @@ impl Handover {
         let known = key != StreamKey::of_this_thread() || streams::minds_this_thread();
         let slot = WORK.claim(if known { key } else { StreamKey::UNKNOWN });
         slot.begin();
+        vacate::count();
         stir();
+        vacate::pass();
         hold::pass(known.then_some(key));
         Self(slot)
     }
@@ -204,6 +259,7 @@ impl Handover {
 impl Drop for Handover {
     fn drop(&mut self) {
         self.0.take();
+        vacate::count_off();
     }
 }
 
@@ -213,7 +269,9 @@ pub(crate) struct Inside(hold::Within);
 impl Inside {
     pub(crate) fn enter() -> Self {
         WORK.enter();
+        vacate::count();
         stir();
+        vacate::pass();
         hold::pass(None);
         Self(hold::Within::enter())
     }
@@ -222,6 +280,7 @@ impl Inside {
 impl Drop for Inside {
     fn drop(&mut self) {
         WORK.leave();
+        vacate::count_off();
         settle();
     }
 }
@@ -249,8 +308,13 @@ pub(crate) fn using(use_: Use, arguments: &[usize], call: impl FnOnce() -> CUres
         Use::Stream { argument, per_thread } => (arguments[argument], per_thread),
         Use::Default { per_thread } | Use::DefaultAndWaits { per_thread } => (0, per_thread),
     };
+    let takes_input = sight::takes_input(page());
     let handover = Handover::begin(StreamKey::of(stream, per_thread));
     let within = hold::Within::enter();
+    // Once it is counted: nobody takes the driver for vacant while this changes where launches look.
+    if takes_input {
+        watch_for_launch();
+    }
     // Copies of nothing need not wait.
     let waits = matches!(use_, Use::DefaultAndWaits { .. }) && arguments[BYTES_AT] != 0;
     let before = if waits { streams::point(stream, per_thread) } else { None };

@@ -163,10 +163,12 @@ impl Gate {
     fn wait(&self) {
         // It opens only if this program gets a turn.
         let _waiting = demand::Inside::enter();
-        let mut held = lock(&self.lock);
-        while self.closed.load(SeqCst) {
-            held = self.opened.wait(held).unwrap_or_else(PoisonError::into_inner);
-        }
+        demand::vacate::aside(|| {
+            let mut held = lock(&self.lock);
+            while self.closed.load(SeqCst) {
+                held = self.opened.wait(held).unwrap_or_else(PoisonError::into_inner);
+            }
+        });
     }
 
     fn note(&self) -> Inside<'_> {

@@ -59,7 +59,10 @@ pub(crate) fn begin(driver: &'static Driver, socket: &Path) -> Result<(), JoinEr
     let visible = visible(driver);
     let shared = match visible.len() {
         0 | 1 => Vec::new(),
-        _ => join::survey(socket, visible.iter().map(|(_, uuid)| uuid.to_string()).collect())?,
+        _ => {
+            let seen: Vec<String> = visible.iter().map(|(_, uuid)| uuid.to_string()).collect();
+            join::survey(socket, &seen)?
+        }
     };
     let seen = visible.iter().map(|&(device, uuid)| {
         let name = uuid.to_string();

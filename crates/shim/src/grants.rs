@@ -13,6 +13,8 @@ use crate::guard::lock;
 pub(crate) enum Answer {
     /// The bytes may be allocated.
     Granted,
+    /// They may, but so many of them in the host's memory.
+    GrantedHost(u64),
     /// They may not, and why.
     Denied(String),
     /// The daemon went before it answered.
@@ -32,6 +34,8 @@ struct Open {
     ended: bool,
     /// How many daemons there were. Requests to those before are not answered any more.
     daemon: u64,
+    /// Requests below this number were for those before.
+    first: u64,
     /// Each with the daemon that it is for; None while that has not answered.
     requests: HashMap<GrantId, (u64, Option<Answer>)>,
 }
@@ -39,11 +43,15 @@ struct Open {
 impl Grants {
     /// A new request, not answered yet.
     pub(crate) fn open(&self) -> GrantId {
-        let grant = self.number();
         let mut open = lock(&self.open);
-        let daemon = open.daemon;
+        let (grant, daemon) = (self.number(), open.daemon);
         open.requests.insert(grant, (daemon, None));
         grant
+    }
+
+    /// Whether a request was for the daemon that answers now: only that one knows what it has granted.
+    pub(crate) fn is_of_now(&self, grant: GrantId) -> bool {
+        grant.0 >= lock(&self.open).first
     }
 
     /// A number for a request that nobody waits for.
@@ -89,6 +97,7 @@ impl Grants {
         let mut open = lock(&self.open);
         open.ended = false;
         open.daemon += 1;
+        open.first = self.next.load(Relaxed);
         self.answered.notify_all();
     }
 }
@@ -136,6 +145,7 @@ mod tests {
         assert!(!grants.settle(old, Answer::Granted), "it was asked of another");
         let new = grants.open();
         assert!(grants.settle(new, Answer::Granted));
+        assert!(grants.is_of_now(new) && !grants.is_of_now(old) && !grants.is_of_now(answered));
         assert_eq!(grants.wait(old), Answer::Ended);
         assert_eq!((grants.wait(answered), grants.wait(new)), (Answer::Granted, Answer::Granted));
         assert!(!grants.settle(new, Answer::Granted), "it has its answer");

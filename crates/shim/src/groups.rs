@@ -15,7 +15,9 @@ use std::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
 
-use channels::{Call, Change, ChannelSet, Control, ControlError, Engine, Group, Micros, RmControl, Tracker};
+use channels::{
+    Call, Change, ChannelSet, Control, ControlError, Engine, Group, GroupKey, Micros, RmControl, Tracker,
+};
 
 use crate::guard::lock;
 use crate::notice::OnceNotice;
@@ -94,6 +96,11 @@ pub(crate) fn observe(call: &Call) {
             Some(Change::Reachable { file, client, device }) => follow_page(session, |group| {
                 group.scheduled && (group.file, group.client, group.device) == (file, client, device)
             }),
+            Some(Change::Sliced { group, slice }) => {
+                if !sliced(session, group, slice) {
+                    continue;
+                }
+            }
             Some(Change::Gone { .. }) | None => {}
         }
         session.groups_changed.store(true, SeqCst);
@@ -107,6 +114,22 @@ fn begin(session: &Session, of: impl Fn(&Group) -> bool) {
         session.page.raise_channel_generation();
         follow_page(session, of);
     }
+}
+
+/// The driver library gives a group its slice at the end of making a context. If the daemon has given the session another one by
+/// then, it does so again when it is told, and this one is what the group goes back to. False if that concerns nobody.
+fn sliced(session: &Session, key: GroupKey, slice: Micros) -> bool {
+    let is_its = |group: &Group| group.engine == Engine::Compute && group.key() == key;
+    // The daemon writes to the page before it sets a slice: nothing there, and what it sets comes later than this.
+    let concerned = session.page.slice_us().is_some()
+        && chosen(is_its).iter().any(|group| whose::belongs(session, group) != Some(false));
+    if concerned {
+        if slice.0 > 0 {
+            session.page.set_slice_us(slice.0);
+        }
+        session.page.raise_channel_generation();
+    }
+    concerned
 }
 
 /// A new daemon knows none of a session's channels, and its page counts none: so it does not take the session for frozen

@@ -20,12 +20,12 @@ use cuda::types::{
     CUcontext, CUdevice, CUdeviceptr, CUipcMemHandle, CUmemAccess_flags, CUmemAccessDesc,
     CUmemAllocationHandleType, CUmemAllocationProp, CUmemGenericAllocationHandle,
 };
-use wire::{HANDLES_MAX, HandleId, SizedHandle, ToDaemon, Token};
+use wire::{GrantId, HANDLES_MAX, HandleId, SizedHandle, ToDaemon, Token};
 
 use crate::grants::Answer;
 use crate::guard::guarded;
 use crate::memory::physical::{self, Refused};
-use crate::memory::{allocation, native, pinned, probe};
+use crate::memory::{Table, allocation, native, pinned, probe};
 use crate::notice::OnceNotice;
 use crate::session::{self, NotPinned, Session};
 use name::Name;
@@ -131,17 +131,25 @@ fn publish(session: &Session, address: u64) -> Option<Result<Name, CUresult>> {
         return Some(Err(CUresult::INVALID_VALUE));
     }
     let name = |token| Name { token, offset: found.block.address - start, bytes: found.asked_bytes };
-    let known = session.names().published(start, first);
-    let published = known.map_or_else(|| publish_range(session, start), Ok);
-    if let Ok(token) = published {
-        let still_there = |handle| session.table().part(handle).is_some();
-        session.names().note_published(start, first, token, still_there);
+    if let Some(token) = session.names().published(start, first) {
+        return Some(Ok(name(token)));
     }
-    Some(published.map(name))
+    let (token, request) = match publish_range(session, start) {
+        Ok(published) => published,
+        Err(code) => return Some(Err(code)),
+    };
+    let mut names = session.names();
+    if !session.knows_grant(request) {
+        // There is another daemon meanwhile, which was not told of it.
+        names.publish_later(start, first, token);
+        session.wake_agent();
+    }
+    names.note_published(start, first, token, |handle| session.table().part(handle).is_some());
+    Some(Ok(name(token)))
 }
 
 /// Has the daemon let others open all of a range, which stays where it is from then on.
-fn publish_range(session: &Session, start: u64) -> Result<Token, CUresult> {
+fn publish_range(session: &Session, start: u64) -> Result<(Token, GrantId), CUresult> {
     static DENIED: OnceNotice = OnceNotice::new();
     let denied = |reason: String| {
         DENIED.notice(format_args!("memory cannot be shared with other processes: {reason}"));
@@ -154,24 +162,55 @@ fn publish_range(session: &Session, start: u64) -> Result<Token, CUresult> {
         NotPinned::Ended => CUresult::NOT_SUPPORTED,
     })?;
     let token = random_token();
-    let published = send_files(session, start, &handles, token).and_then(|request| {
+    let published = loop {
+        let sent = send_files(session, start, &handles, token, || session.request());
         session.wake_agent();
-        match session.answer(request) {
-            Answer::Granted => Ok(token),
-            Answer::Denied(reason) => Err(denied(reason)),
-            Answer::Ended => Err(CUresult::NOT_SUPPORTED),
+        match sent.map(|request| (request, session.answer(request))) {
+            Ok((request, Answer::Granted | Answer::GrantedHost(_))) => break Ok((token, request)),
+            Ok((_, Answer::Denied(reason))) => break Err(denied(reason)),
+            Ok((_, Answer::Ended)) if session.has_ended() => break Err(CUresult::NOT_SUPPORTED),
+            // There is another daemon.
+            Ok((_, Answer::Ended)) => {}
+            Err(code) => break Err(code),
         }
-    });
+    };
     published.inspect_err(|_| session.unpin(&handles))
 }
 
-/// Sends the daemon a file for each of these handles of a range, and asks for them to be published.
+/// Publishes the next of what was published before this daemon came, under its old name. False if that has to be tried again;
+/// None if nothing is left.
+pub(crate) fn publish_again(session: &Session) -> Option<bool> {
+    let (start, first, token) = session.names().next_to_publish()?;
+    let handles = |table: &Table| {
+        let parts = &table.range_around(start)?.parts;
+        let is_same = parts.first().is_some_and(|part| part.handle == first);
+        is_same.then(|| parts.iter().map(|part| part.handle).collect::<Vec<_>>())
+    };
+    // Freed, or sent away before the daemon knows it as pinned: its name means nothing then.
+    let handles = handles(&session.table()).filter(|handles| session.are_pinned(handles));
+    let send = |handles: Vec<_>| {
+        // Nobody waits for the answer.
+        send_files(session, start, &handles, token, || session.unawaited_request()).map(drop)
+    };
+    let published = handles.map_or(Ok(()), send);
+    let for_good = [CUresult::INVALID_VALUE, CUresult::UNKNOWN, CUresult::DEINITIALIZED];
+    let is_over = published.map_or_else(|code| for_good.contains(&code), |()| true);
+    if !is_over {
+        // Too many files are open for the moment, most likely.
+        session.names().publish_later(start, first, token);
+    }
+    Some(is_over)
+}
+
+/// Sends the daemon a file for each of these handles of a range, and asks for them to be published, by a request that is made
+/// only if all of them can be sent.
 fn send_files(
     session: &Session,
     start: u64,
     handles: &[HandleId],
     token: Token,
-) -> Result<wire::GrantId, CUresult> {
+    request: impl FnOnce() -> GrantId,
+) -> Result<GrantId, CUresult> {
     // A free that comes later is told later.
     let table = session.table();
     let parts = table.range_around(start).map(|range| &range.parts[..]).unwrap_or_default();
@@ -182,9 +221,9 @@ fn send_files(
     let mut files = Vec::new();
     for part in parts {
         let physical = part.physical.ok_or(CUresult::UNKNOWN)?;
-        files.push(physical::export(session.driver, physical).map_err(|refused| refused.code)?);
+        files.push(physical::file_of(session.driver, part, physical).map_err(|refused| refused.code)?);
     }
-    let request = session.request();
+    let request = request();
     let mut files = files.into_iter();
     let batches = parts.chunks(HANDLES_MAX).len();
     for (number, batch) in (1..).zip(parts.chunks(HANDLES_MAX)) {
@@ -226,11 +265,20 @@ fn open(name: &Name) -> Result<u64, CUresult> {
     if let Some(start) = session.names().open_again(context, name) {
         return start;
     }
-    let sizes_and_files = session.open(name.token)?;
+    let (request, sizes_and_files) = session.open(name.token)?;
     let mapped = map(session, sizes_and_files).and_then(|(start, sizes)| {
         let opened = Opened::new(context, name.token, start, sizes);
         match opened.place(name) {
-            Some(_) => Ok(session.names().add(opened, name)),
+            Some(_) => {
+                let mut names = session.names();
+                if !session.knows_grant(request) {
+                    // There is another daemon meanwhile, which was not told of it.
+                    let request = session.unawaited_request();
+                    session.say(ToDaemon::Open { request, token: name.token });
+                    session.wake_agent();
+                }
+                Ok(names.add(opened, name))
+            }
             None => {
                 unmap(session, &opened);
                 Err(CUresult::INVALID_VALUE)
@@ -238,8 +286,12 @@ fn open(name: &Name) -> Result<u64, CUresult> {
         }
     });
     if mapped.is_err() {
-        session.say(ToDaemon::Closed { token: name.token });
-        session.wake_agent();
+        let _names = session.names();
+        // A daemon that was not told of it would close another one of the same name.
+        if session.knows_grant(request) {
+            session.say(ToDaemon::Closed { token: name.token });
+            session.wake_agent();
+        }
     }
     mapped
 }

@@ -20,13 +20,14 @@
 //! | `forward`, `proc_address` | every driver function, exported; `cuGetProcAddress`, which hands out this library's |
 //! | `init`, `join` | `cuInit`; how a process becomes a tenant |
 //! | `gpus` | the GPUs that the program sees, and on which of them it is a tenant |
-//! | `session` | what a tenant has on one GPU; `grants` and `outbox` are parts of it |
+//! | `session` | what a tenant has on one GPU; `grants` and `outbox` are parts of it, `transient` knows files on their way |
 //! | `agent` | the thread that serves the daemon |
 //! | `demand` | has this program work for the GPU? Launches, waits, events |
 //! | `gate` | where calls wait that need memory under their addresses |
 //! | `memory` | allocations that can be taken off the device and put back |
 //! | `pool` | memory that is allocated and freed in the order of streams |
 //! | `ipc` | memory that other processes open |
+//! | `sdk` | what programs say to rota themselves: requests, phases, terms |
 //! | `ioctl`, `groups` | seeing, reporting and freezing channel groups |
 //! | `fork`, `guard`, `notice`, `settings` | children, panics, lines for people, environment variables |
 
@@ -48,8 +49,10 @@ mod notice;
 mod outbox;
 mod pool;
 mod proc_address;
+mod sdk;
 mod session;
 mod settings;
+mod transient;
 
 use forward::real::disabled;
 // Has no names for us: it stands between us and the C library.

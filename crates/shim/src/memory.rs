@@ -11,6 +11,9 @@
 //! - [`growth`]: more memory; [`cache`]: memory that nobody has, for a while.
 //! - [`probe`]: what the native driver would say; [`captures`]: while streams are captured.
 //! - [`kept`]: memory that the driver makes and nobody can move, which is counted.
+//! - [`oversize`]: memory that lies in the host's, because the GPU cannot have it.
+//! - [`preferred`]: memory that the program would rather have there.
+//! - [`taken`]: memory that another program made, and the daemon handed on.
 //! - [`physical`]: the driver's calls that make, map, export and release memory.
 //! - [`query`]: how much memory the program is told there is; [`pointer`]: what an address is.
 //! - [`peers`]: which other GPUs may use it.
@@ -31,15 +34,18 @@ pub(crate) mod heap;
 pub(crate) mod kept;
 mod mapped;
 pub(crate) mod native;
+pub(crate) mod oversize;
 pub(crate) mod peers;
 pub(crate) mod physical;
 pub(crate) mod pinned;
 mod pointer;
+mod preferred;
 pub(crate) mod probe;
 mod query;
 pub(crate) mod quick;
 mod second_reference;
 pub(crate) mod table;
+pub(crate) mod taken;
 
 use cuda::CUresult;
 

@@ -13,12 +13,13 @@ use std::sync::Mutex;
 use wire::{HANDLES_MAX, HandleId, ToDaemon};
 
 use crate::guard::lock;
+use crate::transient::Transient;
 
 /// A message with the files that it carries.
 #[derive(Debug)]
 pub(crate) struct Letter {
     pub(crate) message: ToDaemon,
-    pub(crate) files: Vec<OwnedFd>,
+    pub(crate) files: Vec<Transient>,
 }
 
 /// The queue.
@@ -29,6 +30,7 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     pub(crate) fn put(&self, message: ToDaemon, files: Vec<OwnedFd>) {
+        let files = files.into_iter().map(Transient::from).collect();
         lock(&self.letters).push_back(Letter { message, files });
     }
 

@@ -5,31 +5,33 @@
 //! goes, the session has *ended*: the table of allocations stays, because the program still frees what it has, and
 //! everything new goes to the real driver. When another daemon comes, it begins again.
 
+mod pins;
+mod replaced;
+
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
 
 use cuda::types::{CUcontext, CUdevice, CUuuid};
 use cuda::{CUresult, Driver};
 use rustix::event::EventfdFlags;
-use wire::{Connection, GrantId, HANDLES_MAX, HandleId, SharedPage, ToDaemon, Token};
+use wire::{Connection, GrantId, HANDLES_MAX, HandleId, SharedPage, SizedHandle, TenantId, ToDaemon, Token};
 
+use crate::agent::warm_up::Warmer;
 use crate::gate::Gate;
 use crate::grants::{Answer, Grants};
 use crate::guard::lock;
 use crate::ipc::Names;
-use crate::join::JoinError;
+use crate::join::{JoinError, Welcome};
 use crate::memory::kept::watched::Watched;
-use crate::memory::table::is_number;
+use crate::memory::table::{Survivors, Told, is_number};
 use crate::memory::{Kept, Table, physical};
 use crate::outbox::Outbox;
-use crate::{demand, forward, gpus, groups};
-
-/// How many daemons are asked one after the other, because each goes before it has answered.
-const DAEMONS_MAX: usize = 3;
+use crate::{demand, forward, gpus, groups, sdk};
+pub(crate) use pins::NotPinned;
 
 /// The most sessions of a process: no machine has more GPUs.
 pub(crate) const SESSIONS_MAX: usize = 16;
@@ -100,6 +102,7 @@ pub(crate) fn publish(session: Session) -> Option<&'static Session> {
     let taken = |place: &AtomicPtr<Session>| place.compare_exchange(ptr::null_mut(), new, SeqCst, SeqCst);
     SESSIONS.iter().position(|place| taken(place).is_ok())?;
     demand::begin();
+    sdk::begin();
     Some(session)
 }
 
@@ -134,6 +137,8 @@ pub(crate) struct Session {
     pub(crate) uuid: CUuuid,
     /// Its size by the daemon's word.
     pub(crate) capacity_bytes: u64,
+    /// The daemon's name for it.
+    tenant: AtomicU32,
     /// Requests for bytes.
     grants: Grants,
     /// What the agent is to send.
@@ -146,35 +151,31 @@ pub(crate) struct Session {
     arriving: Mutex<HashMap<GrantId, Vec<(u64, OwnedFd)>>>,
     /// How often each handle is pinned. Those that are freed stay here: their numbers are never used again.
     pins: Mutex<HashMap<HandleId, u32>>,
+    /// Those that are not pinned any more, and the agent has not looked at yet.
+    unpinned: Mutex<Vec<HandleId>>,
     /// Where calls wait while memory is away.
     pub(crate) gate: Gate,
+    /// Loads the program's context before a request needs it.
+    pub(crate) warmer: Warmer,
     next_handle: AtomicU64,
     /// Wakes the agent.
     bell: OwnedFd,
     /// The channel groups are others than the agent reported last.
     pub(crate) groups_changed: AtomicBool,
     ended: AtomicBool,
+    /// No daemon will ever take it in again.
+    is_alone: AtomicBool,
     /// Every file of the session, by number.
     files: [RawFd; 3],
-}
-
-/// Why handles do not stay where they are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NotPinned {
-    /// The daemon refused, and why. Nothing has changed.
-    Denied(String),
-    /// One daemon after the other went before it answered.
-    Ended,
 }
 
 impl Session {
     pub(crate) fn new(
         driver: &'static Driver,
-        connection: Connection,
-        page: SharedPage,
+        welcome: Welcome,
         gpu: (CUdevice, CUuuid),
-        capacity_bytes: u64,
     ) -> Result<Self, rustix::io::Errno> {
+        let Welcome { connection, page, tenant, capacity_bytes, .. } = welcome;
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let files = [connection.as_fd(), page.file(), bell.as_fd()].map(|file| file.as_raw_fd());
         Ok(Self {
@@ -184,6 +185,7 @@ impl Session {
             device: gpu.0,
             uuid: gpu.1,
             capacity_bytes,
+            tenant: AtomicU32::new(tenant.0),
             grants: Grants::default(),
             outbox: Outbox::default(),
             table: Mutex::default(),
@@ -192,11 +194,14 @@ impl Session {
             watched: Mutex::default(),
             arriving: Mutex::default(),
             pins: Mutex::default(),
+            unpinned: Mutex::default(),
             gate: Gate::default(),
+            warmer: Warmer::default(),
             next_handle: AtomicU64::new(1),
             bell,
             groups_changed: AtomicBool::new(true),
             ended: AtomicBool::new(false),
+            is_alone: AtomicBool::new(false),
             files,
         })
     }
@@ -233,70 +238,35 @@ impl Session {
 
     /// Asks for bytes and waits for the answer. The calling thread must hold no lock.
     pub(crate) fn ask(&self, bytes: u64) -> (GrantId, Answer) {
-        let grant = self.grants.open();
-        self.say(ToDaemon::Grow { grant, bytes });
-        self.wake_agent();
-        (grant, self.grants.wait(grant))
+        self.ask_whoever_is_there(|grant| ToDaemon::Grow { grant, bytes })
     }
 
     /// The same for bytes that will never move.
     pub(crate) fn ask_to_keep(&self, bytes: u64) -> (GrantId, Answer) {
-        let grant = self.grants.open();
-        self.say(ToDaemon::Keep { grant, bytes });
-        self.wake_agent();
-        (grant, self.grants.wait(grant))
+        self.ask_whoever_is_there(|grant| ToDaemon::Keep { grant, bytes })
     }
 
-    /// Has handles stay on the device, and waits until they are there for good. The daemon must know them. They stay until
-    /// they are freed, or [`Session::unpin`]. Without a daemon nothing moves, and the next one does not get to know them. The
-    /// calling thread must hold no lock.
-    pub(crate) fn pin(&self, handles: &[HandleId]) -> Result<(), NotPinned> {
-        // It may have to be brought back, and only who has work is.
-        let _inside = demand::Inside::enter();
-        for (number, batch) in handles.chunks(HANDLES_MAX).enumerate() {
-            if let Err(refused) = self.pin_batch(batch) {
-                self.unpin(&handles[..number * HANDLES_MAX]);
-                return Err(refused);
-            }
-        }
-        Ok(())
+    /// The same for bytes of the host's memory.
+    pub(crate) fn ask_for_host(&self, bytes: u64) -> (GrantId, Answer) {
+        self.ask_whoever_is_there(|grant| ToDaemon::GrowHost { grant, bytes })
     }
 
-    fn pin_batch(&self, handles: &[HandleId]) -> Result<(), NotPinned> {
-        for _ in 0..DAEMONS_MAX {
-            let request = self.grants.open();
-            self.say(ToDaemon::Pin { request, handles: handles.to_vec() });
+    /// Asks for other terms, and waits for the answer. The calling thread must hold no lock.
+    pub(crate) fn ask_for_terms(&self, question: impl Fn(GrantId) -> ToDaemon) -> Answer {
+        self.ask_whoever_is_there(question).1
+    }
+
+    /// Asks the daemon, and the next one if it goes before it has answered.
+    fn ask_whoever_is_there(&self, question: impl Fn(GrantId) -> ToDaemon) -> (GrantId, Answer) {
+        loop {
+            let grant = self.grants.open();
+            self.say(question(grant));
             self.wake_agent();
-            let answer = self.grants.wait(request);
-            let mut pins = lock(&self.pins);
-            match answer {
-                Answer::Granted => {}
-                Answer::Denied(reason) => return Err(NotPinned::Denied(reason)),
-                Answer::Ended if self.has_ended() => {}
-                // There is another one already, which may know them.
-                Answer::Ended => continue,
-            }
-            handles.iter().for_each(|handle| *pins.entry(*handle).or_default() += 1);
-            return Ok(());
-        }
-        Err(NotPinned::Ended)
-    }
-
-    /// Takes back a [`Session::pin`].
-    pub(crate) fn unpin(&self, handles: &[HandleId]) {
-        let mut pins = lock(&self.pins);
-        for handle in handles {
-            if let Some(times) = pins.get_mut(handle).filter(|times| **times > 1) {
-                *times -= 1;
-            } else {
-                pins.remove(handle);
+            let answer = demand::vacate::aside(|| self.grants.wait(grant));
+            if answer != Answer::Ended || self.has_ended() {
+                return (grant, answer);
             }
         }
-        drop(pins);
-        for batch in handles.chunks(HANDLES_MAX) {
-            self.say(ToDaemon::Unpin { handles: batch.to_vec() });
-        }
-        self.wake_agent();
     }
 
     /// A new request that will be answered.
@@ -306,22 +276,26 @@ impl Session {
 
     /// Waits for the answer. The calling thread must hold no lock.
     pub(crate) fn answer(&self, request: GrantId) -> Answer {
-        self.grants.wait(request)
+        demand::vacate::aside(|| self.grants.wait(request))
     }
 
-    /// Asks for memory that another process published: sizes and files, in the order of addresses. The calling thread must
-    /// hold no lock.
-    pub(crate) fn open(&self, token: Token) -> Result<Vec<(u64, OwnedFd)>, CUresult> {
-        let request = self.request();
-        lock(&self.arriving).insert(request, Vec::new());
-        self.say(ToDaemon::Open { request, token });
-        self.wake_agent();
-        let answer = self.answer(request);
-        let arrived = lock(&self.arriving).remove(&request).unwrap_or_default();
-        match answer {
-            Answer::Granted => Ok(arrived),
-            // As the driver says of a name that means nothing, or nothing any more.
-            Answer::Denied(_) | Answer::Ended => Err(CUresult::INVALID_HANDLE),
+    /// Asks for memory that another process published: sizes and files, in the order of addresses, and the request by which the
+    /// daemon counts it. The calling thread must hold no lock.
+    pub(crate) fn open(&self, token: Token) -> Result<(GrantId, Vec<(u64, OwnedFd)>), CUresult> {
+        loop {
+            let request = self.request();
+            lock(&self.arriving).insert(request, Vec::new());
+            self.say(ToDaemon::Open { request, token });
+            self.wake_agent();
+            let answer = self.answer(request);
+            let arrived = lock(&self.arriving).remove(&request).unwrap_or_default();
+            match answer {
+                Answer::Granted | Answer::GrantedHost(_) => return Ok((request, arrived)),
+                // There is another daemon.
+                Answer::Ended if !self.has_ended() => {}
+                // As the driver says of a name that means nothing, or nothing any more.
+                Answer::Denied(_) | Answer::Ended => return Err(CUresult::INVALID_HANDLE),
+            }
         }
     }
 
@@ -385,28 +359,76 @@ impl Session {
         self.gate.open();
     }
 
-    /// Another daemon has taken this program in: from now on its page and its connection are those of the session. It is
-    /// told of all memory that it may move. The session must have ended; only the agent may call this.
-    pub(crate) fn begin_again(&self, connection: Connection, page: SharedPage) -> Result<(), JoinError> {
-        self.page.renew(page)?;
-        self.connection.renew(connection)?;
+    /// What a new daemon is to know.
+    pub(crate) fn survivors(&self) -> Survivors {
+        let table = self.table();
+        let pins = lock(&self.pins);
+        table.survivors(|handle| pins.contains_key(&handle))
+    }
+
+    /// The daemon's name for this tenant.
+    pub(crate) fn tenant(&self) -> TenantId {
+        TenantId(self.tenant.load(SeqCst))
+    }
+
+    /// Another daemon has taken this program in, and was told of these handles: from now on its page and its connection are
+    /// those of the session. Only the agent may call this, while no daemon is there.
+    pub(crate) fn begin_again(&self, welcome: Welcome, mut told: Told) -> Result<(), JoinError> {
+        // Before the table is taken: whoever publishes holds the names first. And to the end: what is opened or closed from now
+        // on is told to the new daemon.
+        let mut names = self.names();
+        let opened = names.begin_again();
+        let kept = self.kept();
+        // Its groups may have another slice still, which the new daemon would take for their own.
+        let slice = self.page.slice_us();
+        self.page.renew(welcome.page)?;
+        if let Some(us) = slice {
+            self.page.set_slice_us(us);
+        }
+        self.connection.renew(welcome.connection)?;
+        self.tenant.store(welcome.tenant.0, SeqCst);
         let mut table = self.table();
         let pins = lock(&self.pins);
-        let asked = table.begin_again(|handle| pins.contains_key(&handle), || self.grants.number());
+        let is_pinned = |handle| pins.contains_key(&handle);
+        let no_more_kept = replaced::kept_no_more(&kept, &table, &mut told);
+        let untold = table.begin_again(told, is_pinned, || self.grants.number());
         self.outbox.clear();
-        for (grant, bytes) in asked {
+        // First of all: what the daemon takes for the program's, and is not, must not move.
+        let freed = untold.freed.into_iter().chain(no_more_kept);
+        freed.for_each(|handle| self.outbox.put_freed(handle));
+        let hosted: Vec<SizedHandle> = table.hosted().collect();
+        for handles in hosted.chunks(HANDLES_MAX) {
+            self.outbox.put(ToDaemon::HostedBefore { handles: handles.to_vec() }, Vec::new());
+        }
+        for (grant, bytes) in untold.asked {
             self.outbox.put(ToDaemon::Grow { grant, bytes }, Vec::new());
+        }
+        self.pin_again(&pins, &untold.pinned);
+        for token in opened {
+            // So that it counts as open. What comes with the answer is there already.
+            self.outbox.put(ToDaemon::Open { request: self.grants.number(), token }, Vec::new());
         }
         self.groups_changed.store(true, SeqCst);
         // With table and pins held: what is freed from now on is told, and what is to stay is asked of the new daemon. And in
         // this order: whoever asks that one is heard.
         self.ended.store(false, SeqCst);
         self.grants.begin_again();
-        drop((pins, table));
+        drop((pins, table, kept, names));
         // Before anything is sent: nothing can move that the daemon has not heard of.
         groups::begin_again(self);
         demand::begin_again();
+        sdk::begin();
         Ok(())
+    }
+
+    /// Nobody tries to join another daemon any more.
+    pub(crate) fn stay_alone(&self) {
+        self.is_alone.store(true, SeqCst);
+    }
+
+    /// Whether that is so.
+    pub(crate) fn stays_alone(&self) -> bool {
+        self.is_alone.load(SeqCst)
     }
 
     /// Whether the daemon is gone.
@@ -438,5 +460,6 @@ impl DerefMut for HeldTable<'_> {
 impl Drop for HeldTable<'_> {
     fn drop(&mut self) {
         self.page.set_used_bytes(self.table.used_bytes());
+        self.page.set_unseen_bytes(self.table.unseen_bytes());
     }
 }

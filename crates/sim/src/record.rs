@@ -56,6 +56,8 @@ pub struct Fate {
     pub ran: Span,
     /// And of that, while any best-effort tenant of its GPU was not idle.
     pub ran_beside: Span,
+    /// Requests that took longer than its SLO allows.
+    pub late: u64,
 }
 
 /// A wait for a turn: what was said of it, and what it was.

@@ -32,6 +32,8 @@ pub(crate) struct Context {
     pub(crate) error: Option<CUresult>,
     /// GPUs whose plain memory it may reach.
     pub(crate) peers: BTreeSet<DeviceId>,
+    /// Its process is checkpointed: it has nothing on its GPU.
+    pub(crate) out: bool,
     pub(crate) legacy: StreamId,
     pub(crate) per_thread: BTreeMap<ConnectionId, StreamId>,
 }
@@ -150,6 +152,7 @@ impl Machine {
             copies: [key(*into), key(*out)],
             error: None,
             peers: BTreeSet::new(),
+            out: false,
             legacy,
             per_thread: BTreeMap::new(),
         };
@@ -250,7 +253,9 @@ impl Machine {
     pub(crate) fn end_context(&mut self, id: ContextId) {
         self.drop_work(id);
         let Some(context) = self.contexts.remove(&id) else { return };
-        self.store.physical.give_back(context.device, self.spec.context_memory.0);
+        if !context.out {
+            self.store.physical.give_back(context.device, self.spec.context_memory.0);
+        }
         self.captures.end_context(id);
         self.streams.retain(|_, stream| stream.context != id);
         self.events.retain(|_, event| event.context != id);

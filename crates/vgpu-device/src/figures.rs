@@ -78,7 +78,7 @@ impl Machine {
         let mut processes: Vec<ProcessFigures> = Vec::new();
         for (id, session) in &self.sessions {
             let own = || self.contexts.values().filter(|it| it.session == *id && it.device == device);
-            let contexts = own().count() as u64;
+            let contexts = own().filter(|it| !it.out).count() as u64;
             let memory = self.store.physical.owned(device, *id) + contexts * self.spec.context_memory.0;
             if contexts == 0 && memory == 0 {
                 continue;

@@ -45,11 +45,14 @@ pub trait Kernel: Debug {
     fn longest_step(&self) -> Nanos;
 }
 
+/// How long a kernel takes that does nothing.
+const WARM_UP: Nanos = Nanos(2_000);
+
 /// Makes a kernel of its parameters.
 type Maker = fn(&Arguments<'_>, &Spec) -> Box<dyn Kernel>;
 
 /// The kernels that have a native equivalent, by name, with the number of 64-bit parameters each takes.
-const NATIVE: [(&str, usize, Maker); 10] = [
+const NATIVE: [(&str, usize, Maker); 11] = [
     ("heartbeat", 3, |a, spec| Box::new(Beat::new(a.word(0), a.word(1), a.word(2), spec.compute_rate))),
     ("fill", 3, |a, spec| words::fill(a.word(0), a.word(1), a.word(2), spec.memory_rate)),
     ("rewrite", 5, |a, spec| {
@@ -63,6 +66,7 @@ const NATIVE: [(&str, usize, Maker); 10] = [
     ("increment", 4, |a, spec| words::increment(a.word(0), a.word(1), a.word(2), a.word(3), spec)),
     ("touch_random", 4, |a, spec| words::touch_random(a.word(0), a.word(1), a.word(2), a.word(3), spec)),
     ("spin", 2, |a, spec| Box::new(Spin::new(a.word(0), a.word(1), spec.compute_rate))),
+    ("warm_up", 0, |_, _| Box::new(NoOp::new(WARM_UP))),
     ("wait_for_peer", 4, |a, _| {
         Box::new(waits::WaitForPeer::new(a.word(0), a.word(1), a.word(2), a.word(3)))
     }),

@@ -22,6 +22,7 @@
 //! | [`rm`] | control files, channel groups, freeze and thaw |
 //! | [`faults`], [`misuse`], [`figures`] | what goes wrong on request; what is forgiven but noted; NVML's figures |
 
+mod checkpoint;
 mod context;
 pub mod engine;
 mod event;

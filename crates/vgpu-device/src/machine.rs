@@ -84,7 +84,7 @@ impl Machine {
     /// A machine as described, with programs' memory reached through `host`.
     pub fn new(spec: Spec, host: Box<dyn HostMemory>) -> Self {
         let gpu = || Gpu {
-            compute: Compute::new(&spec.costs),
+            compute: Compute::new(&spec.costs, spec.bus_in.min(spec.bus_out)),
             bus: Bus::new(&spec),
             meter: Meter::new(spec.power_milliwatts),
         };
@@ -95,6 +95,7 @@ impl Machine {
                 physical: Physical::new(spec.gpus, spec.memory.0),
                 spaces: BTreeMap::new(),
                 host,
+                over_bus: 0,
                 misuse: Vec::new(),
             },
             gpus: (0..spec.gpus).map(|_| gpu()).collect(),
@@ -154,6 +155,9 @@ impl Machine {
         }
         let session = self.connections.get(&connection).and_then(|it| it.session);
         let session = session.ok_or(CUresult::NOT_INITIALIZED)?;
+        let Some((request, file)) = self.park(connection, session, request, file) else {
+            return Ok(Outcome::Silent);
+        };
         match request {
             Request::Hello { .. } => unreachable!("handled above"),
             Request::OpenControl => self.open_control(session),
@@ -176,6 +180,7 @@ impl Machine {
             Request::ServeCallbacks => self.serve_callbacks(connection, session),
             Request::CallbackDone(callback) => self.callback_done(session, callback),
             Request::Figures(device) => self.figures(device),
+            Request::Checkpoint { pid, step } => self.checkpoint(pid, step),
         }
     }
 

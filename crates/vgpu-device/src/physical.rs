@@ -35,6 +35,8 @@ pub struct Block {
     references: u32,
     /// Of them, those that are the owner's.
     own: u32,
+    /// Its owner is checkpointed: it takes nothing of its GPU.
+    out: bool,
     pages: Vec<Option<Box<[u8]>>>,
 }
 
@@ -105,13 +107,15 @@ pub struct Physical {
     blocks: HashMap<BlockId, Block>,
     banks: Vec<Bank>,
     last: u64,
+    /// What was released and is to be cleared.
+    released: Vec<(DeviceId, u64)>,
 }
 
 impl Physical {
     /// So many GPUs with so much memory each.
     pub fn new(gpus: u32, total_bytes: u64) -> Self {
         let banks = vec![Bank { total_bytes, used_bytes: 0 }; gpus as usize];
-        Self { blocks: HashMap::new(), banks, last: 0 }
+        Self { blocks: HashMap::new(), banks, last: 0, released: Vec::new() }
     }
 
     /// A new block with one reference.
@@ -128,7 +132,7 @@ impl Physical {
         let pages = std::iter::repeat_with(|| None).take(pages).collect();
         self.last += 1;
         let id = BlockId(self.last);
-        self.blocks.insert(id, Block { bytes, properties, owner, references: 1, own: 1, pages });
+        self.blocks.insert(id, Block { bytes, properties, owner, references: 1, own: 1, out: false, pages });
         Ok(id)
     }
 
@@ -156,12 +160,18 @@ impl Physical {
         let block = self.blocks.get_mut(&id).expect("a block that is referred to");
         block.references -= 1;
         if block.references == 0 {
-            let (device, bytes) = (block.device(), block.bytes);
+            let (device, bytes) = (block.device().filter(|_| !block.out), block.bytes);
             self.blocks.remove(&id);
             if let Some(device) = device {
                 self.give_back(device, bytes);
+                self.released.push((device, bytes));
             }
         }
+    }
+
+    /// Memory that was released since the last call, and where: it is to be cleared.
+    pub fn take_released(&mut self) -> Vec<(DeviceId, u64)> {
+        std::mem::take(&mut self.released)
     }
 
     /// Takes memory that has no bytes: of contexts, and kept by pools.
@@ -199,8 +209,48 @@ impl Physical {
 
     /// Bytes of a session's blocks on a GPU.
     pub fn owned(&self, device: DeviceId, owner: SessionId) -> u64 {
-        let own = |block: &&Block| block.owner == owner && block.own > 0 && block.device() == Some(device);
+        let own = |block: &&Block| {
+            block.owner == owner && block.own > 0 && !block.out && block.device() == Some(device)
+        };
         self.blocks.values().filter(own).map(|block| block.bytes).sum()
+    }
+
+    /// Whether others have some of a session's memory, or could get it by a file.
+    pub fn has_shared(&self, owner: SessionId) -> bool {
+        let on_device = |block: &&Block| block.owner == owner && block.device().is_some();
+        self.blocks.values().filter(on_device).any(|block| block.references > block.own)
+    }
+
+    /// What a session has on GPUs takes nothing there any more; its bytes stay what they are.
+    pub fn send_out(&mut self, owner: SessionId) {
+        for id in self.of(owner, false) {
+            let block = self.block_mut(id);
+            block.out = true;
+            let (device, bytes) = (block.device(), block.bytes);
+            device.into_iter().for_each(|device| self.give_back(device, bytes));
+        }
+    }
+
+    /// It comes back, all of it or nothing.
+    pub fn bring_in(&mut self, owner: SessionId) -> Result<(), OutOfMemory> {
+        let all = self.of(owner, true);
+        for (done, &id) in all.iter().enumerate() {
+            let (device, bytes) = (self.block(id).device(), self.block(id).bytes);
+            if device.is_some_and(|device| self.take(device, bytes).is_err()) {
+                for &id in &all[..done] {
+                    let (device, bytes) = (self.block(id).device(), self.block(id).bytes);
+                    device.into_iter().for_each(|device| self.give_back(device, bytes));
+                }
+                return Err(OutOfMemory);
+            }
+        }
+        all.into_iter().for_each(|id| self.block_mut(id).out = false);
+        Ok(())
+    }
+
+    fn of(&self, owner: SessionId, out: bool) -> Vec<BlockId> {
+        let its = |block: &Block| block.owner == owner && block.out == out && block.device().is_some();
+        self.blocks.iter().filter(|(_, block)| its(block)).map(|(id, _)| *id).collect()
     }
 
     /// How many blocks there are.

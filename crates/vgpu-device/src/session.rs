@@ -9,6 +9,7 @@ use cuda::CUresult;
 use vgpu_messages::stream::CaptureMode;
 use vgpu_messages::*;
 
+use crate::checkpoint::{Hold, Parked};
 use crate::machine::{Handled, Machine, Outcome, Outgoing, Then, refuse};
 use crate::physical::BlockId;
 use crate::rm::{self, FileKey, Grip, Surroundings};
@@ -31,6 +32,8 @@ pub(crate) struct Handle {
     pub(crate) block: BlockId,
     /// How often it has to be released.
     pub(crate) count: u32,
+    /// It came by a file.
+    pub(crate) imported: bool,
 }
 
 /// One process.
@@ -47,6 +50,10 @@ pub(crate) struct Session {
     pub(crate) callbacks_due: Vec<Callback>,
     /// The default and the current pool of each GPU that was asked for.
     pub(crate) pools: BTreeMap<DeviceId, (PoolId, PoolId)>,
+    /// How its checkpoint stands.
+    pub(crate) hold: Hold,
+    /// Calls that wait until it is not locked any more.
+    pub(crate) parked: Vec<Parked>,
 }
 
 impl Machine {
@@ -64,6 +71,7 @@ impl Machine {
         self.end_thread(id, connection);
         if let Some(session) = self.sessions.get_mut(&id) {
             session.connections.remove(&connection);
+            session.parked.retain(|parked| parked.connection != connection);
             if session.callback_connection == Some(connection) {
                 session.callback_connection = None;
             }
@@ -183,6 +191,8 @@ impl Machine {
             callback_connection: None,
             callbacks_due: Vec::new(),
             pools: BTreeMap::new(),
+            hold: Hold::Running,
+            parked: Vec::new(),
         };
         self.sessions.insert(id, session);
         self.store.spaces.insert(id, Default::default());

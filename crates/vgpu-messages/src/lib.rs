@@ -17,6 +17,7 @@
 //! | [`enter`] | what puts a process on a virtual machine |
 
 pub mod answer;
+pub mod checkpoint;
 pub mod device;
 pub mod enter;
 pub mod figures;
@@ -42,7 +43,7 @@ pub use request::Request;
 pub use spec::Spec;
 
 /// Version of the messages. Both sides must agree.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The unit of physical memory and of mappings.
 pub const GRANULARITY_BYTES: u64 = 2 << 20;

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::checkpoint::CheckpointStep;
 use crate::graph::GraphRequest;
 use crate::host::HostRequest;
 use crate::ids::*;
@@ -66,6 +67,13 @@ pub enum Request {
     CallbackDone(CallbackId),
     /// What a GPU is doing. Answered by [`Figures`](crate::Answer::Figures). Needs no context.
     Figures(DeviceId),
+    /// A step of the driver's checkpoint of a process. Answered by [`Done`](crate::Answer::Done), if that is not said otherwise.
+    Checkpoint {
+        /// Which process.
+        pid: i32,
+        /// The step.
+        step: CheckpointStep,
+    },
 }
 
 /// Contexts.

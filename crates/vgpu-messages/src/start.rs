@@ -22,6 +22,8 @@ const EXECUTABLE: &str = "vgpud";
 /// How long the device may take until it listens.
 const START_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// How many devices may end one after the other while they are greeted.
+const GREETINGS_MAX: u32 = 3;
 
 /// Why the device was not started.
 #[derive(Debug, Error)]
@@ -47,7 +49,7 @@ pub enum StartError {
 }
 
 /// Connects to the device of a directory; starts it if nobody listens there.
-pub fn reach(directory: &Directory) -> Result<Connection, StartError> {
+fn reach(directory: &Directory) -> Result<Connection, StartError> {
     match Connection::connect(&directory.socket()) {
         Ok(connection) => Ok(connection),
         // Starting a device would not help.
@@ -55,6 +57,25 @@ pub fn reach(directory: &Directory) -> Result<Connection, StartError> {
             error @ WireError::Unreachable { cause: Errno::NAMETOOLONG | Errno::ACCESS | Errno::PERM, .. },
         ) => Err(StartError::Unreachable(error)),
         Err(_) => start(directory),
+    }
+}
+
+/// Connects to the device of a directory and greets it. A device that ends just then, because nobody was there, may have
+/// connections in its queue that it never looks at: `is_gone` tells, and the next one is greeted instead.
+pub fn reach_and_greet<T, E: From<StartError>>(
+    directory: &Directory,
+    greet: impl Fn(&Connection) -> Result<T, E>,
+    is_gone: impl Fn(&E) -> bool,
+) -> Result<(Connection, T), E> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let connection = reach(directory)?;
+        match greet(&connection) {
+            Ok(greeted) => return Ok((connection, greeted)),
+            Err(error) if tries < GREETINGS_MAX && is_gone(&error) => {}
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -169,6 +190,40 @@ mod tests {
             let said = refusal(&directory);
             assert!(said.contains(wrong), "{said}");
         }
+    }
+
+    #[test]
+    fn a_device_that_ends_while_it_is_greeted_is_not_the_last() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Directory::new(folder.path());
+        let listener = wire::Listener::bind(&directory.socket()).unwrap();
+        let device = |ends: u32| {
+            for _ in 0..ends {
+                drop(listener.accept().unwrap());
+            }
+            listener.accept()
+        };
+        let greet = || {
+            let greet = |connection: &Connection| -> Result<u32, StartError> {
+                connection.send(&1_u32, &[]).map_err(StartError::Unreachable)?;
+                Ok(connection.receive::<u32>().map_err(StartError::Unreachable)?.0)
+            };
+            let is_gone = |error: &_| matches!(error, StartError::Unreachable(WireError::Closed));
+            reach_and_greet(&directory, greet, is_gone).map(|(_, answer)| answer)
+        };
+        std::thread::scope(|scope| {
+            let answers = scope.spawn(|| {
+                let connection = device(GREETINGS_MAX - 1).unwrap();
+                connection.send(&2_u32, &[]).unwrap();
+                connection.receive::<u32>().unwrap();
+            });
+            assert_eq!(greet().unwrap(), 2);
+            answers.join().unwrap();
+            let ends = scope.spawn(|| device(GREETINGS_MAX - 1).unwrap());
+            let refused = scope.spawn(greet);
+            drop(ends.join().unwrap());
+            assert!(refused.join().unwrap().is_err(), "it does not go on for ever");
+        });
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vgpu_messages::figures::Figures;
-use vgpu_messages::start::{StartError, reach};
+use vgpu_messages::start::{StartError, reach_and_greet};
 use vgpu_messages::{Answer, DeviceDescription, Directory, Refusal, Reply, Request, VERSION};
 use wire::{Connection, WireError};
 
@@ -41,13 +41,16 @@ fn lock() -> MutexGuard<'static, Option<Session>> {
 
 fn connect() -> Result<(Connection, Vec<DeviceDescription>), OpenError> {
     let directory = Directory::from_environment().ok_or(OpenError::Nowhere)?;
-    let connection = reach(&directory)?;
-    connection.send(&Request::Hello { version: VERSION, session: None }, &[])?;
-    match connection.receive::<Reply>()?.0 {
-        Ok(Answer::Welcome { devices, .. }) => Ok((connection, devices)),
-        Ok(other) => Err(OpenError::Strange(Box::new(other))),
-        Err(refusal) => Err(OpenError::Refused(refusal)),
-    }
+    let greet = |connection: &Connection| {
+        connection.send(&Request::Hello { version: VERSION, session: None }, &[])?;
+        match connection.receive::<Reply>()?.0 {
+            Ok(Answer::Welcome { devices, .. }) => Ok(devices),
+            Ok(other) => Err(OpenError::Strange(Box::new(other))),
+            Err(refusal) => Err(OpenError::Refused(refusal)),
+        }
+    };
+    let is_gone = |error: &_| matches!(error, OpenError::Wire(WireError::Closed));
+    reach_and_greet(&directory, greet, is_gone)
 }
 
 /// One initialisation more.

@@ -16,11 +16,13 @@ use cuda::CUresult;
 use cuda::types::{CUcontext, CUctxCreateParams, CUdevice};
 use vgpu_messages::Request;
 use vgpu_messages::request::ContextRequest;
+use vgpu_messages::stream::{StreamRef, StreamRequest};
 
 use crate::argument::{In, Out};
 use crate::guard::{Outcome, api};
 use crate::handle::Handle;
 use crate::session;
+use crate::waits;
 
 pub(crate) use settings::PRIORITY_GREATEST;
 
@@ -161,7 +163,10 @@ api! {
     }
 
     cuCtxSynchronize() {
-        session::tell(Request::Context(ContextRequest::Synchronize(current::id()?)))
+        let context = current::id()?;
+        // What other streams have is waited for asleep.
+        let look = || Request::Stream(StreamRequest::Query { context, stream: StreamRef::Legacy });
+        waits::by(Request::Context(ContextRequest::Synchronize(context)), look)
     }
 
     cuCtxSynchronize_v2(context: CUcontext) {

@@ -14,6 +14,7 @@ use crate::guard::{Outcome, api, stream_api};
 use crate::handle::Handle;
 use crate::session::{self, ask};
 use crate::stream;
+use crate::waits;
 
 /// Waiting threads sleep; no time is kept; shared between processes.
 const FLAGS: c_uint = 7;
@@ -56,7 +57,9 @@ api! {
 
     cuEventSynchronize(event: CUevent) {
         session::current()?;
-        session::tell(Request::Event(EventRequest::Synchronize(event.id()?)))
+        let event = event.id()?;
+        let look = || Request::Event(EventRequest::Query(event));
+        waits::by(Request::Event(EventRequest::Synchronize(event)), look)
     }
 
     cuEventElapsedTime, cuEventElapsedTime_v2(milliseconds: Out<f32>, start: CUevent, end: CUevent) {

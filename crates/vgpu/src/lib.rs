@@ -9,6 +9,7 @@
 //! | `session` | the connection to the device, and how the device is started |
 //! | `rm`, `ioctl` | what contexts are made of, and the calls on control files |
 //! | `driver`, `device`, `context` | the driver, its devices, its contexts |
+//! | `checkpoint` | what other processes have on the devices, put away |
 //! | `memory`, `copy`, `memset` | memory of all kinds |
 //! | `stream`, `event`, `callbacks`, `graph` | order |
 //! | `module`, `launch` | kernels |
@@ -19,6 +20,7 @@
 
 mod argument;
 mod callbacks;
+mod checkpoint;
 mod context;
 mod copy;
 mod device;
@@ -38,3 +40,4 @@ mod notice;
 mod rm;
 mod session;
 mod stream;
+mod waits;

@@ -41,7 +41,8 @@ fn place(session: &Session, location: Location) -> CUmemLocation {
         Location::Device(device) => {
             CUmemLocation { type_: CUmemLocationType::DEVICE, id: session.ordinal(device).0 }
         }
-        Location::Host => CUmemLocation { type_: CUmemLocationType::HOST, id: 0 },
+        // Also if any of the host's was asked for.
+        Location::Host => CUmemLocation { type_: CUmemLocationType::HOST_NUMA, id: 0 },
         Location::Other(kind, id) => CUmemLocation { type_: CUmemLocationType(kind), id },
     }
 }

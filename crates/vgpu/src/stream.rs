@@ -13,6 +13,7 @@ use crate::context::{current, table};
 use crate::guard::{Outcome, api, stream_api};
 use crate::handle::{self, Handle};
 use crate::session::{self, ask};
+use crate::waits;
 
 /// The only flag of a stream.
 const NON_BLOCKING: c_uint = 1;
@@ -118,7 +119,8 @@ stream_api! {
     |default| cuStreamSynchronize / cuStreamSynchronize_ptsz(stream: CUstream) {
         let context = current::id()?;
         let stream = handle::stream(stream, default)?;
-        session::tell(Request::Stream(StreamRequest::Synchronize { context, stream }))
+        let look = || Request::Stream(StreamRequest::Query { context, stream });
+        waits::by(Request::Stream(StreamRequest::Synchronize { context, stream }), look)
     }
 
     |default| cuStreamGetFlags / cuStreamGetFlags_ptsz(stream: CUstream, flags: Out<c_uint>) {

@@ -43,6 +43,11 @@ pub enum Command {
         /// The job's name.
         job: String,
     },
+    /// As `Pause`; and what is left of the job on the GPU, its contexts, is put away too.
+    PauseDeep {
+        /// The job's name.
+        job: String,
+    },
 }
 
 /// A job that is to begin.

@@ -8,34 +8,42 @@
 //! by name instead of guessing.
 
 mod command;
+mod hints;
 mod ids;
+mod latencies;
 mod listing;
 mod message;
+mod oversize;
 mod page;
 mod peer;
 mod place;
 pub mod quantity;
 mod shim_file;
 mod socket;
+mod statistics;
 mod terms;
 mod view;
 
 pub use command::{Answer, Command, GpuChoice, JobRequest, Opened};
+pub use hints::{HintSource, Hints};
 pub use ids::{FileId, GrantId, HandleId, TenantId, Token};
-pub use listing::{Gpu, Listing, SCHEMA_VERSION, Tenant, TenantState, Unmanaged};
-pub use message::{ChannelGroup, FromDaemon, SharedGpu, SizedHandle, ToDaemon};
-pub use page::{IDLE_SINCE_OFFSET, Page, PageError, SharedPage, monotonic_ns};
+pub use latencies::Latencies;
+pub use listing::{Gpu, Listing, NotBack, SCHEMA_VERSION, Tenant, TenantState, Unmanaged};
+pub use message::{ChannelGroup, FromDaemon, Home, SharedGpu, SizedHandle, ToDaemon};
+pub use oversize::Oversize;
+pub use page::{IDLE_SINCE_OFFSET, PHASE_NAME_BYTES, Page, PageError, SharedPage, monotonic_ns};
 pub use place::{default_socket, find_socket};
 pub use shim_file::{ShimError, find_nvml_shim, find_shim, preload, preload_nvml};
 pub use socket::{Connection, Listener, WireError};
-pub use terms::{Change, Class, Priority, Terms};
+pub use statistics::{RequestTimes, Statistics, Times};
+pub use terms::{Change, Class, OVERSIZE_ALL, Priority, Terms};
 pub use view::{
     Description, GpuView, JobMemory, JobView, MemoryOnGpu, ProcessOnGpu, SelfTest, Setting, Status,
     TenantView,
 };
 
 /// Version of the messages and of the shared page. Both sides must agree.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 5;
 
 /// The most bytes one message may have. A longer one ends its connection.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -48,6 +56,9 @@ pub const HANDLES_MAX: usize = FILES_MAX;
 
 /// The unit of allocation on the device: every handle is a multiple of it.
 pub const BLOCK_BYTES: u64 = 2 << 20;
+
+/// The least handle that goes from one tenant to the next (`Take`): smaller ones are made faster.
+pub const PASS_BYTES_MIN: u64 = 32 << 20;
 
 /// The largest handle. What moves is moved in whole handles, so large allocations are made of several: the last one to go
 /// takes little with it that could have stayed. Far smaller ones would cost more to map than they save.

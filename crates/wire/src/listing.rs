@@ -1,6 +1,6 @@
 //! Who is there: the answer behind `rota ps`, with stable keys.
 
-use crate::TenantId;
+use crate::{Hints, Statistics, TenantId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -62,6 +62,41 @@ pub struct Tenant {
     pub turns: u64,
     /// For how long it has waited for its next turn, in nanoseconds; 0 while it runs.
     pub waiting_ns: u64,
+    /// Its place among those who wait for turns on its GPU, or at the door, from 1; none if it does not wait, or nobody knows.
+    pub place: Option<u32>,
+    /// How many wait there; none if it does not.
+    pub places: Option<u32>,
+    /// About how long it will wait still, if that can be said.
+    pub forecast_ns: Option<u64>,
+    /// Its memory that lies in the host's for good, because the GPU cannot have it.
+    pub host_bytes: u64,
+    /// What became of its hints; none for one that is not latency-critical and has given none.
+    pub hints: Option<Hints>,
+    /// What it went through; none at the door, or where there are too many for one answer.
+    pub statistics: Option<Statistics>,
+    /// Does its memory stay on the GPU, because its job reserved it?
+    pub reserved: bool,
+    /// Why it has not come back, if it was put away whole (`rota pause --deep`) and its job goes on.
+    pub not_back: Option<NotBack>,
+}
+
+/// Why a program that was put away whole has not come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NotBack {
+    /// There is no room for its context.
+    NoRoom,
+    /// It was tried, and will be again; `rota describe` says what was wrong.
+    Failed,
+}
+
+impl fmt::Display for NotBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::NoRoom => "no room to come back",
+            Self::Failed => "cannot come back, tried again",
+        })
+    }
 }
 
 /// A process that uses a GPU past rota.

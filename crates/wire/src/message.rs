@@ -1,6 +1,6 @@
 //! The messages, in the order a conversation has them.
 
-use crate::{Answer, Command, FileId, GrantId, HandleId, Listing, TenantId, Token};
+use crate::{Answer, Class, Command, FileId, GrantId, HandleId, HintSource, Listing, TenantId, Token};
 use serde::{Deserialize, Serialize};
 
 /// A handle with its size.
@@ -10,6 +10,15 @@ pub struct SizedHandle {
     pub handle: HandleId,
     /// How large: a multiple of [`crate::BLOCK_BYTES`], at most [`crate::HANDLE_BYTES_MAX`] unless it is kept.
     pub bytes: u64,
+}
+
+/// Where a handle belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Home {
+    /// On its device.
+    Device,
+    /// In the host's memory, mapped at an address of the device.
+    Host,
 }
 
 /// A channel group of a tenant, and all that is needed to freeze it.
@@ -75,6 +84,9 @@ pub enum ToDaemon {
         grant: GrantId,
         /// What was made.
         handle: SizedHandle,
+        /// Nobody else has this memory or will, and that of another tenant may be put in its place (`Take`): see `Pin` for the
+        /// end of it.
+        passable: bool,
     },
     /// A grant, or the rest of one, will not be used: the driver refused, or it was freed again.
     Returned {
@@ -96,7 +108,7 @@ pub enum ToDaemon {
         /// Which ones.
         handles: Vec<HandleId>,
     },
-    /// `Unmap` or `Create` failed for these; they are as they were before.
+    /// `Unmap`, `Create` or `Take` failed for these; they are as they were before.
     Failed {
         /// Which ones.
         handles: Vec<HandleId>,
@@ -120,7 +132,8 @@ pub enum ToDaemon {
     /// A tenant that was idle and watched ([`crate::Page`]) has work for the GPU.
     Wants,
     /// From now on these must stay on the device. Answered by `Pinned` once they are there and nothing moves them any more,
-    /// or by `Denied`. Counts: what was pinned twice is unpinned twice, or freed.
+    /// or by `Denied`. Counts: what was pinned twice is unpinned twice, or freed. Others may have them from now on, so they are
+    /// not passable any more, also when they are unpinned.
     Pin {
         /// The tenant's name for this request, of those for bytes.
         request: GrantId,
@@ -185,6 +198,133 @@ pub enum ToDaemon {
         grant: GrantId,
         /// How many bytes: a multiple of [`crate::BLOCK_BYTES`].
         bytes: u64,
+    },
+    /// First word of a tenant whose daemon is gone: it is there with its context and its memory, of which `Has` tells next.
+    /// Then answered by `Welcome`, `Lost` or `Refused`.
+    Rejoin {
+        /// [`crate::VERSION`] of the sender.
+        version: u32,
+        /// The name that it had.
+        tenant: TenantId,
+        /// The epoch of the daemon that it had.
+        epoch: u64,
+        /// The job that this process belongs to.
+        job: String,
+        /// The program's name, for people.
+        program: String,
+        /// UUID of the GPU that it was on.
+        gpu: String,
+        /// Whether all of its memory was on the device, by the page's word.
+        resident: bool,
+        /// Whether it is frozen.
+        frozen: bool,
+        /// Whether it has channels, and so will tell of them.
+        channels: bool,
+        /// Whether it is frozen by holding its launches back ([`crate::Page`]), which does not change while it lives.
+        holds_launches: bool,
+        /// On how many GPUs this process is a tenant: it says this word for each of them, and only gets on with all.
+        sessions: u32,
+        /// Whether its threads keep out of the driver (`FromDaemon::Vacate`), which no daemon has ended yet.
+        vacated: bool,
+    },
+    /// Memory of a tenant that comes back. Carries one file for each of `here`, in that order. Several of these messages
+    /// make one whole. What none of them names is there no more: the tenant has freed it.
+    Has {
+        /// Memory lies under these.
+        here: Vec<SizedHandle>,
+        /// Under these there is none.
+        away: Vec<SizedHandle>,
+        /// Memory lies under these as well, but no file comes with it: it must stay where it is, or cannot be shown just now.
+        /// It cannot be moved before `Shown`.
+        unshown: Vec<SizedHandle>,
+        /// Those of them that are passable (`Allocated`).
+        passable: Vec<HandleId>,
+        /// Is this the last of them?
+        complete: bool,
+    },
+    /// Asks for bytes of the host's memory, to be mapped at addresses of the device. Answered by `GrantedHost` or `Denied`.
+    GrowHost {
+        /// The tenant's name for this request.
+        grant: GrantId,
+        /// How many bytes: a multiple of [`crate::BLOCK_BYTES`].
+        bytes: u64,
+    },
+    /// What a grant has in the host's memory, or part of it, was used for this. No file stands for it: it never moves. It
+    /// ends by `Freed`.
+    Hosted {
+        /// The grant that covers it.
+        grant: GrantId,
+        /// What was made.
+        handle: SizedHandle,
+    },
+    /// A tenant that came back (`Rejoin`) has these in the host's memory.
+    HostedBefore {
+        /// Which ones; at most [`crate::HANDLES_MAX`].
+        handles: Vec<SizedHandle>,
+    },
+    /// Memory that a tenant came back with and did not show (`Has`) may be moved from now on. Carries its file.
+    Shown {
+        /// Which one.
+        handle: HandleId,
+        /// As in `Allocated`.
+        passable: bool,
+    },
+    /// A request comes, whose kernels follow at about this instant.
+    Hint {
+        /// On the system's monotonic clock, so that it means the same whenever this is read.
+        at_ns: u64,
+        /// Who says so.
+        source: HintSource,
+    },
+    /// A request was served: the page says how many are left, and whether there is work.
+    Served,
+    /// The tenant entered or left a phase in which it gives way, as the page says.
+    Phase,
+    /// Asks for other terms for the tenant's job. Answered by `Changed` or `Denied`.
+    Set {
+        /// The tenant's name for this request, of those for bytes.
+        request: GrantId,
+        /// Another class.
+        class: Option<Class>,
+        /// Another weight.
+        weight: Option<u32>,
+    },
+    /// Done with `Vacate`: no thread of the program is inside of the driver with anything that uses the GPU.
+    Vacated {
+        /// Which order this is about.
+        number: u64,
+    },
+    /// Done with `Take`: the memory of those files lies under these.
+    Taken {
+        /// Which ones.
+        handles: Vec<HandleId>,
+    },
+    /// A handle in the host's memory may have another home: the daemon decides. Carries its file. Those that the program named
+    /// are not shown.
+    HostShown {
+        /// Which one.
+        handle: SizedHandle,
+    },
+    /// Done with `Prepare`: the tenant has memory for these in the other home, mapped nowhere. Carries one file per handle, in
+    /// that order.
+    Prepared {
+        /// Which ones.
+        handles: Vec<HandleId>,
+    },
+    /// Done with `Exchange`: what was prepared lies under their addresses, and what lay there before is gone.
+    Exchanged {
+        /// Which ones.
+        handles: Vec<HandleId>,
+    },
+    /// `Prepare` or `Exchange` failed for these; what lies under their addresses is what lay there before, and nothing is
+    /// prepared for them any more.
+    Stayed {
+        /// Which ones.
+        handles: Vec<HandleId>,
+        /// The CUDA error code.
+        code: u32,
+        /// The call that failed.
+        call: String,
     },
 }
 
@@ -270,5 +410,56 @@ pub enum FromDaemon {
     Shared {
         /// Some of those that were named.
         gpus: Vec<SharedGpu>,
+    },
+    /// Memory of a tenant that comes back is nowhere any more, or the daemon has given the tenant up: the program is to end.
+    Lost {
+        /// What is lost, and why, for people.
+        reason: String,
+    },
+    /// The tenant may allocate now, but not all of it on the device.
+    GrantedHost {
+        /// Which request.
+        grant: GrantId,
+        /// How much of it has to be in the host's memory.
+        host_bytes: u64,
+    },
+    /// A request of the tenant is about to come, and the GPU is free for it: its context is to be loaded by a launch.
+    WarmUp,
+    /// Done with `Set`.
+    Changed {
+        /// Which request.
+        request: GrantId,
+    },
+    /// From now on no thread of the program may enter the driver with anything that uses the GPU, frozen or not, until
+    /// `Reenter`, and whoever is the daemon then. Answered by `Vacated` when none is inside any more.
+    Vacate {
+        /// The daemon's name for this order.
+        number: u64,
+    },
+    /// The program's threads may enter the driver again.
+    Reenter,
+    /// Put memory that another tenant had under these, which are passable; the tenant is frozen. Their own bytes are in it. Carries
+    /// one file per handle, in that order. Answered by `Taken` or `Failed`.
+    Take {
+        /// Which ones.
+        handles: Vec<HandleId>,
+    },
+    /// Make memory for these in another home, mapped nowhere, beside what they have. Answered by `Prepared` or `Stayed`.
+    Prepare {
+        /// Which ones.
+        handles: Vec<HandleId>,
+        /// Where.
+        home: Home,
+    },
+    /// What was prepared for these has their bytes: it is to lie under their addresses; the tenant is frozen. Answered by
+    /// `Exchanged` or `Stayed`.
+    Exchange {
+        /// Which ones.
+        handles: Vec<HandleId>,
+    },
+    /// What was prepared for these, or is to be, is not wanted any more.
+    Discard {
+        /// Which ones.
+        handles: Vec<HandleId>,
     },
 }

@@ -1,7 +1,7 @@
 //! The page of memory that one tenant and the daemon share.
 //!
 //! It answers, without a message: is this tenant frozen, is all of its memory there, which channels has it made, has
-//! it work for the GPU, and how much memory its job may have and has.
+//! it work for the GPU, how much memory its job may have and has, and which requests it serves (`requests`).
 //! The one module with shared memory in this crate.
 //!
 //! **Freezing meets channels being born.** The daemon stores an odd `freeze_generation`, then loads
@@ -18,6 +18,9 @@
 //! **Holding meets new work.** Where the driver cannot freeze, a frozen tenant holds its own launches back: each counts
 //! itself, then looks whether it is frozen, and waits for the thaw if so; what was counted before is drained.
 
+mod requests;
+
+use crate::Latencies;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -43,7 +46,8 @@ pub struct Page {
     freeze_generation: AtomicU64,
     /// Daemon: 0 while some of the tenant's memory is away, else the number of the move that brought it all back.
     residency_commit: AtomicU64,
-    /// Daemon: the compute time slice to go back to, in microseconds; 0 if it was never changed.
+    /// Daemon (the tenant's agent when there is a new daemon): the compute time slice to go back to, in microseconds; 0 if it
+    /// was never changed.
     slice_us: AtomicU64,
     /// Tenant: raised after each channel that it allocates.
     channel_generation: AtomicU64,
@@ -55,8 +59,14 @@ pub struct Page {
     others_bytes: AtomicU64,
     /// Daemon: what this tenant's context takes.
     residue_bytes: AtomicU64,
+    /// Daemon: 1 if the tenant's job is latency-critical.
+    critical: AtomicU64,
+    /// Daemon: how soon the job's requests are to be served; 0 if nothing is said.
+    slo_ns: AtomicU64,
+    /// Daemon: 1 while others are kept off the GPU for the tenant's request.
+    end_awaited: AtomicU64,
     /// To the next two cache lines: what follows is written often.
-    _apart: [u64; 5],
+    _apart: [u64; 2],
     /// Tenant: since when it has no work, on the system's monotonic clock; 0 while it has.
     idle_since_ns: AtomicU64,
     /// Tenant: how long it had no work, up to the last time that it had some again.
@@ -67,9 +77,32 @@ pub struct Page {
     used_bytes: AtomicU64,
     /// Tenant: of it, what the driver counts for no process.
     unseen_bytes: AtomicU64,
+    /// Tenant: requests that it serves now.
+    requests_open: AtomicU64,
+    /// Tenant: phases that it is in, in which it gives way as soon as it has no work.
+    phases_open: AtomicU64,
+    /// Tenant: 1 if nobody is to forecast its requests.
+    unforecast: AtomicU64,
+    /// Tenant: hints that could not be sent.
+    hints_dropped: AtomicU64,
+    /// Tenant: warm-up kernels that it launched.
+    warm_ups: AtomicU64,
+    /// Tenant: warm-up kernels that it could not launch.
+    warm_ups_failed: AtomicU64,
+    /// Tenant: 1 if it says itself when requests begin and end.
+    requests_told: AtomicU64,
+    /// Tenant: what it calls the phase that it is in, with zeros behind.
+    phase_name: [AtomicU64; PHASE_NAME_BYTES / 8],
+    /// Tenant: how long its requests took.
+    latencies: Latencies,
+    /// Tenant: when it launched the last warm-up kernel.
+    warmed_ns: AtomicU64,
 }
 
-const _: () = assert!(size_of::<Page>() == 168);
+const _: () = assert!(size_of::<Page>() == 3480 && size_of::<Page>() <= PAGE_BYTES);
+
+/// As much of a phase's name is kept.
+pub const PHASE_NAME_BYTES: usize = 32;
 
 /// Where in a [`Page`] the word lies that is 0 while the tenant has work, for code that reads it without Rust.
 pub const IDLE_SINCE_OFFSET: usize = std::mem::offset_of!(Page, idle_since_ns);
@@ -156,12 +189,25 @@ impl Page {
             limit_bytes: AtomicU64::new(0),
             others_bytes: AtomicU64::new(0),
             residue_bytes: AtomicU64::new(0),
-            _apart: [0; 5],
+            critical: AtomicU64::new(0),
+            slo_ns: AtomicU64::new(0),
+            end_awaited: AtomicU64::new(0),
+            _apart: [0; 2],
             idle_since_ns: AtomicU64::new(0),
             idle_total_ns: AtomicU64::new(0),
             used_bytes: AtomicU64::new(0),
             unseen_bytes: AtomicU64::new(0),
             holds_launches: AtomicU64::new(0),
+            requests_open: AtomicU64::new(0),
+            phases_open: AtomicU64::new(0),
+            unforecast: AtomicU64::new(0),
+            hints_dropped: AtomicU64::new(0),
+            warm_ups: AtomicU64::new(0),
+            warm_ups_failed: AtomicU64::new(0),
+            warmed_ns: AtomicU64::new(0),
+            requests_told: AtomicU64::new(0),
+            phase_name: [const { AtomicU64::new(0) }; PHASE_NAME_BYTES / 8],
+            latencies: Latencies::new(),
         }
     }
 
@@ -273,7 +319,22 @@ impl Page {
             return false;
         }
         self.idle_total_ns.fetch_add(now_ns.saturating_sub(since), SeqCst);
+        self.take_watch()
+    }
+
+    /// The tenant tells the daemon that it has work, or is about to have some. False if the daemon does not wait for that, because
+    /// it was told.
+    #[must_use = "a daemon that watches waits to be told"]
+    pub fn take_watch(&self) -> bool {
         self.watched.load(SeqCst) != 0 && self.watched.swap(0, SeqCst) != 0
+    }
+
+    /// It could not be told: whoever has work next tells. True if somebody has some already, and found nothing to tell: then it
+    /// has to be told after all.
+    #[must_use = "a daemon that watches waits to be told"]
+    pub fn give_watch_back(&self) -> bool {
+        self.watched.store(1, SeqCst);
+        self.idle_since_ns.load(SeqCst) == 0 && self.take_watch()
     }
 
     /// How long the tenant has had no work in all, up to now.
@@ -372,10 +433,12 @@ impl SharedPage {
         Ok(mapped)
     }
 
-    /// Another page takes the place of this one, at the same address: the tenant has a new daemon.
+    /// Another page takes the place of this one, at the same address: the tenant has a new daemon. How long requests took
+    /// goes with it.
     ///
     /// Whoever looks at it meanwhile sees the one or the other.
     pub fn renew(&self, by: SharedPage) -> Result<(), PageError> {
+        by.take_requests_from(self);
         let flags = ProtFlags::READ | ProtFlags::WRITE;
         let address = self.page.as_ptr().cast();
         // SAFETY: the address is that of this mapping, as long as the new one, and what lies there is atomics, or the same in

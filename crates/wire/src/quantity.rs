@@ -151,6 +151,24 @@ impl fmt::Display for Span {
     }
 }
 
+/// A time that nobody knows exactly, without digits that would mean nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Roughly(pub Duration);
+
+impl fmt::Display for Roughly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs_f64();
+        let in_steps = |step: f64| (seconds / step).round() * step;
+        match seconds {
+            ..0.95 => f.write_str("less than a second"),
+            ..19.5 => write!(f, "about {} s", in_steps(1.0)),
+            ..97.5 => write!(f, "about {} s", in_steps(5.0)),
+            ..5_400.0 => write!(f, "about {} min", in_steps(60.0) / 60.0),
+            _ => write!(f, "about {} h", in_steps(3_600.0) / 3_600.0),
+        }
+    }
+}
+
 /// A share of a whole. More than all of it where that makes sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Share {
@@ -242,6 +260,18 @@ impl<T: FromStr<Err = QuantityError>> Visitor<'_> for AsText<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_known_exactly_has_few_digits() {
+        let rough = |ms| Roughly(Duration::from_millis(ms)).to_string();
+        assert_eq!(rough(0), "less than a second");
+        assert_eq!(rough(1_400), "about 1 s");
+        assert_eq!(rough(12_345), "about 12 s");
+        assert_eq!(rough(43_210), "about 45 s");
+        assert_eq!(rough(97_600), "about 2 min");
+        assert_eq!(rough(3_599_999), "about 60 min");
+        assert_eq!(rough(7_000_000), "about 2 h");
+    }
 
     #[test]
     fn bytes_with_units() {

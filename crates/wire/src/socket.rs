@@ -18,6 +18,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
 
+/// The most bytes of a message that is sent at once.
+const SHORT_BYTES_MAX: usize = 32;
+
 /// Why a conversation ended or never began.
 #[derive(Debug, Error)]
 pub enum WireError {
@@ -114,8 +117,25 @@ impl Connection {
         }
     }
 
+    /// Sends one short message at once, or not at all: false if the other side's queue is full, or nobody is there. Takes no
+    /// memory and no lock, so that it may be called anywhere in a program.
+    pub fn send_at_once<T: Serialize>(&self, message: &T) -> bool {
+        let mut bytes = [0; SHORT_BYTES_MAX];
+        let Ok(bytes) = postcard::to_slice(message, &mut bytes) else { return false };
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        rustix::io::retry_on_intr(|| rustix::net::send(&self.socket, bytes, flags)).is_ok()
+    }
+
     /// Waits for one message and its files.
     pub fn receive<T: DeserializeOwned>(&self) -> Result<(T, Vec<OwnedFd>), WireError> {
+        match self.receive_what_fits()? {
+            (message, files, true) => Ok((message, files)),
+            (_, _, false) => Err(WireError::TooManyFiles),
+        }
+    }
+
+    /// The same; but where this process can have no more files, the last ones are missing, and it is false.
+    pub fn receive_what_fits<T: DeserializeOwned>(&self) -> Result<(T, Vec<OwnedFd>, bool), WireError> {
         let mut bytes = vec![0; MESSAGE_BYTES_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -141,14 +161,12 @@ impl Connection {
         if received.flags.contains(ReturnFlags::TRUNC) {
             return Err(WireError::TooLong);
         }
-        if received.flags.contains(ReturnFlags::CTRUNC) {
-            return Err(WireError::TooManyFiles);
-        }
+        let has_all = !received.flags.contains(ReturnFlags::CTRUNC);
         let (message, rest) = postcard::take_from_bytes(&bytes[..received.bytes])?;
         if !rest.is_empty() {
             return Err(WireError::Malformed(postcard::Error::DeserializeBadEncoding));
         }
-        Ok((message, files))
+        Ok((message, files, has_all))
     }
 
     /// Asks one question of the daemon at `path`, and waits for its answer, but not for ever.
@@ -194,6 +212,23 @@ pub struct Listener {
 impl Listener {
     /// Listens at `path`. A socket file that nobody listens at any more is replaced; one that answers is an error.
     pub fn bind(path: &Path) -> Result<Self, WireError> {
+        let listener = Self::prepare()?;
+        listener.open(path)?;
+        Ok(listener)
+    }
+
+    /// A socket that does not listen yet: whoever has it, by inheritance too, can open it for all.
+    pub fn prepare() -> Result<Self, WireError> {
+        Ok(Self { socket: packet_socket()? })
+    }
+
+    /// Does it listen already?
+    pub fn is_open(&self) -> bool {
+        rustix::net::sockopt::socket_acceptconn(&self.socket).unwrap_or(false)
+    }
+
+    /// Listens at `path`, as [`Listener::bind`] does.
+    pub fn open(&self, path: &Path) -> Result<(), WireError> {
         let failed = |cause| WireError::NotListening { path: path.into(), cause };
         if Connection::connect(path).is_ok() {
             return Err(failed(rustix::io::Errno::ADDRINUSE));
@@ -202,11 +237,9 @@ impl Listener {
             Ok(()) | Err(rustix::io::Errno::NOENT) => {}
             Err(cause) => return Err(failed(cause)),
         }
-        let socket = packet_socket().map_err(failed)?;
         let address = SocketAddrUnix::new(path).map_err(failed)?;
-        rustix::net::bind(&socket, &address).map_err(failed)?;
-        rustix::net::listen(&socket, 128).map_err(failed)?;
-        Ok(Self { socket })
+        rustix::net::bind(&self.socket, &address).map_err(failed)?;
+        rustix::net::listen(&self.socket, 128).map_err(failed)
     }
 
     /// Waits for the next one.
@@ -214,6 +247,13 @@ impl Listener {
         let socket =
             rustix::io::retry_on_intr(|| rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC))?;
         Ok(Connection { socket })
+    }
+}
+
+impl From<OwnedFd> for Listener {
+    /// One that was inherited.
+    fn from(socket: OwnedFd) -> Self {
+        Self { socket }
     }
 }
 
@@ -258,6 +298,20 @@ mod tests {
             let (message, _) = b.receive::<ToDaemon>().unwrap();
             assert_eq!(message, ToDaemon::Freed { handles: vec![HandleId(number)] });
         }
+    }
+
+    #[test]
+    fn what_is_sent_at_once_never_waits_for_a_reader() {
+        let (a, b) = Connection::pair().unwrap();
+        let message = ToDaemon::Hint { at_ns: u64::MAX, source: crate::HintSource::Shim };
+        let taken = (0..1_000_000).take_while(|_| a.send_at_once(&message)).count();
+        assert!((1..1_000_000).contains(&taken), "{taken} fitted");
+        assert_eq!(b.receive::<ToDaemon>().unwrap().0, message);
+        assert!(a.send_at_once(&message), "there is room again");
+        let long = ToDaemon::Freed { handles: vec![HandleId(u64::MAX); 8] };
+        assert!(!a.send_at_once(&long), "too long to be sent so");
+        drop(b);
+        assert!(!a.send_at_once(&message), "nobody is there");
     }
 
     #[test]
@@ -307,6 +361,23 @@ mod tests {
         let _deaf = served.join().unwrap();
         let none = Connection::ask::<_, ToDaemon>(&path, &question, Duration::from_millis(1));
         assert!(matches!(none, Err(WireError::System(rustix::io::Errno::TIMEDOUT))), "{none:?}");
+    }
+
+    #[test]
+    fn whoever_comes_between_two_owners_waits_for_the_second() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rotad.sock");
+        let held = Listener::prepare().unwrap();
+        let first = Listener::from(held.as_fd().try_clone_to_owned().unwrap());
+        assert!(!held.is_open());
+        first.open(&path).unwrap();
+        assert!(held.is_open());
+        drop(first);
+        let waiting = Connection::connect(&path).unwrap();
+        waiting.send(&ToDaemon::List { version: 1 }, &[]).unwrap();
+        let second = Listener::from(held.as_fd().try_clone_to_owned().unwrap());
+        let (heard, _) = second.accept().unwrap().receive::<ToDaemon>().unwrap();
+        assert_eq!(heard, ToDaemon::List { version: 1 });
     }
 
     #[test]

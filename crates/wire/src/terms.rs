@@ -61,7 +61,7 @@ pub struct Terms {
     pub weight: u32,
     /// One of two.
     pub class: Class,
-    /// One of five; counts where the daemon's policy is `priority`.
+    /// One of five; counts where the daemon's policy is `priority`, and at the door.
     pub priority: Priority,
     /// What it may have on a GPU, contexts included.
     pub memory_max_bytes: Option<u64>,
@@ -73,7 +73,14 @@ pub struct Terms {
     pub wait: bool,
     /// Do its processes only get on together? Then they run at the same time, on all their GPUs, or not at all.
     pub gang: bool,
+    /// What it may have in the host's memory beyond what its GPUs can have; 0 if it is out of memory then.
+    pub oversize_bytes: u64,
+    /// Does its memory stay on its GPUs, whoever's turn it is?
+    pub reserve: bool,
 }
+
+/// As much of the host's memory as the daemon gives to anybody.
+pub const OVERSIZE_ALL: u64 = u64::MAX;
 
 /// Terms that are asked for. What is not named stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,6 +101,10 @@ pub struct Change {
     pub wait: Option<bool>,
     /// See [`Terms::gang`].
     pub gang: Option<bool>,
+    /// See [`Terms::oversize_bytes`]; [`OVERSIZE_ALL`] is as much as the daemon gives.
+    pub oversize_bytes: Option<u64>,
+    /// See [`Terms::reserve`].
+    pub reserve: Option<bool>,
 }
 
 impl Change {
@@ -113,6 +124,8 @@ impl Change {
             slo_ns: self.slo_ns.or(other.slo_ns),
             wait: self.wait.or(other.wait),
             gang: self.gang.or(other.gang),
+            oversize_bytes: self.oversize_bytes.or(other.oversize_bytes),
+            reserve: self.reserve.or(other.reserve),
         }
     }
 
@@ -134,6 +147,8 @@ impl Change {
             slo_ns: self.slo_ns.or(terms.slo_ns),
             wait: self.wait.unwrap_or(terms.wait),
             gang: self.gang.unwrap_or(terms.gang),
+            oversize_bytes: self.oversize_bytes.unwrap_or(terms.oversize_bytes),
+            reserve: self.reserve.unwrap_or(terms.reserve),
         }
     }
 }
@@ -151,6 +166,8 @@ mod tests {
         slo_ns: None,
         wait: false,
         gang: false,
+        oversize_bytes: 0,
+        reserve: false,
     };
 
     #[test]

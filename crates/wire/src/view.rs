@@ -1,7 +1,7 @@
 //! How things are, in full: what `rota describe`, `rota status` and `rota config show` print. Keys in JSON are stable; bytes
 //! and nanoseconds are integers.
 
-use crate::{Gpu, TenantId, TenantState, Terms};
+use crate::{Gpu, Hints, Statistics, TenantId, TenantState, Terms};
 use serde::{Deserialize, Serialize};
 
 /// All about a job, a tenant or a GPU.
@@ -40,6 +40,12 @@ pub struct GpuView {
     pub vgpu: Option<String>,
     /// The process whose turn it is.
     pub turn_of_pid: Option<u32>,
+    /// What counts more where latency-critical programs and others meet: `latency`, `balanced` or `throughput`.
+    pub favour: String,
+    /// What best-effort programs get of the time beside latency-critical ones, in millionths.
+    pub be_guarantee_millionths: u32,
+    /// What stays on it, whoever's turn it is: reserved, or pinned.
+    pub stays_bytes: u64,
 }
 
 /// A job, in full.
@@ -94,10 +100,22 @@ pub struct TenantView {
     pub ran_ns: u64,
     /// For how long it has waited; 0 while it does not.
     pub waiting_ns: u64,
-    /// How long it will wait still, if that can be said.
+    /// About how long it will wait still, if that can be said.
     pub forecast_ns: Option<u64>,
     /// Of its memory, what has to stay on the device: pinned, or the driver's own.
     pub pinned_bytes: u64,
+    /// Its place among those who wait for turns on its GPU, or at the door, from 1; none if it does not wait, or nobody knows.
+    pub place: Option<u32>,
+    /// How many wait there; none if it does not.
+    pub places: Option<u32>,
+    /// Its memory that lies in the host's, because the GPU cannot have it.
+    pub host_bytes: u64,
+    /// What became of its hints; none for one that is not latency-critical and has given none.
+    pub hints: Option<Hints>,
+    /// What it went through; none at the door, or where there are too many for one answer.
+    pub statistics: Option<Statistics>,
+    /// Its memory that has changed places between the GPU and the host, both ways together.
+    pub rehomed_bytes: u64,
 }
 
 /// What a job sees of the machine's memory: its own, as if nobody else were there.
@@ -166,6 +184,12 @@ pub struct Status {
     pub running: u32,
     /// Tenants that wait for a turn, for memory or at the door.
     pub waiting: u32,
+    /// The process that shares the GPUs, started anew when it dies.
+    pub worker_pid: u32,
+    /// How often it was.
+    pub worker_restarts: u32,
+    /// The process that holds what is away; None where it is gone, or the worker's own.
+    pub keeper_pid: Option<u32>,
 }
 
 /// What a self-test that went well found.

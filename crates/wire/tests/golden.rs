@@ -5,10 +5,11 @@ use proptest::prelude::*;
 use rota_wire::quantity::Memory;
 use rota_wire::{
     Answer, Change, ChannelGroup, Class, Command, Connection, Description, FILES_MAX, FileId, FromDaemon,
-    Gpu, GpuChoice, GpuView, GrantId, HANDLES_MAX, HandleId, IDLE_SINCE_OFFSET, JobMemory, JobRequest,
-    JobView, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, Opened, Priority, ProcessOnGpu, SCHEMA_VERSION,
-    SelfTest, Setting, SharedGpu, SharedPage, SizedHandle, Status, Tenant, TenantId, TenantState, TenantView,
-    Terms, ToDaemon, Token, Unmanaged, VERSION, WireError,
+    Gpu, GpuChoice, GpuView, GrantId, HANDLES_MAX, HandleId, HintSource, Hints, Home, IDLE_SINCE_OFFSET,
+    JobMemory, JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, NotBack, Opened, Priority,
+    ProcessOnGpu, RequestTimes, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage, SizedHandle,
+    Statistics, Status, Tenant, TenantId, TenantState, TenantView, Terms, Times, ToDaemon, Token, Unmanaged,
+    VERSION, WireError,
 };
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Serialize, de::DeserializeOwned};
@@ -75,10 +76,11 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ),
         ("02 07 80808001", ToDaemon::Grow { grant: GrantId(7), bytes: 2 << 20 }),
         (
-            "03 07 2a 80808010",
+            "03 07 2a 80808010 01",
             ToDaemon::Allocated {
                 grant: GrantId(7),
                 handle: SizedHandle { handle: HandleId(42), bytes: 32 << 20 },
+                passable: true,
             },
         ),
         ("04 07", ToDaemon::Returned { grant: GrantId(7) }),
@@ -91,8 +93,8 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ),
         ("09 01", ToDaemon::List { version: 1 }),
         (
-            "0a 02 00 0161 0103 0101 0103 0100 8080808020 01 c0843d 010a 0101 0101 00 00 00 00 00 00 00 00 \
-             01 02 01 05",
+            "0a 03 00 0161 0103 0101 0103 0100 8080808020 01 c0843d 010a 0101 0101 0107 0101 00 00 00 00 00 00 00 00 00 \
+             00 01 02 01 05",
             command(Command::Open(JobRequest {
                 name: "a".into(),
                 asked: Change {
@@ -104,6 +106,8 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
                     slo_ns: Some(10),
                     wait: Some(true),
                     gang: Some(true),
+                    oversize_bytes: Some(7),
+                    reserve: Some(true),
                 },
                 usual: Change::default(),
                 gpus: GpuChoice::Count(2),
@@ -111,7 +115,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             })),
         ),
         (
-            "0a 02 01 0161 00 0100 00 0101 05 00 00 00 00",
+            "0a 03 01 0161 00 0100 00 0101 05 00 00 00 00 00 00",
             command(Command::Set {
                 job: "a".into(),
                 change: Change {
@@ -121,12 +125,13 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
                 },
             }),
         ),
-        ("0a 02 02 0161", command(Command::Pause { job: "a".into() })),
-        ("0a 02 03 0161", command(Command::Resume { job: "a".into() })),
-        ("0a 02 04 0161", command(Command::Describe { what: "a".into() })),
-        ("0a 02 05", command(Command::Status)),
-        ("0a 02 06", command(Command::Settings)),
-        ("0a 02 07 0161", command(Command::Memory { job: "a".into() })),
+        ("0a 03 02 0161", command(Command::Pause { job: "a".into() })),
+        ("0a 03 03 0161", command(Command::Resume { job: "a".into() })),
+        ("0a 03 04 0161", command(Command::Describe { what: "a".into() })),
+        ("0a 03 05", command(Command::Status)),
+        ("0a 03 06", command(Command::Settings)),
+        ("0a 03 07 0161", command(Command::Memory { job: "a".into() })),
+        ("0a 03 08 0161", command(Command::PauseDeep { job: "a".into() })),
         ("0b", ToDaemon::Wants),
         ("0c 07 02 01 02", ToDaemon::Pin { request: GrantId(7), handles: vec![HandleId(1), HandleId(2)] }),
         ("0d 01 01", ToDaemon::Unpin { handles: vec![HandleId(1)] }),
@@ -153,15 +158,75 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ("11 05", ToDaemon::Closed { token: Token(5) }),
         ("12 03", ToDaemon::Drained { generation: 3 }),
         (
-            "13 02 03616263 01 054750552d61",
-            ToDaemon::Survey { version: 2, job: "abc".into(), gpus: vec!["GPU-a".into()] },
+            "13 03 03616263 01 054750552d61",
+            ToDaemon::Survey { version: 3, job: "abc".into(), gpus: vec!["GPU-a".into()] },
         ),
         ("14 07 80808001", ToDaemon::Keep { grant: GrantId(7), bytes: 2 << 20 }),
+        (
+            "15 03 05 ac02 03616263 06707974686f6e 054750552d61 00 01 01 01 02 01",
+            ToDaemon::Rejoin {
+                version: 3,
+                tenant: TenantId(5),
+                epoch: 300,
+                job: "abc".into(),
+                program: "python".into(),
+                gpu: "GPU-a".into(),
+                resident: false,
+                frozen: true,
+                channels: true,
+                holds_launches: true,
+                sessions: 2,
+                vacated: true,
+            },
+        ),
+        (
+            "16 01 07 80808001 01 08 80808002 01 09 80808001 02 07 08 01",
+            ToDaemon::Has {
+                here: vec![SizedHandle { handle: HandleId(7), bytes: 2 << 20 }],
+                away: vec![SizedHandle { handle: HandleId(8), bytes: 4 << 20 }],
+                unshown: vec![SizedHandle { handle: HandleId(9), bytes: 2 << 20 }],
+                passable: vec![HandleId(7), HandleId(8)],
+                complete: true,
+            },
+        ),
+        ("17 07 80808001", ToDaemon::GrowHost { grant: GrantId(7), bytes: 2 << 20 }),
+        (
+            "18 07 2a 80808010",
+            ToDaemon::Hosted {
+                grant: GrantId(7),
+                handle: SizedHandle { handle: HandleId(42), bytes: 32 << 20 },
+            },
+        ),
+        (
+            "19 01 2a 80808010",
+            ToDaemon::HostedBefore { handles: vec![SizedHandle { handle: HandleId(42), bytes: 32 << 20 }] },
+        ),
+        ("1a 2a 00", ToDaemon::Shown { handle: HandleId(42), passable: false }),
+        ("1b 8001 00", ToDaemon::Hint { at_ns: 128, source: HintSource::Sdk }),
+        ("1b 07 01", ToDaemon::Hint { at_ns: 7, source: HintSource::Shim }),
+        ("1c", ToDaemon::Served),
+        ("1d", ToDaemon::Phase),
+        (
+            "1e 07 0100 0102",
+            ToDaemon::Set { request: GrantId(7), class: Some(Class::LatencyCritical), weight: Some(2) },
+        ),
+        ("1f 03", ToDaemon::Vacated { number: 3 }),
+        ("20 01 2a", ToDaemon::Taken { handles: vec![HandleId(42)] }),
+        (
+            "21 2a 80808010",
+            ToDaemon::HostShown { handle: SizedHandle { handle: HandleId(42), bytes: 32 << 20 } },
+        ),
+        ("22 02 2a 2b", ToDaemon::Prepared { handles: vec![HandleId(42), HandleId(43)] }),
+        ("23 01 2a", ToDaemon::Exchanged { handles: vec![HandleId(42)] }),
+        (
+            "24 01 2a 02 0663754d656d43",
+            ToDaemon::Stayed { handles: vec![HandleId(42)], code: 2, call: "cuMemC".into() },
+        ),
     ]
 }
 
 fn command(command: Command) -> ToDaemon {
-    ToDaemon::Command { version: 2, command }
+    ToDaemon::Command { version: 3, command }
 }
 
 /// Every answer to a command, with its bytes.
@@ -175,6 +240,8 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         slo_ns: None,
         wait: false,
         gang: false,
+        oversize_bytes: 6,
+        reserve: true,
     };
     let tenant = TenantView {
         tenant: TenantId(1),
@@ -191,6 +258,37 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         waiting_ns: 8,
         forecast_ns: Some(9),
         pinned_bytes: 10,
+        place: None,
+        places: Some(3),
+        host_bytes: 11,
+        hints: Some(Hints {
+            sdk: 1,
+            shim: 2,
+            forecast: 3,
+            good: 4,
+            early: 5,
+            late: 6,
+            false_: 7,
+            missed: 8,
+            dropped: 9,
+            warm_ups: 10,
+            warm_ups_failed: 11,
+            rhythm_ns: Some(12),
+        }),
+        statistics: Some(Statistics {
+            requests: Some(RequestTimes {
+                by_program: true,
+                times: Times { count: 1, p50_ns: 2, p99_ns: 3, p999_ns: 4, max_ns: 5 },
+                slo_missed: 6,
+            }),
+            granted: Some(Times { count: 7, p50_ns: 8, p99_ns: 9, p999_ns: 10, max_ns: 11 }),
+            freezes: 12,
+            frozen_ns: 13,
+            switching_ns: 14,
+            moving_ns: 15,
+            phase: Some("p".into()),
+        }),
+        rehomed_bytes: 12,
     };
     let job = JobView {
         job: "a".into(),
@@ -216,6 +314,9 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         arena_used_bytes: 6,
         vgpu: None,
         turn_of_pid: Some(7),
+        favour: "f".into(),
+        be_guarantee_millionths: 8,
+        stays_bytes: 9,
     };
     let status = Status {
         schema_version: 1,
@@ -234,20 +335,27 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         tenants: 10,
         running: 11,
         waiting: 12,
+        worker_pid: 13,
+        worker_restarts: 14,
+        keeper_pid: Some(15),
     };
     let setting = Setting { key: "k".into(), value: "v".into(), origin: "o".into() };
     let answer = |answer| FromDaemon::Answer(Box::new(answer));
     vec![
         (
-            "08 00 01 054750552d31 0448323030 8080808040 01 02 03 01022f76 04 01 01 04 0105 00 00 00 00",
+            "08 00 01 054750552d31 0448323030 8080808040 01 02 03 01022f76 04 01 01 04 0105 00 00 00 00 06 01",
             answer(Answer::Opened(Opened { gpus: vec![gpu.clone()], others: 4, terms })),
         ),
         (
-            "08 01 01 01 00 0167 016e 01 02 03 04 05 06 00 0107 01 0161 01 01 01 04 0105 00 00 00 00 01 010177 0102 03 04 05 01 \
-             01 02 0162 0167 04 0172 03 04 05 06 07 08 0109 0a",
+            "08010101000167016e010203040506000107016608090101610101010401050000000006010101017701020304050101\
+             020162016704017203040506070801090a0001030b010102030405060708090a0b010c01010101020304050601070809\
+             0a0b0c0d0e0f0101700c",
             answer(Answer::Described(Description { schema_version: 1, gpu: Some(view), jobs: vec![job] })),
         ),
-        ("08 02 01 0176 01 02 03 00 0170 04 05 00 01060708 00 09 0a 0b 0c", answer(Answer::Status(status))),
+        (
+            "08 02 01 0176 01 02 03 00 0170 04 05 00 01060708 00 09 0a 0b 0c 0d 0e 010f",
+            answer(Answer::Status(status)),
+        ),
         ("08 03 01 016b 0176 016f", answer(Answer::Settings(vec![setting]))),
         ("08 04 026e6f 010168", answer(Answer::Refused { reason: "no".into(), hint: Some("h".into()) })),
         (
@@ -282,6 +390,18 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         away_bytes: 5,
         turns: 6,
         waiting_ns: 7,
+        place: Some(1),
+        places: Some(2),
+        forecast_ns: None,
+        host_bytes: 8,
+        hints: None,
+        statistics: None,
+        reserved: true,
+        not_back: match state {
+            TenantState::Paused => Some(NotBack::NoRoom),
+            TenantState::Queued => Some(NotBack::Failed),
+            _ => None,
+        },
     };
     let states = [
         TenantState::Joined,
@@ -308,15 +428,26 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         ("05 02 01 02", FromDaemon::Create { handles: vec![HandleId(1), HandleId(2)] }),
         (
             "06 01 01 054750552d31 0448323030 8080808040 01 02 03 01022f76 07 \
-             01 9221 054750552d61 0161 0162 00 04 05 06 07  01 9221 054750552d61 0161 0162 01 04 05 06 07 \
-             01 9221 054750552d61 0161 0162 02 04 05 06 07  01 9221 054750552d61 0161 0162 03 04 05 06 07 \
-             01 9221 054750552d61 0161 0162 04 04 05 06 07  01 9221 054750552d61 0161 0162 05 04 05 06 07 \
-             01 9221 054750552d61 0161 0162 06 04 05 06 07  01 08 0167 09 0170 010161",
+             01 9221 054750552d61 0161 0162 00 04 05 06 07 0101 0102 00 08 00 00 01 00  01 9221 054750552d61 0161 0162 01 04 05 06 07 0101 0102 00 08 00 00 01 00 \
+             01 9221 054750552d61 0161 0162 02 04 05 06 07 0101 0102 00 08 00 00 01 00  01 9221 054750552d61 0161 0162 03 04 05 06 07 0101 0102 00 08 00 00 01 00 \
+             01 9221 054750552d61 0161 0162 04 04 05 06 07 0101 0102 00 08 00 00 01 00  01 9221 054750552d61 0161 0162 05 04 05 06 07 0101 0102 00 08 00 00 01 01 00 \
+             01 9221 054750552d61 0161 0162 06 04 05 06 07 0101 0102 00 08 00 00 01 01 01  01 08 0167 09 0170 010161",
             FromDaemon::Listing(listing),
         ),
         ("07 0466756c6c", FromDaemon::Waiting { reason: "full".into() }),
         ("0c 03", FromDaemon::Drain { generation: 3 }),
         ("0d 046c617465", FromDaemon::GaveUp { reason: "late".into() }),
+        ("11", FromDaemon::WarmUp),
+        ("12 07", FromDaemon::Changed { request: GrantId(7) }),
+        ("13 03", FromDaemon::Vacate { number: 3 }),
+        ("14", FromDaemon::Reenter),
+        ("15 02 2a 07", FromDaemon::Take { handles: vec![HandleId(42), HandleId(7)] }),
+        ("16 01 2a 00", FromDaemon::Prepare { handles: vec![HandleId(42)], home: Home::Device }),
+        ("16 01 2a 01", FromDaemon::Prepare { handles: vec![HandleId(42)], home: Home::Host }),
+        ("17 01 2a", FromDaemon::Exchange { handles: vec![HandleId(42)] }),
+        ("18 01 2a", FromDaemon::Discard { handles: vec![HandleId(42)] }),
+        ("10 07 80808001", FromDaemon::GrantedHost { grant: GrantId(7), host_bytes: 2 << 20 }),
+        ("0f 04676f6e65", FromDaemon::Lost { reason: "gone".into() }),
         (
             "0e 01 054750552d61 80808001",
             FromDaemon::Shared { gpus: vec![SharedGpu { uuid: "GPU-a".into(), capacity_bytes: 2 << 20 }] },
@@ -358,7 +489,23 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::Closed { .. } => 17,
         ToDaemon::Drained { .. } => 18,
         ToDaemon::Survey { .. } => 19,
+        ToDaemon::Rejoin { .. } => 21,
+        ToDaemon::Has { .. } => 22,
+        ToDaemon::GrowHost { .. } => 23,
+        ToDaemon::Hosted { .. } => 24,
+        ToDaemon::HostedBefore { .. } => 25,
+        ToDaemon::Shown { .. } => 26,
         ToDaemon::Keep { .. } => 20,
+        ToDaemon::Hint { .. } => 27,
+        ToDaemon::Served => 28,
+        ToDaemon::Phase => 29,
+        ToDaemon::Set { .. } => 30,
+        ToDaemon::Vacated { .. } => 31,
+        ToDaemon::Taken { .. } => 32,
+        ToDaemon::HostShown { .. } => 33,
+        ToDaemon::Prepared { .. } => 34,
+        ToDaemon::Exchanged { .. } => 35,
+        ToDaemon::Stayed { .. } => 36,
     }
 }
 
@@ -378,13 +525,23 @@ fn kind_from_daemon(message: &FromDaemon) -> usize {
         FromDaemon::Opened { .. } => 11,
         FromDaemon::Drain { .. } => 12,
         FromDaemon::GaveUp { .. } => 13,
+        FromDaemon::Lost { .. } => 15,
+        FromDaemon::GrantedHost { .. } => 16,
         FromDaemon::Shared { .. } => 14,
+        FromDaemon::WarmUp => 17,
+        FromDaemon::Changed { .. } => 18,
+        FromDaemon::Vacate { .. } => 19,
+        FromDaemon::Reenter => 20,
+        FromDaemon::Take { .. } => 21,
+        FromDaemon::Prepare { .. } => 22,
+        FromDaemon::Exchange { .. } => 23,
+        FromDaemon::Discard { .. } => 24,
     }
 }
 
 #[test]
 fn the_versions_belong_to_these_bytes() {
-    assert_eq!((VERSION, SCHEMA_VERSION), (2, 1), "write new golden bytes, then the new version here");
+    assert_eq!((VERSION, SCHEMA_VERSION), (5, 1), "write new golden bytes, then the new version here");
 }
 
 #[test]
@@ -393,7 +550,7 @@ fn messages_to_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = to_daemon().iter().map(|(_, message)| kind_to_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=20), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=36), "a kind of message has no golden bytes");
 }
 
 #[test]
@@ -402,7 +559,7 @@ fn messages_from_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = from_daemon().iter().map(|(_, message)| kind_from_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=14), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=24), "a kind of message has no golden bytes");
 }
 
 #[test]
@@ -415,7 +572,7 @@ fn the_page_keeps_its_offsets() {
     };
     assert_eq!(rustix::fs::fstat(page.file()).unwrap().st_size, 4096);
     assert_eq!(word(0).to_le_bytes(), *b"rotapage");
-    assert_eq!(word(8), 2, "version");
+    assert_eq!(word(8), 5, "version");
     assert_eq!(word(16), 0x1122_3344_5566_7788, "epoch");
     assert_eq!(word(24), 0, "freeze generation: even, not frozen");
     assert_eq!(word(32), 1, "residency commit: nothing is away");
@@ -451,7 +608,38 @@ fn the_page_keeps_its_offsets() {
         [11, 12, 13, 14, 15],
         "limit, others, residue, used, unseen"
     );
-    let known = [56, 64, 72, 80, 128, 136, 152, 160];
+    page.set_class(true, Some(16));
+    page.await_end(true);
+    assert_eq!([88, 96, 104].map(word), [1, 16, 1], "latency-critical, SLO, the end is awaited");
+    page.set_requests_open(17);
+    page.set_phases_open(18);
+    page.set_unforecast(true);
+    page.count_dropped_hint();
+    page.count_warm_up(true);
+    page.count_warm_up(true);
+    page.count_warm_up(false);
+    assert_eq!(
+        [168, 176, 184, 192, 200, 208].map(word),
+        [17, 18, 1, 1, 2, 1],
+        "requests, phases, not forecast, hints dropped, warm-ups, warm-ups that failed"
+    );
+    page.tell_requests();
+    page.set_phase_name(b"checkpoint");
+    page.add_request(130, Some(129));
+    page.add_request(1 << 20, None);
+    assert_eq!(word(216), 1, "requests are told");
+    assert_eq!(
+        [224, 232, 240].map(|offset| word(offset).to_le_bytes()),
+        [*b"checkpoi", *b"nt\0\0\0\0\0\0", [0; 8]],
+        "the phase"
+    );
+    assert_eq!([256, 264].map(word), [1 << 20, 1], "the longest request, missed SLOs");
+    let bucket = |index: u64| word(272 + 4 * index / 8 * 8) >> (32 * (index % 2)) as u32;
+    assert_eq!((bucket(1), bucket(288)), (1, 1), "one of 128 ns, one of a millisecond");
+    let known = [
+        56, 64, 72, 80, 88, 96, 104, 128, 136, 152, 160, 168, 176, 184, 192, 200, 208, 216, 224, 232, 256,
+        264, 272, 1424,
+    ];
     let mut rest = (56..4096).step_by(8).filter(|offset| !known.contains(offset));
     assert!(rest.all(|offset| word(offset) == 0), "a field beyond the documented ones");
 }
@@ -476,6 +664,20 @@ fn a_page_written_by_the_book_is_read() {
         (144, 1),
         (152, 11),
         (160, 13),
+        (88, 1),
+        (96, 14),
+        (104, 1),
+        (168, 15),
+        (176, 16),
+        (184, 1),
+        (192, 17),
+        (200, 18),
+        (208, 19),
+        (216, 1),
+        (224, u64::from_le_bytes(*b"tidying\0")),
+        (256, 20_000),
+        (264, 21),
+        (272, 1 << 32 | 2),
     ] {
         write(offset, value);
     }
@@ -488,6 +690,13 @@ fn a_page_written_by_the_book_is_read() {
     assert_eq!((tenant.limit_bytes(), tenant.others_bytes()), (8, 9));
     assert_eq!((tenant.residue_bytes(), tenant.used_bytes(), tenant.unseen_bytes()), (10, 11, 13));
     assert!(tenant.holds_launches());
+    assert_eq!((tenant.critical(), tenant.slo_ns(), tenant.requests_open()), (true, Some(14), 15));
+    assert!(tenant.gives_way() && !tenant.may_be_forecast() && tenant.end_is_awaited());
+    assert_eq!((tenant.hints_dropped(), tenant.warm_ups()), (17, (18, 19)));
+    let requests = tenant.request_times().unwrap();
+    assert_eq!((requests.by_program, requests.slo_missed), (true, 21));
+    assert_eq!(requests.times, Times { count: 3, p50_ns: 64, p99_ns: 192, p999_ns: 192, max_ns: 20_000 });
+    assert_eq!(tenant.phase_name().as_deref(), Some("tidying"));
     drop(tenant);
     write(8, 1);
     assert!(SharedPage::open(page.file().try_clone_to_owned().unwrap()).is_err(), "another version");

@@ -272,7 +272,7 @@ proptest! {
                 }
                 Some(Change::Scheduled(group)) => prop_assert!(tracker.group(group).unwrap().scheduled),
                 Some(Change::Gone { channels }) => prop_assert_eq!(tracker.channels() + channels, before),
-                Some(Change::Reachable { .. }) => {}
+                Some(Change::Reachable { .. } | Change::Sliced { .. }) => {}
                 None => prop_assert_eq!(tracker.channels(), before),
             }
         }
@@ -301,4 +301,17 @@ proptest! {
             check(&tracker)?;
         }
     }
+}
+
+#[test]
+fn a_slice_that_a_program_gives_a_group_of_its_own_is_seen() {
+    let sliced = |object: u32, us: u64, status: u32| {
+        let words = [1, object, rm::GROUP_SET_TIMESLICE, 0, 1, 0, 8, status];
+        one_context().observe(&call(5, 0xc020_462a, &words, &us.to_le_bytes()))
+    };
+    // Its first byte is 0.
+    assert_eq!(sliced(10, 2048, 0), Some(Change::Sliced { group: key(1, 10), slice: Micros(2048) }));
+    assert_eq!(sliced(11, 2048, 0), None, "a channel is no group");
+    assert_eq!(sliced(99, 2048, 0), None);
+    assert_eq!(sliced(10, 2048, 0x56), None, "refused");
 }

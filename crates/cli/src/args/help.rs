@@ -84,6 +84,7 @@ Examples:
 pub(super) const PAUSE_EXAMPLES: &str = "\
 Examples:
   rota pause nightly
+  rota pause --deep nightly        nothing of it is left on the GPU
   rota resume nightly";
 
 pub(super) const SET_EXAMPLES: &str = "\

@@ -4,7 +4,7 @@ use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, Type
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args as ArgsOf};
 use wire::quantity::{Memory, Share, Span};
-use wire::{Change, Class, Priority};
+use wire::{Change, Class, Oversize, Priority};
 
 const HEADING: &str = "Terms of the job";
 
@@ -15,6 +15,21 @@ pub(crate) struct TermsArgs {
     /// On each GPU, wherever it lies just now; contexts count too. 100% is no limit.
     #[arg(long, value_name = "SIZE", env = "ROTA_MEMORY", help_heading = HEADING)]
     pub(crate) memory: Option<Memory>,
+
+    /// Let it be larger than its GPU, by this size.
+    ///
+    /// What the GPU cannot have lies in host memory. It is mapped at the same addresses, and used at the speed of the bus. Without a size: as much as the daemon gives. `none`
+    /// takes it back, for memory that is not there yet.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        env = "ROTA_OVERSIZE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "all",
+        help_heading = HEADING
+    )]
+    pub(crate) oversize: Option<Oversize>,
 
     /// Its share beside your other jobs.
     ///
@@ -30,7 +45,8 @@ pub(crate) struct TermsArgs {
 
     /// How much it matters.
     ///
-    /// Counts where the daemon's policy is `priority`.
+    /// Counts where the daemon's policy is `priority`: a higher one whose memory is on the GPU has it at once, and whoever
+    /// waits rises by a level in each `ageing`. At the door it counts always.
     #[arg(long, value_name = "LEVEL", env = "ROTA_PRIORITY", value_parser = priorities(), help_heading = HEADING)]
     pub(crate) priority: Option<Priority>,
 
@@ -41,6 +57,22 @@ pub(crate) struct TermsArgs {
     /// How soon a request of an lc job is to be served, as 10ms.
     #[arg(long, value_name = "TIME", env = "ROTA_SLO", help_heading = HEADING)]
     pub(crate) slo: Option<Span>,
+
+    /// Keep its memory on the GPU, whoever's turn it is.
+    ///
+    /// Nobody else is promised that memory. What would leave another program no room for its turns is out of memory, or waits
+    /// with --wait. What is away already comes back with its next turn.
+    #[arg(
+        long,
+        env = "ROTA_RESERVE",
+        value_parser = FalseyValueParser::new(),
+        help_heading = HEADING
+    )]
+    pub(crate) reserve: bool,
+
+    /// Let its memory make room for others; the usual.
+    #[arg(long, hide_short_help = true, help_heading = HEADING)]
+    pub(crate) no_reserve: bool,
 
     /// Wait where memory is short.
     #[arg(
@@ -75,6 +107,12 @@ impl TermsArgs {
                     (false, false) => None,
                 },
                 gang: None,
+                reserve: match (self.no_reserve, self.reserve) {
+                    (true, _) => flags.then_some(false),
+                    (false, true) => from("reserve").then_some(true),
+                    (false, false) => None,
+                },
+                oversize_bytes: self.oversize.filter(|_| from("oversize")).map(|Oversize(bytes)| bytes),
             }
         };
         (pick(true), pick(false))

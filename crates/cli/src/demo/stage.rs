@@ -9,6 +9,7 @@ use super::parts::Parts;
 use super::program::Program;
 use crate::daemon;
 use anyhow::{Context as _, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use vgpu_messages::Directory;
+use vgpu_messages::{Directory, enter, place};
 use wire::Connection;
 
 /// The GPU's memory.
@@ -37,35 +38,22 @@ const TURN_MAX: &str = "2500ms";
 /// How long the GPU or the daemon may take to be there.
 const START_MAX: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(20);
+/// How long the daemon may take to end.
+const ROTAD_ENDS_WITHIN: Duration = Duration::from_secs(5);
 /// How many lines of each log are shown when something went wrong.
 const LOG_LINES_MAX: usize = 12;
 /// A daemon that was left behind, because the demo was killed, ends after this.
 const IDLE_EXIT: &str = "60s";
 
-/// What must not lead programs elsewhere, or change what they are.
-const NOT_INHERITED: [&str; 21] = [
-    "CUDA_VISIBLE_DEVICES",
-    "LD_PRELOAD",
-    "ROTA_CLASS",
-    "ROTA_CORES",
-    "ROTA_DISABLE",
-    "ROTA_DRIVER",
-    "ROTA_GPUS",
-    "ROTA_JOB",
-    "ROTA_MEMORY",
-    "ROTA_NVML",
-    "ROTA_PRIORITY",
-    "ROTA_SLO",
-    "ROTA_SOCKET",
-    "ROTA_TIMEOUT",
-    "ROTA_VGPU",
-    "ROTA_VGPU_GPUS",
-    "ROTA_VGPU_MEMORY",
-    "ROTA_VGPU_TIME_SCALE",
-    "ROTA_VGPU_UNKNOWN_KERNELS",
-    "ROTA_WAIT",
-    "ROTA_WEIGHT",
-];
+/// Of rota's variables, those that say where its parts are. All others would lead programs elsewhere, or change what they are.
+const INHERITED: [&str; 3] = [place::EXECUTABLE_VARIABLE, enter::LIBRARY_VARIABLE, "ROTA_SHIM"];
+
+/// Whether what the demo starts has a variable of the demo's own.
+fn is_inherited(variable: &str) -> bool {
+    let is_rotas =
+        variable.starts_with("ROTA_") || ["CUDA_VISIBLE_DEVICES", "LD_PRELOAD"].contains(&variable);
+    !is_rotas || INHERITED.contains(&variable)
+}
 
 /// How long a pass takes, if the CPU keeps up.
 const PASS_NS: u64 = (PROGRAM_MIB << 20) * 1000 / MEMORY_RATE_MB;
@@ -96,6 +84,18 @@ impl Drop for Stage<'_> {
     fn drop(&mut self) {
         self.programs.iter_mut().for_each(Program::end);
         self.life = None;
+        // Twice means at once. It takes its other processes with it, which a kill would not.
+        if let Some(rotad) = &self.rotad {
+            for _ in 0..2 {
+                let _ = kill_process(Pid::from_child(rotad), Signal::TERM);
+            }
+        }
+        if let Some(rotad) = &mut self.rotad {
+            let limit = Instant::now() + ROTAD_ENDS_WITHIN;
+            while matches!(rotad.try_wait(), Ok(None)) && Instant::now() < limit {
+                std::thread::sleep(LOOK);
+            }
+        }
         for child in [&mut self.rotad, &mut self.vgpud].into_iter().flatten() {
             let _ = child.kill();
             let _ = child.wait();
@@ -198,9 +198,11 @@ impl<'a> Stage<'a> {
         let log = File::options().create(true).append(true).open(&path);
         let log = log.with_context(|| format!("cannot write to {}", path.display()))?;
         let mut command = Command::new(program);
-        NOT_INHERITED.iter().for_each(|variable| {
-            command.env_remove(variable);
-        });
+        for (variable, _) in std::env::vars_os() {
+            if variable.to_str().is_some_and(|variable| !is_inherited(variable)) {
+                command.env_remove(variable);
+            }
+        }
         command.process_group(0).stdin(Stdio::null());
         command.stdout(log.try_clone().context("cannot share a log")?).stderr(log);
         Ok(command)
@@ -263,6 +265,16 @@ mod tests {
         let spec = vgpu_messages::Spec::parse(&description()).unwrap();
         spec.check().unwrap();
         assert_eq!(spec.memory.0, GPU_MIB << 20);
+    }
+
+    #[test]
+    fn of_rotas_variables_only_those_are_inherited_that_name_its_parts() {
+        for variable in ["ROTA_SHIM", "ROTA_LIBVGPU", "ROTA_VGPUD", "PATH", "HOME"] {
+            assert!(is_inherited(variable), "{variable}");
+        }
+        for variable in ["ROTA_HINTS", "ROTA_POOLS", "ROTA_VGPU", "ROTA_SOCKET", "LD_PRELOAD"] {
+            assert!(!is_inherited(variable), "{variable}");
+        }
     }
 
     #[test]

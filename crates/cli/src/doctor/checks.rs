@@ -43,7 +43,7 @@ impl Known {
     /// The daemon and its tenants.
     pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
         let tenants = self.listing.iter().flat_map(|listing| listing.tenants.iter().map(|tenant| tenant.pid));
-        self.status.iter().map(|status| status.pid).chain(tenants)
+        self.status.iter().map(|status| status.worker_pid).chain(tenants)
     }
 }
 
@@ -155,12 +155,21 @@ fn daemon(place: &Place) -> (Check, Option<Status>) {
         }
         Ok(status) => {
             let found = format!(
-                "at {socket}, version {}, process {} of {}",
+                "at {socket}, version {}, process {} of {}, with worker {}",
                 status.version,
                 status.pid,
-                user(status.uid)
+                user(status.uid),
+                status.worker_pid
             );
-            (pass("daemon", found), Some(status))
+            let check = match status.keeper_pid {
+                Some(keeper) => pass("daemon", format!("{found} and keeper {keeper}")),
+                None => warn(
+                    "daemon",
+                    format!("{found}, and no keeper: memory that is away is lost with the worker"),
+                    "see the daemon's log, and start it again when no program is there",
+                ),
+            };
+            (check, Some(status))
         }
         Err(error) if error.is::<NobodyThere>() && !place.chosen => {
             (skip("daemon", format!("none at {socket}; `rota run` starts one")), None)

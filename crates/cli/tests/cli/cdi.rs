@@ -132,6 +132,9 @@ fn status() -> Status {
         tenants: 0,
         running: 0,
         waiting: 0,
+        worker_pid: 4001,
+        worker_restarts: 2,
+        keeper_pid: Some(4002),
     }
 }
 

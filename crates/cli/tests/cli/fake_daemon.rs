@@ -155,6 +155,14 @@ pub(crate) fn two_tenants() -> Vec<Tenant> {
             away_bytes: 0,
             turns: 17,
             waiting_ns: 0,
+            place: None,
+            places: None,
+            forecast_ns: None,
+            host_bytes: 0,
+            hints: None,
+            statistics: None,
+            reserved: false,
+            not_back: None,
         },
         Tenant {
             tenant: TenantId(2),
@@ -167,6 +175,14 @@ pub(crate) fn two_tenants() -> Vec<Tenant> {
             away_bytes: 24 << 30,
             turns: 9,
             waiting_ns: 83_500_000_000,
+            place: Some(1),
+            places: Some(2),
+            forecast_ns: Some(43_210_000_000),
+            host_bytes: 0,
+            hints: None,
+            statistics: None,
+            reserved: false,
+            not_back: None,
         },
     ]
 }
@@ -180,6 +196,8 @@ pub(crate) const TERMS: Terms = Terms {
     slo_ns: None,
     wait: false,
     gang: false,
+    oversize_bytes: 0,
+    reserve: false,
 };
 
 fn opened(listing: &Listing) -> FromDaemon {

@@ -26,8 +26,7 @@ fn described(job: JobView) -> FakeDaemon {
 
 #[test]
 fn terms_are_asked_for_as_they_were_typed() {
-    let words =
-        "--name nightly --memory 8GiB --weight 3 --cores 30% --priority low --class lc --slo 10ms --wait";
+    let words = "--name nightly --memory 8GiB --weight 3 --cores 30% --priority low --class lc --slo 10ms --wait --reserve";
     let request = opened(|_| (), &words.split(' ').collect::<Vec<_>>());
     let asked = Change {
         weight: Some(3),
@@ -38,8 +37,34 @@ fn terms_are_asked_for_as_they_were_typed() {
         slo_ns: Some(10_000_000),
         wait: Some(true),
         gang: None,
+        oversize_bytes: None,
+        reserve: Some(true),
     };
     assert_eq!(request, JobRequest { name: "nightly".into(), asked, ..JobRequest::default() });
+}
+
+#[test]
+fn a_reserve_is_asked_for_taken_back_or_wished_for() {
+    let asked = |words: &[&str]| opened(|_| (), words).asked.reserve;
+    assert_eq!(
+        (asked(&[]), asked(&["--reserve"]), asked(&["--no-reserve"])),
+        (None, Some(true), Some(false))
+    );
+    let environment = opened(|command| _ = command.env("ROTA_RESERVE", "1"), &[]);
+    assert_eq!((environment.asked.reserve, environment.usual.reserve), (None, Some(true)));
+    let none = opened(|command| _ = command.env("ROTA_RESERVE", "0"), &[]);
+    assert_eq!(none.usual.reserve, None);
+}
+
+#[test]
+fn larger_than_the_gpu_is_a_size_or_as_much_as_there_is() {
+    let asked = |words: &[&str]| opened(|_| (), words).asked.oversize_bytes;
+    assert_eq!(asked(&[]), None);
+    assert_eq!(asked(&["--oversize"]), Some(wire::OVERSIZE_ALL));
+    assert_eq!(asked(&["--oversize=8GiB"]), Some(8 << 30));
+    assert_eq!(asked(&["--oversize=none"]), Some(0));
+    let environment = opened(|command| _ = command.env("ROTA_OVERSIZE", "2GiB"), &[]);
+    assert_eq!((environment.asked.oversize_bytes, environment.usual.oversize_bytes), (None, Some(2 << 30)));
 }
 
 #[test]
@@ -125,6 +150,8 @@ fn pause_and_resume_say_what_holds_now() {
         "nightly is paused; `rota resume nightly` lets it go on\n"
     );
     assert_eq!(daemon.asked(), [wire::Command::Pause { job: "nightly".into() }]);
+    stdout(daemon.rota().args(["pause", "--deep", "nightly"]));
+    assert_eq!(daemon.asked().last(), Some(&wire::Command::PauseDeep { job: "nightly".into() }));
     let daemon = described(job());
     assert_eq!(stdout(daemon.rota().args(["resume", "nightly"])), "nightly may run\n");
     assert_eq!(daemon.asked(), [wire::Command::Resume { job: "nightly".into() }]);

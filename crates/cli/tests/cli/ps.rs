@@ -10,9 +10,9 @@ fn the_table_is_aligned_and_free_of_control_characters() {
     let expected = "\
 GPU-5e1f0b2a-0000-4000-8000-000000000001  NVIDIA H200  12.5 GiB of 16.0 GiB in use  arena 24.0 GiB of 32.0 GiB
 
- PID  JOB         PROGRAM  STATE    RESIDENT      AWAY  TURNS     WAITING
-4242  train-4242  python3  running  12.0 GiB     0 MiB     17           -
- 512  nightly     sim?[2J  away        0 MiB  24.0 GiB      9  1 min 23 s
+ PID  JOB         PROGRAM  STATE    RESIDENT      AWAY  TURNS     WAITING  NEXT
+4242  train-4242  python3  running  12.0 GiB     0 MiB     17           -  -
+ 512  nightly     sim?[2J  away        0 MiB  24.0 GiB      9  1 min 23 s  1 of 2, about 45 s
 ";
     assert_eq!(stdout(daemon.rota().arg("ps")), expected);
 }
@@ -28,9 +28,9 @@ fn of_several_gpus_each_has_a_number_and_tenants_say_which_is_theirs() {
 0  GPU-5e1f0b2a-0000-4000-8000-000000000001  NVIDIA H200  12.5 GiB of 16.0 GiB in use  arena 24.0 GiB of 32.0 GiB
 1  GPU-0  NVIDIA H200  12.5 GiB of 16.0 GiB in use  arena 24.0 GiB of 32.0 GiB
 
- PID  GPU  JOB         PROGRAM  STATE    RESIDENT      AWAY  TURNS     WAITING
-4242    0  train-4242  python3  running  12.0 GiB     0 MiB     17           -
- 512    1  nightly     sim?[2J  away        0 MiB  24.0 GiB      9  1 min 23 s
+ PID  GPU  JOB         PROGRAM  STATE    RESIDENT      AWAY  TURNS     WAITING  NEXT
+4242    0  train-4242  python3  running  12.0 GiB     0 MiB     17           -  -
+ 512    1  nightly     sim?[2J  away        0 MiB  24.0 GiB      9  1 min 23 s  1 of 2, about 45 s
 ";
     assert_eq!(stdout(daemon.rota().arg("ps")), expected);
 }
@@ -92,7 +92,15 @@ fn json_has_stable_keys_and_whole_numbers() {
       "resident_bytes": 12884901888,
       "away_bytes": 0,
       "turns": 17,
-      "waiting_ns": 0
+      "waiting_ns": 0,
+      "place": null,
+      "places": null,
+      "forecast_ns": null,
+      "host_bytes": 0,
+      "hints": null,
+      "statistics": null,
+      "reserved": false,
+      "not_back": null
     },
     {
       "tenant": 2,
@@ -104,7 +112,15 @@ fn json_has_stable_keys_and_whole_numbers() {
       "resident_bytes": 0,
       "away_bytes": 25769803776,
       "turns": 9,
-      "waiting_ns": 83500000000
+      "waiting_ns": 83500000000,
+      "place": 1,
+      "places": 2,
+      "forecast_ns": 43210000000,
+      "host_bytes": 0,
+      "hints": null,
+      "statistics": null,
+      "reserved": false,
+      "not_back": null
     }
   ],
   "unmanaged": []
@@ -112,6 +128,36 @@ fn json_has_stable_keys_and_whole_numbers() {
 "#;
     assert_eq!(stdout(daemon.rota().args(["ps", "-o", "json"])), expected);
     assert_eq!(stdout(daemon.rota().args(["ps", "--json"])), expected);
+}
+
+#[test]
+fn memory_in_the_hosts_for_good_has_a_column_where_there_is_any() {
+    let mut tenants = two_tenants();
+    let head = |tenants| {
+        let daemon = FakeDaemon::start(listing(tenants));
+        let text = stdout(daemon.rota().arg("ps"));
+        text.lines()
+            .filter(|line| line.contains("AWAY") || line.contains("4242"))
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    assert!(!head(tenants.clone()).contains("HOST"));
+    tenants[0].host_bytes = 8 << 30;
+    let lines = head(tenants);
+    let words = |line: usize| lines.lines().nth(line).unwrap().split_whitespace().collect::<Vec<_>>();
+    assert_eq!(words(0)[4..8], ["RESIDENT", "AWAY", "HOST", "TURNS"]);
+    assert!(lines.contains("8.0 GiB"), "{lines}");
+}
+
+#[test]
+fn who_cannot_come_back_has_the_reason_in_place_of_its_turn() {
+    let mut tenants = two_tenants();
+    tenants[0].not_back = Some(wire::NotBack::NoRoom);
+    tenants[1].not_back = Some(wire::NotBack::Failed);
+    let daemon = FakeDaemon::start(listing(tenants));
+    let text = stdout(daemon.rota().arg("ps"));
+    let ends = |with: &str| text.lines().filter(|line| line.ends_with(with)).count();
+    assert_eq!((ends("no room to come back"), ends("cannot come back, tried again")), (1, 1), "{text}");
 }
 
 #[test]

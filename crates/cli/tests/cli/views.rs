@@ -2,8 +2,8 @@
 
 use crate::fake_daemon::{FakeDaemon, TERMS, UUID, complaint, rota, stdout};
 use wire::{
-    Answer, Class, Description, Gpu, GpuView, JobView, Priority, SelfTest, Setting, Status, TenantId,
-    TenantState, TenantView, Terms,
+    Answer, Class, Description, Gpu, GpuView, Hints, JobView, Priority, RequestTimes, SelfTest, Setting,
+    Statistics, Status, TenantId, TenantState, TenantView, Terms, Times,
 };
 
 const GIB: u64 = 1 << 30;
@@ -35,8 +35,95 @@ pub(crate) fn job() -> JobView {
             waiting_ns: 3_500_000_000,
             forecast_ns: Some(2_000_000_000),
             pinned_bytes: GIB / 4,
+            place: Some(2),
+            places: Some(3),
+            host_bytes: 0,
+            hints: None,
+            statistics: None,
+            rehomed_bytes: 0,
         }],
     }
+}
+
+#[test]
+fn what_became_of_the_hints_of_a_latency_critical_program_is_shown() {
+    let mut service = job();
+    service.terms = Terms { class: Class::LatencyCritical, ..TERMS };
+    service.tenants[0].hints = Some(Hints {
+        sdk: 1,
+        shim: 2,
+        forecast: 3,
+        good: 4,
+        early: 5,
+        late: 6,
+        false_: 7,
+        missed: 8,
+        dropped: 9,
+        warm_ups: 10,
+        warm_ups_failed: 11,
+        rhythm_ns: Some(12_000_000),
+    });
+    let description = Description { schema_version: 1, gpu: None, jobs: vec![service] };
+    let daemon = described(description.clone());
+    let text = stdout(daemon.rota().args(["describe", "nightly"]));
+    let expected = "
+    hints       1 by the program, 2 by the shim, 3 by forecast (one every 12 ms), 9 not sent
+                4 good, 5 early, 6 late, 7 false, 8 missed; 10 warm-ups, 11 failed
+";
+    assert!(text.contains(expected), "{text}");
+    let daemon = described(description);
+    let json = stdout(daemon.rota().args(["describe", "nightly", "-o", "json"]));
+    let found: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let hints = &found["jobs"][0]["tenants"][0]["hints"];
+    let keys = ["good", "early", "late", "false", "missed", "dropped"].map(|key| hints[key].as_u64());
+    assert_eq!(keys, [4, 5, 6, 7, 8, 9].map(Some));
+}
+
+#[test]
+fn what_a_program_went_through_is_shown() {
+    let times = |count, unit: u64| Times {
+        count,
+        p50_ns: 70 * unit,
+        p99_ns: 92 * unit,
+        p999_ns: 130 * unit,
+        max_ns: 1_250 * unit,
+    };
+    let mut service = job();
+    service.tenants[0].statistics = Some(Statistics {
+        requests: Some(RequestTimes { by_program: true, times: times(1000, 1_000), slo_missed: 3 }),
+        granted: Some(times(812, 10_000)),
+        freezes: 912,
+        frozen_ns: 3_200_000_000,
+        switching_ns: 800_000_000,
+        moving_ns: 61_000_000_000,
+        phase: Some("check\u{1b}point".into()),
+    });
+    let description = Description { schema_version: 1, gpu: None, jobs: vec![service.clone()] };
+    let daemon = described(description.clone());
+    let text = stdout(daemon.rota().args(["describe", "nightly"]));
+    let expected = "
+    phase       gives way: check?point
+    requests    1000 by the program's word: p50 70 us, p99 92 us, p99.9 130 us, longest 1.2 ms; 3 missed the SLO
+    had GPU     after p50 700 us, p99 920 us, p99.9 1.3 ms, longest 12.5 ms; 812 times, from hint or first work
+    frozen      912 times, 3 s with work to do
+    lost        800 ms freezing and thawing, 1 min 1 s moving
+";
+    assert!(text.contains(expected), "{text}");
+    let daemon = described(description);
+    let json = stdout(daemon.rota().args(["describe", "nightly", "-o", "json"]));
+    let found: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let statistics = &found["jobs"][0]["tenants"][0]["statistics"];
+    assert_eq!(statistics["requests"]["times"]["p99_ns"], 92_000);
+    assert_eq!((&statistics["requests"]["slo_missed"], &statistics["freezes"]), (&3.into(), &912.into()));
+
+    service.tenants[0].statistics = Some(Statistics {
+        requests: Some(RequestTimes { by_program: false, times: times(5, 1_000), slo_missed: 0 }),
+        ..Statistics::default()
+    });
+    let daemon = described(Description { schema_version: 1, gpu: None, jobs: vec![service] });
+    let text = stdout(daemon.rota().args(["describe", "nightly"]));
+    assert!(text.contains("requests    5 as seen from outside: p50 70 us"), "{text}");
+    assert!(!text.contains("frozen ") && !text.contains("lost ") && !text.contains("phase "), "{text}");
 }
 
 fn described(description: Description) -> FakeDaemon {
@@ -64,7 +151,8 @@ Job nightly
     memory      0 MiB on the GPU, 24.0 GiB away, 512.0 MiB for its context
     pinned      256.0 MiB of it cannot move
     turns       9, 1 min 35 s in all
-    waiting     for 3 s, about 2 s more
+    waiting     for 3 s
+    next        2 of 3, about 2 s
 ";
     assert_eq!(stdout(daemon.rota().args(["describe", "nightly"])), expected);
     assert_eq!(daemon.asked(), [wire::Command::Describe { what: "nightly".into() }]);
@@ -81,6 +169,8 @@ fn limits_and_pauses_show() {
         slo_ns: Some(10_000_000),
         wait: true,
         gang: true,
+        oversize_bytes: 4 * GIB,
+        reserve: true,
     };
     let job = JobView { terms, paused: true, root_pid: None, tenants: vec![], ..job() };
     let daemon = described(Description { schema_version: 1, gpu: None, jobs: vec![job] });
@@ -93,7 +183,7 @@ Job nightly
   class       lc, latency-critical
   weight      3
   priority    high
-  memory      512.0 MiB of at most 8.0 GiB; waits where memory is short
+  memory      512.0 MiB of at most 8.0 GiB, and 4.0 GiB beyond the GPU in host memory; stays on the GPU; waits where memory is short
   cores       at most 30% of the GPU's time
   served      within 10 ms
   gang        its processes run at the same time or not at all
@@ -135,6 +225,9 @@ fn a_gpu_is_described_with_its_jobs() {
         arena_used_bytes: 24 * GIB,
         vgpu: None,
         turn_of_pid: Some(4242),
+        favour: "latency".into(),
+        be_guarantee_millionths: 100_000,
+        stays_bytes: 3 << 30,
     };
     let daemon = described(Description { schema_version: 1, gpu: Some(gpu), jobs: vec![job()] });
     let text = stdout(daemon.rota().args(["describe", "gpu0"]));
@@ -142,6 +235,8 @@ fn a_gpu_is_described_with_its_jobs() {
 GPU 0: NVIDIA H200
   UUID        GPU-5e1f0b2a-0000-4000-8000-000000000001
   memory      12.0 GiB of 16.0 GiB in use, 600.0 MiB kept for the daemon, 1.0 GiB held by programs outside of rota
+  stays       3.0 GiB is reserved or cannot move, and is for nobody else
+  beside lc   favours latency; best-effort programs get at least 10% of the time
   arena       24.0 GiB of 32.0 GiB taken
   turn        process 4242
 
@@ -163,7 +258,13 @@ fn a_description_in_json_has_stable_keys() {
         "      \"ran_ns\": 95000000000,",
         "          \"state\": \"away\",",
         "          \"forecast_ns\": 2000000000,",
-        "          \"pinned_bytes\": 268435456",
+        "          \"pinned_bytes\": 268435456,",
+        "          \"place\": 2,",
+        "          \"places\": 3,",
+        "          \"host_bytes\": 0,",
+        "          \"hints\": null,",
+        "          \"statistics\": null,",
+        "          \"rehomed_bytes\": 0",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
@@ -195,6 +296,9 @@ fn status() -> Status {
         tenants: 2,
         running: 1,
         waiting: 1,
+        worker_pid: 4001,
+        worker_restarts: 2,
+        keeper_pid: Some(4002),
     }
 }
 
@@ -204,6 +308,7 @@ fn the_status_is_a_few_lines_and_a_table() {
     let expected = format!(
         "\
 rotad 0.1.0, process 4000 of root (0), up for 1 h 2 min
+  worker     process 4001, started anew 2 times; process 4002 keeps what is away
   socket     {}
   config     /etc/rota/rotad.toml
   sharing    fair turns of 100ms to 60s

@@ -14,14 +14,18 @@ pub(super) struct File {
     pub(super) settings: Settings,
     /// Its keys outside of tables, each with its line.
     pub(super) lines: Vec<(String, usize)>,
+    /// The line of each rule about programs.
+    pub(super) command_lines: Vec<usize>,
 }
 
 impl File {
     pub(super) fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|cause| ConfigError::Unreadable { path: path.into(), cause })?;
-        let settings = toml::from_str(&text).map_err(|cause| wrong(path, &text, &cause))?;
-        Ok(Self { path: Some(path.into()), settings, lines: keys(&text) })
+        let settings: Settings = toml::from_str(&text).map_err(|cause| wrong(path, &text, &cause))?;
+        let starts = settings.command.iter().map(|rule| rule.span().start);
+        let command_lines = starts.map(|start| line_at(&text, start)).collect();
+        Ok(Self { path: Some(path.into()), settings, lines: keys(&text), command_lines })
     }
 
     /// The file's name, for people.
@@ -31,10 +35,9 @@ impl File {
 }
 
 fn wrong(path: &Path, text: &str, cause: &TomlError) -> ConfigError {
-    let at = cause.span().map_or(0, |span| span.start.min(text.len()));
-    let line = text[..at].matches('\n').count();
-    let place = format!("{}:{}", path.display(), line + 1);
-    let key = key_of(text.lines().nth(line).unwrap_or_default()).map(|key| format!("{key}: "));
+    let line = line_at(text, cause.span().map_or(0, |span| span.start));
+    let place = format!("{}:{line}", path.display());
+    let key = key_of(text.lines().nth(line - 1).unwrap_or_default()).map(|key| format!("{key}: "));
     let message = cause.message();
     let (reason, hint) = match message.strip_prefix("unknown field `") {
         Some(rest) => {
@@ -49,6 +52,11 @@ fn wrong(path: &Path, text: &str, cause: &TomlError) -> ConfigError {
         None => (message.to_owned(), String::new()),
     };
     ConfigError::Wrong { place, key: key.unwrap_or_default(), reason, hint }
+}
+
+/// The number of the line that has this byte; the first is 1.
+fn line_at(text: &str, at: usize) -> usize {
+    text[..at.min(text.len())].matches('\n').count() + 1
 }
 
 /// The keys of a file that are outside of its tables. It has been parsed, so it is in order.

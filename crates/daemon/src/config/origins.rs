@@ -7,17 +7,20 @@ use wire::Setting;
 use wire::quantity::Span;
 
 /// Every key, with what holds where nobody says anything.
-pub(super) const KEYS: [(&str, &str); 24] = [
+pub(super) const KEYS: [(&str, &str); 32] = [
     ("socket", ""),
     ("gpus", "all"),
     ("vgpu", "none"),
     ("capacity", "all of the GPU's memory"),
     ("arena", "half of the host memory that is free"),
+    ("cellar", "none"),
+    ("cellar_limit", "half of what the disk has free"),
     ("reserve", "600MiB"),
     ("residue", "what a context takes in the self-test"),
     ("events", "none"),
     ("freeze", "auto"),
     ("clean_copies", "off"),
+    ("pass_memory", "user"),
     ("policy", "fair"),
     ("turn", "none"),
     ("turn_min", "100ms"),
@@ -25,13 +28,18 @@ pub(super) const KEYS: [(&str, &str); 24] = [
     ("turn_jitter", "0"),
     ("moving_share", "5%"),
     ("gap_max", "60s"),
+    ("prefetch", "on"),
     ("headroom", "none"),
     ("overcommit_max", "1600%"),
+    ("oversize_max", "a quarter of the host memory that is free"),
+    ("rehome", "2s"),
     ("tenants_max", "128"),
     ("be_guarantee", "10%"),
+    ("favour", "latency"),
+    ("ageing", "30s"),
     ("idle_exit", "none"),
     ("everybody", "false"),
-    ("user, group", "none"),
+    ("user, group, command", "none"),
 ];
 
 /// See the module.
@@ -46,8 +54,9 @@ impl Origins {
                 origins.insert(key, format!("{}:{line}", file.name()));
             }
         }
-        if !(file.settings.user.is_empty() && file.settings.group.is_empty()) {
-            origins.insert("user, group", file.name());
+        let Settings { user, group, command, .. } = &file.settings;
+        if !(user.is_empty() && group.is_empty() && command.is_empty()) {
+            origins.insert("user, group, command", file.name());
         }
         for (key, _) in values(flags).into_iter().filter(|(_, value)| value.is_some()) {
             let variable = flags.from_environment.iter().find(|(known, _)| *known == key);
@@ -84,7 +93,7 @@ impl Origins {
                     settings.idle_exit_usual.iter().map(Span::to_string).collect()
                 }
                 (None, "turn_min" | "turn_max") if settings.turn.is_some() => "as turn".into(),
-                (None, "user, group") if self.0.contains_key(key) => "see the file".into(),
+                (None, "user, group, command") if self.0.contains_key(key) => "see the file".into(),
                 (None, _) => usual.into(),
             };
             let origin = match given.get(key) {
@@ -110,11 +119,14 @@ fn values(settings: &Settings) -> Vec<(&'static str, Option<String>)> {
         ("vgpu", path(&settings.vgpu)),
         ("capacity", text(&settings.capacity)),
         ("arena", text(&settings.arena)),
+        ("cellar", path(&settings.cellar)),
+        ("cellar_limit", text(&settings.cellar_limit)),
         ("reserve", text(&settings.reserve)),
         ("residue", text(&settings.residue)),
         ("events", path(&settings.events)),
         ("freeze", settings.freeze.map(|freeze| format!("{freeze:?}").to_lowercase())),
         ("clean_copies", settings.clean_copies.map(|how| format!("{how:?}").to_lowercase())),
+        ("pass_memory", settings.pass_memory.map(|whose| format!("{whose:?}").to_lowercase())),
         ("policy", settings.policy.map(|policy| format!("{policy:?}").to_lowercase())),
         ("turn", text(&settings.turn)),
         ("turn_min", text(&settings.turn_min)),
@@ -122,10 +134,15 @@ fn values(settings: &Settings) -> Vec<(&'static str, Option<String>)> {
         ("turn_jitter", text(&settings.turn_jitter)),
         ("moving_share", text(&settings.moving_share)),
         ("gap_max", text(&settings.gap_max)),
+        ("prefetch", settings.prefetch.map(|prefetch| format!("{prefetch:?}").to_lowercase())),
         ("headroom", text(&settings.headroom)),
         ("overcommit_max", text(&settings.overcommit_max)),
+        ("oversize_max", text(&settings.oversize_max)),
+        ("rehome", text(&settings.rehome)),
         ("tenants_max", text(&settings.tenants_max)),
         ("be_guarantee", text(&settings.be_guarantee)),
+        ("favour", text(&settings.favour)),
+        ("ageing", text(&settings.ageing)),
         ("idle_exit", text(&settings.idle_exit)),
         ("everybody", text(&settings.everybody)),
     ]

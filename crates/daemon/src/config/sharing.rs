@@ -1,8 +1,9 @@
 //! Settings for people become settings of the core.
 
-use super::{ConfigError, Policy, Settings};
+use super::{ConfigError, Policy, Prefetch, Settings};
 use sched::{PolicyKind, Ratio};
 use wire::quantity::{Share, Span};
+use wire::{OVERSIZE_ALL, Oversize};
 
 /// Tenants at a time: as many as fit into one listing with the longest names.
 pub const TENANTS_MAX: u32 = 128;
@@ -48,12 +49,23 @@ impl Settings {
             moving_share: share("moving_share", self.moving_share, below_all, "less than 100%")?
                 .unwrap_or(usual.moving_share),
             gap_max: self.gap_max.map_or(usual.gap_max, in_core),
+            prefetch: self.prefetch.map_or(usual.prefetch, |prefetch| prefetch == Prefetch::On),
             headroom: self.headroom.map_or(usual.headroom, |bytes| sched::Bytes(bytes.0)),
             overcommit_max: share("overcommit_max", self.overcommit_max, at_least_all, "at least 100%")?
                 .unwrap_or(usual.overcommit_max),
+            host_max: match self.oversize_max {
+                Some(Oversize(OVERSIZE_ALL)) => {
+                    return Err(out_of_range("oversize_max", "all", "a size, as 64GiB, or none"));
+                }
+                Some(Oversize(bytes)) => sched::Bytes(bytes),
+                // The worker looks what the machine has.
+                None => usual.host_max,
+            },
             tenants_max: self.tenants_max.unwrap_or(usual.tenants_max.min(TENANTS_MAX)),
             be_guarantee: share("be_guarantee", self.be_guarantee, at_most_all, "at most 100%")?
                 .unwrap_or(usual.be_guarantee),
+            favour: self.favour.map_or(usual.favour, Into::into),
+            ageing: self.ageing.map_or(usual.ageing, in_core),
             handle_max: sched::Bytes(wire::HANDLE_BYTES_MAX),
             // The driver's tables grow by such a piece while a program takes memory, and NVML tells when all is taken.
             context_growth: sched::Bytes(wire::BLOCK_BYTES),

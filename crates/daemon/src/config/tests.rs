@@ -73,6 +73,22 @@ fn errors_name_file_line_and_reason() {
             "[[user]]\nname = 'root'\nmemroy_max = '8GiB'\n",
             "3: memroy_max: there is no such key\nhint: did you mean memory_max?",
         ),
+        (
+            "[[command]]\nname = 'trainer'\ngpus_max = 1\n",
+            "3: gpus_max: there is no such key\nhint: known here are path, name, memory_max, cores_max, weight_max, lc, reserve, priority_max",
+        ),
+        (
+            "capacity = '16GiB'\n\n[[command]]\nlc = true\n",
+            "3: a [[command]] names nothing\nhint: add path = \"/…\" or name = \"…\"",
+        ),
+        (
+            "[[command]]\nname = 'a'\n[[user]]\nuid = 1\n[[command]]\nname = 'a'\n",
+            "5: [[command]] a: there is a rule for it already, in line 1\nhint: make one of the two",
+        ),
+        (
+            "[[command]]\npath = 'bin/a'\n",
+            "1: [[command]] bin/a: a path begins with /\nhint: to go by the file's name alone, write name = \"…\"",
+        ),
         ("[[user]]\nmemory_max = '8'\n", "2: memory_max: `8` has no unit; write for example 8GiB or 50%"),
     ] {
         assert_eq!(said(text), expected, "{text}");
@@ -129,7 +145,16 @@ fn every_setting_says_where_it_comes_from() {
     assert_eq!(of("arena"), pair("1.0 GiB", "flag --arena"));
     assert_eq!(of("socket"), pair("/s", "environment ROTA_SOCKET"));
     assert_eq!(of("policy"), pair("fair", "default"));
-    assert_eq!(of("user, group"), pair("see the file", "FILE"));
+    assert_eq!(of("user, group, command"), pair("see the file", "FILE"));
+}
+
+#[test]
+fn memory_is_passed_between_programs_of_a_user_or_never() {
+    let never = config("pass_memory = 'never'\n", Settings::default()).unwrap();
+    assert_eq!(never.pass_memory, PassMemory::Never);
+    let flags = Settings { pass_memory: Some(PassMemory::User), ..Settings::default() };
+    assert_eq!(config("pass_memory = 'never'\n", flags).unwrap().pass_memory, PassMemory::User);
+    assert!(complaint("pass_memory = 'all'\n").contains(":1: pass_memory: "));
 }
 
 #[test]
@@ -164,4 +189,15 @@ fn defaults_are_said_as_they_are() {
     assert_eq!(of("tenants_max"), config.sharing.tenants_max.to_string());
     assert_eq!(of("policy"), format!("{:?}", usual.policy).to_lowercase());
     assert_eq!((of("clean_copies"), config.clean_copies), ("off".to_owned(), CleanCopies::Off));
+    assert_eq!((of("pass_memory"), config.pass_memory), ("user".to_owned(), PassMemory::User));
+    assert_eq!((of("prefetch"), config.sharing.prefetch), ("on".to_owned(), true));
+}
+
+#[test]
+fn prefetch_is_on_or_off() {
+    let off = config("prefetch = 'off'\n", Settings::default()).unwrap();
+    assert!(!off.sharing.prefetch);
+    let flag = Settings { prefetch: Some(Prefetch::On), ..Settings::default() };
+    assert!(config("prefetch = 'off'\n", flag).unwrap().sharing.prefetch);
+    assert!(complaint("prefetch = true\n").contains(":1: prefetch: "));
 }

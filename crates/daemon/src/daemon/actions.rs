@@ -1,10 +1,11 @@
 //! What is done with what the core wants.
 
 use super::Daemon;
-use crate::executor::{Switch, SwitchTo, Work};
+use crate::executor::{Aim, Switch, SwitchTo, Work};
 use crate::reasons;
-use sched::{Action, Event, OpId, Outcome, TenantId};
+use sched::{Action, Event, GpuId, OpId, Outcome, TenantId};
 use serde_json::json;
+use wire::FromDaemon;
 
 impl Daemon {
     pub(super) fn act(&mut self, action: Action) {
@@ -13,8 +14,11 @@ impl Daemon {
             Action::Thaw { op, tenant, slice } => self.switch(op, tenant, SwitchTo::Thawed(slice)),
             Action::Slice { op, tenant, slice } => self.switch(op, tenant, SwitchTo::Sliced(slice)),
             Action::Move { op, gpu, out, into, room } => {
+                self.move_begins(op, &out, &into);
                 self.executor(gpu).order(Work::Move { op, out, into, room });
             }
+            Action::Prepare { op, tenant, handles } => self.prepare(op, tenant, handles),
+            Action::Rehome { op, tenant, down, up } => self.rehome(op, tenant, down, up),
             Action::Inspect { op, tenants } => self.inspect(op, tenants),
             Action::TurnBegins { tenant, .. } => self.turn_begins(tenant),
             Action::TurnEnds { tenant, ran } => {
@@ -28,6 +32,7 @@ impl Daemon {
             }
             Action::Refuse { tenant, why } => self.refuse(tenant, &reasons::words(why)),
             Action::Grant { tenant, request } => self.grant(tenant, request),
+            Action::GrantHost { tenant, request, host } => self.grant_on_host(tenant, request, host),
             Action::Deny { tenant, request, why } => self.deny_or_wait(tenant, request, why),
             Action::End { tenant, why } => self.end(tenant, &why),
             Action::Overdue { op } => {
@@ -38,9 +43,18 @@ impl Daemon {
             Action::Place { gpus, why, .. } => {
                 self.placed = Some((gpus, why));
             }
-            // Nobody hints or has to be warmed up. The core is told of no copies of what is on the device: to it their space
-            // is free, as it is to the mover, which drops them itself. Grants are used at once, so none can come back.
-            Action::WarmUp { .. } | Action::HintMissed { .. } | Action::Drop(_) | Action::Reclaim { .. } => {
+            Action::WarmUp { tenant } => {
+                let took = self.gpu_is_free_for(tenant);
+                if let Some(known) = self.known.get(&tenant) {
+                    // One that cannot be reached is about to be noticed by its own thread.
+                    let _ = known.link.outgoing.send_at_once(FromDaemon::WarmUp);
+                }
+                self.note("warm_up", tenant, json!({ "granted_ns": took.0 }));
+            }
+            Action::HintMissed { tenant, why } => self.hint_missed(tenant, why),
+            // The core is told of no copies of what is on the device: to it their space is free, as it is to the mover, which
+            // drops them itself. Grants are used at once, so none can come back.
+            Action::Drop(_) | Action::Reclaim { .. } => {
                 tracing::debug!("not done here: {action:?}");
             }
         }
@@ -49,12 +63,24 @@ impl Daemon {
     fn switch(&mut self, op: OpId, tenant: TenantId, to: SwitchTo) {
         match self.known.get(&tenant) {
             Some(known) => {
-                let switch = Switch { op: Some(op), link: known.link.clone(), to };
+                let gpu = known.gpu;
+                let aim = matches!(to, SwitchTo::Frozen(_)).then(|| self.aim(gpu)).flatten();
+                let switch = Switch { op: Some(op), link: known.link.clone(), to, aim };
                 self.executor(known.gpu).switch(switch);
+                if !matches!(to, SwitchTo::Sliced(_)) {
+                    self.mustering.is_switched(tenant);
+                    self.switch_begins(op, tenant, gpu, matches!(to, SwitchTo::Frozen(_)));
+                }
             }
             // It left in the same moment.
             None => self.step(Event::Done { op, outcome: Outcome::Failed }),
         }
+    }
+
+    /// What a freeze is for that is ordered now.
+    pub(super) fn aim(&self, gpu: GpuId) -> Option<Aim> {
+        let (due, expect) = self.core.aim(gpu)?;
+        Some(Aim { due, ordered: self.now(), expect })
     }
 
     /// Looks where the memory of these is: they are on one GPU.

@@ -2,7 +2,7 @@
 
 use super::commands::Peer;
 use super::guests::Guests;
-use super::limits::in_core;
+use super::limits::{Refusal, in_core};
 use super::sights::Recent;
 use super::{Daemon, Freezes, Known, Newcomer};
 use crate::conversation::{self, Ears, Taken};
@@ -10,10 +10,12 @@ use crate::events::{Who, nanos};
 use crate::executor::{Link, Work};
 use crate::grip::Grip;
 use crate::names::{TENANT_NUMBER_MAX, on_wire};
-use crate::outgoing::Outgoing;
+use crate::outgoing::{FirstWord, Outgoing};
+use anyhow::Context as _;
 use sched::{Bytes, Event, GpuId, JobId, Span, TenantId, Time};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::{Connection, FromDaemon, Listener, SharedPage, quantity};
@@ -108,25 +110,26 @@ impl Daemon {
         let Newcomer { uid, pid, job: name, .. } = &newcomer;
         let job = match self.jobs.named(*uid, name) {
             Some(job) => job,
-            None => {
-                // Not started by `rota run`: it gets what is usual.
-                let terms = match self.usual_terms(*uid, *pid) {
-                    Ok(terms) => terms,
-                    Err(refusal) => return turn_away(&newcomer, &refusal.reason),
-                };
-                let core_terms = in_core(*uid, &terms, false);
-                let job = self.jobs.begin(*uid, name, terms, self.now());
-                self.step(Event::Job { job, terms: core_terms });
-                job
-            }
+            None => match self.begin_usual_job(*uid, *pid, name) {
+                Ok(job) => job,
+                Err(refusal) => return turn_away(&newcomer, &refusal.reason),
+            },
         };
         if let Err(refusal) = self.may_be_on(Peer { pid: *pid, uid: *uid }, job, gpu) {
             turn_away(&newcomer, &refusal.reason);
             return self.end_if_empty(job);
         }
+        match self.terms_beside(job, *uid, *pid, &newcomer.executable) {
+            Ok(terms) => self.lower_terms(job, terms),
+            Err(refusal) => {
+                turn_away(&newcomer, &refusal.reason);
+                return self.end_if_empty(job);
+            }
+        }
         let tenant = TenantId(self.next_tenant);
         self.next_tenant += 1;
         self.jobs.join(job, tenant);
+        self.note_program(job, tenant, &newcomer.executable);
         let now = self.now();
         let mut until = None;
         if let Some(job) = self.jobs.get_mut(job) {
@@ -140,13 +143,26 @@ impl Daemon {
         self.keep_waiting(tenant, "room is being made for its context".into());
     }
 
+    /// A job that was not started by `rota run` gets what is usual.
+    pub(super) fn begin_usual_job(&mut self, uid: u32, pid: u32, name: &str) -> Result<JobId, Refusal> {
+        let terms = self.usual_terms(uid, pid)?;
+        let core_terms = in_core(uid, &terms, false);
+        let job = self.jobs.begin(uid, name, terms, self.now());
+        self.step(Event::Job { job, terms: core_terms });
+        Ok(job)
+    }
+
     /// Which of these GPUs are shared here, for a program that will be a tenant of those that it uses.
     pub(super) fn survey(&self, uid: u32, job: &str, uuids: &[String]) -> FromDaemon {
-        let limit = self.jobs.named(uid, job).and_then(|job| self.jobs.get(job)?.terms.memory_max_bytes);
+        let terms = self.jobs.named(uid, job).and_then(|job| self.jobs.get(job)).map(|job| &job.terms);
+        let limit = terms.and_then(|terms| terms.memory_max_bytes);
+        let beyond = terms.map_or(0, |terms| terms.oversize_bytes);
         let shared = uuids.iter().filter_map(|uuid| self.setup.gpus.iter().find(|gpu| gpu.uuid == *uuid));
         let shared = shared.map(|gpu| wire::SharedGpu {
             uuid: gpu.uuid.clone(),
-            capacity_bytes: limit.map_or(gpu.capacity_bytes, |most| most.min(gpu.capacity_bytes)),
+            capacity_bytes: limit
+                .map_or(gpu.capacity_bytes, |most| most.min(gpu.capacity_bytes))
+                .saturating_add(beyond),
         });
         match shared.collect::<Vec<_>>() {
             none if none.is_empty() => FromDaemon::Refused { reason: self.nothing_shared(uuids) },
@@ -236,30 +252,17 @@ impl Daemon {
     /// Someone at the door is let in.
     pub(super) fn welcome(&mut self, tenant: TenantId) {
         let Some(Arriving { newcomer, gpu, .. }) = self.arriving.remove(&tenant) else { return };
-        let Newcomer { pid, job, program, connection, answer, .. } = newcomer;
-        let shared = self.gpu(gpu);
+        let Newcomer { pid, domain, job, program, connection, answer, .. } = newcomer;
         let home = self.jobs.of(tenant);
-        // A program that may have less sees a GPU of that size.
-        let limit = home.map_or(shared.capacity_bytes, |job| self.memory_limit(job, gpu));
-        let welcome =
-            FromDaemon::Welcome { tenant: on_wire(tenant), gpu: shared.uuid.clone(), capacity_bytes: limit };
-        let begin = || -> anyhow::Result<_> {
-            let page = SharedPage::create(self.epoch)?;
-            if shared.freezes == Freezes::Launches {
-                page.set_holds_launches();
-            }
-            page.set_memory(limit, 0, shared.residue_bytes);
-            // One of the first two messages in its queue: this does not wait.
-            connection.send(&welcome, &[page.file()])?;
-            let outgoing = Outgoing::start(connection.clone())?;
-            let grip = match shared.freezes {
-                Freezes::Channels => Grip::new(page, self.setup.manager),
-                Freezes::Launches => Grip::by_launches(page, self.setup.manager, outgoing.clone()),
-            };
-            Ok((Arc::new(grip), outgoing))
-        };
-        let (grip, outgoing) = match begin() {
-            Ok(begun) => begun,
+        let meeting = Meeting { tenant, gpu, frozen: false, resident: true };
+        let process = keeper::Process::find(pid);
+        let met = process.context("it has ended").and_then(|process| {
+            let Met { grip, outgoing, first_word, welcome } = self.meet(&connection, &meeting)?;
+            first_word.say(welcome.0, vec![welcome.1]);
+            Ok((process, grip, outgoing))
+        });
+        let (process, grip, outgoing) = match met {
+            Ok(met) => met,
             Err(cause) => {
                 tracing::error!("process {pid} ({program}) cannot be let in: {cause:#}");
                 connection.shut_down();
@@ -267,17 +270,77 @@ impl Daemon {
                 return;
             }
         };
-        let link = Link { who: Who { tenant, pid, job }, grip: grip.clone(), outgoing };
-        self.executor(gpu).order(Work::Join(tenant, link.clone()));
-        let (idleness, demands, pins) = Default::default();
+        let link = Link { who: Who { tenant, pid, job }, process, domain, grip: grip.clone(), outgoing };
+        self.executor(gpu).order(Work::Join(tenant, link.clone(), process));
+        let (idleness, hinting, toll, demands, pins) = Default::default();
         let contexts = Recent::default();
-        let known = Known { link, gpu, program, context: false, idleness, demands, pins, contexts };
+        let known = Known {
+            link,
+            gpu,
+            program,
+            came_back: None,
+            context: false,
+            idleness,
+            hinting,
+            toll,
+            demands,
+            pins,
+            contexts,
+        };
         self.known.insert(tenant, known);
         if let Some(home) = home {
             self.tell_of_memory(home);
+            self.tell_of_class(home);
         }
         self.note("joined", tenant, json!({ "gpu": gpu.0 }));
         let _ = answer.send(Taken { tenant, grip, replies: self.executor(gpu).replies.clone() });
+    }
+}
+
+/// How somebody begins who is taken in.
+pub(super) struct Meeting {
+    pub(super) tenant: TenantId,
+    pub(super) gpu: GpuId,
+    /// It is frozen.
+    pub(super) frozen: bool,
+    /// All of its memory is on the device.
+    pub(super) resident: bool,
+}
+
+/// Somebody who can be spoken to, once it is welcomed or told why not.
+pub(super) struct Met {
+    pub(super) grip: Arc<Grip>,
+    pub(super) outgoing: Outgoing,
+    pub(super) first_word: FirstWord,
+    /// With its page.
+    pub(super) welcome: (FromDaemon, Arc<OwnedFd>),
+}
+
+impl Daemon {
+    /// Makes the page of somebody who is to be taken in.
+    pub(super) fn meet(&self, connection: &Arc<Connection>, meeting: &Meeting) -> anyhow::Result<Met> {
+        let &Meeting { tenant, gpu, frozen, resident } = meeting;
+        let shared = self.gpu(gpu);
+        // A program that may have less sees a GPU of that size.
+        let limit = self.jobs.of(tenant).map_or(shared.capacity_bytes, |job| self.memory_limit(job, gpu));
+        let page = SharedPage::create(self.epoch)?;
+        if shared.freezes == Freezes::Launches {
+            page.set_holds_launches();
+        }
+        page.set_memory(limit, 0, shared.residue_bytes);
+        page.set_frozen(frozen);
+        if !resident {
+            page.revoke_residency();
+        }
+        let (tenant, gpu) = (on_wire(tenant), shared.uuid.clone());
+        let welcome = FromDaemon::Welcome { tenant, gpu, capacity_bytes: limit };
+        let file = Arc::new(page.file().try_clone_to_owned()?);
+        let (outgoing, first_word) = Outgoing::start_after_word(connection.clone())?;
+        let grip = match shared.freezes {
+            Freezes::Channels => Grip::new(page, self.setup.manager),
+            Freezes::Launches => Grip::by_launches(page, self.setup.manager, outgoing.clone()),
+        };
+        Ok(Met { grip: Arc::new(grip), outgoing, first_word, welcome: (welcome, file) })
     }
 }
 

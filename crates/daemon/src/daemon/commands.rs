@@ -3,6 +3,7 @@
 use super::Daemon;
 use super::arrivals::Arriving;
 use super::limits::{Refusal, in_core};
+use crate::reasons;
 use sched::{Event, JobId};
 use serde_json::json;
 use std::sync::mpsc::Sender;
@@ -42,8 +43,9 @@ impl Daemon {
                 answer
             }),
             Command::Set { job, change } => self.set(peer, &job, &change),
-            Command::Pause { job } => self.pause(peer, &job, true),
-            Command::Resume { job } => self.pause(peer, &job, false),
+            Command::Pause { job } => self.pause(peer, &job, false),
+            Command::PauseDeep { job } => self.pause(peer, &job, true),
+            Command::Resume { job } => self.resume(peer, &job),
             Command::Describe { what } => self.describe(peer, &what),
             Command::Status => Ok(Answer::Status(self.status())),
             Command::Settings => Ok(Answer::Settings(self.setup.about.settings.clone())),
@@ -73,6 +75,9 @@ impl Daemon {
                 let terms = self.terms_with(peer.uid, peer.pid, None, &wanted)?;
                 let core_terms = in_core(peer.uid, &terms, false);
                 let job = self.jobs.begin(peer.uid, name, terms, self.now());
+                if let Some(begun) = self.jobs.get_mut(job) {
+                    begun.asked = wanted;
+                }
                 self.step(Event::Job { job, terms: core_terms });
                 self.events.note("opened", json!({ "job": name, "uid": peer.uid, "pid": peer.pid }));
                 job
@@ -88,7 +93,9 @@ impl Daemon {
         let others = u32::try_from(self.known.len() + self.arriving.len()).unwrap_or(u32::MAX);
         let gpus = placed.iter().map(|&gpu| self.listed_gpu(gpu)).collect();
         let opened = self.jobs.get_mut(job).expect("it began above, or was there");
-        opened.roots.push(peer.pid);
+        // One that has ended meanwhile is watched all the same, by whoever asked for it.
+        let gone = keeper::Process { pid: peer.pid, start_ticks: 0 };
+        opened.roots.push(keeper::Process::find(peer.pid).unwrap_or(gone));
         opened.timeout = timeout_ns.map(Duration::from_nanos).or(opened.timeout);
         let terms = opened.terms.clone();
         Ok((job, Answer::Opened(Opened { gpus, others, terms })))
@@ -97,7 +104,7 @@ impl Daemon {
     /// A job that is there has the terms that it has.
     fn joinable(&self, id: JobId, peer: Peer, asked: &Change) -> Result<JobId, Refusal> {
         let job = self.jobs.get(id).expect("it was found by its name");
-        let terms = self.terms_with(peer.uid, peer.pid, Some(&job.terms), asked)?;
+        let terms = self.terms_with(peer.uid, peer.pid, Some(id), asked)?;
         if terms == job.terms {
             return Ok(id);
         }
@@ -112,29 +119,64 @@ impl Daemon {
 
     fn set(&mut self, peer: Peer, name: &str, change: &Change) -> Result<Answer, Refusal> {
         let id = self.own_job(peer, name)?;
-        let job = self.jobs.get(id).expect("it was found by its name");
-        let uid = job.uid;
+        let uid = self.jobs.get(id).expect("it was found by its name").uid;
         // What may be had goes by the groups of whoever has the job, and root's are others.
         let whose = if peer.uid == uid { peer.pid } else { self.process_of(id).unwrap_or(peer.pid) };
-        let terms = self.terms_with(uid, whose, Some(&job.terms), change)?;
-        let core_terms = in_core(uid, &terms, job.several);
-        if let Some(job) = self.jobs.get_mut(id) {
-            job.terms = terms;
-        }
-        self.step(Event::Job { job: id, terms: core_terms });
-        self.tell_of_memory(id);
-        self.events.note("set", json!({ "job": name, "change": change }));
+        self.change_terms(id, whose, change)?;
         Ok(self.described_job(id))
     }
 
-    fn pause(&mut self, peer: Peer, name: &str, paused: bool) -> Result<Answer, Refusal> {
-        let id = self.own_job(peer, name)?;
-        let job = self.jobs.get_mut(id).expect("it was found by its name");
-        if std::mem::replace(&mut job.paused, paused) != paused {
-            let event = if paused { Event::Pause(id) } else { Event::Resume(id) };
-            self.step(event);
-            self.events.note(if paused { "paused" } else { "resumed" }, json!({ "job": name }));
+    /// Changes the terms of a job as far as its user may, whose process this is.
+    pub(super) fn change_terms(&mut self, id: JobId, whose: u32, change: &Change) -> Result<(), Refusal> {
+        let Some(job) = self.jobs.get(id) else { return Ok(()) };
+        let (uid, name) = (job.uid, job.name.clone());
+        let terms = self.terms_with(uid, whose, Some(id), change)?;
+        let core_terms = in_core(uid, &terms, job.several);
+        if let Some(why) = self.core.cannot_reserve(id).filter(|_| terms.reserve) {
+            let reason = format!("its memory cannot stay on the GPU: {}", reasons::words(why));
+            return Err(Refusal::new(reason, "others have more than would fit beside it; see `rota ps`"));
         }
+        if let Some(job) = self.jobs.get_mut(id) {
+            job.terms = terms;
+            job.asked = change.clone().or(std::mem::take(&mut job.asked));
+        }
+        self.step(Event::Job { job: id, terms: core_terms });
+        self.tell_of_memory(id);
+        self.tell_of_class(id);
+        self.events.note("set", json!({ "job": name, "change": change }));
+        Ok(())
+    }
+
+    /// Pauses a job; deeply, if it is to give up its contexts too.
+    fn pause(&mut self, peer: Peer, name: &str, deep: bool) -> Result<Answer, Refusal> {
+        let id = self.own_job(peer, name)?;
+        if let Some(reason) = self.cannot_go_deep(id).filter(|_| deep) {
+            let reason = format!("{name} cannot give up its contexts: {reason}");
+            return Err(Refusal::new(reason, "leave --deep out: only its memory makes room then"));
+        }
+        let job = self.jobs.get_mut(id).expect("it was found by its name");
+        if !std::mem::replace(&mut job.paused, true) {
+            self.resume_no_more(id);
+            self.step(Event::Pause(id));
+            self.events.note("paused", json!({ "job": name, "deep": deep }));
+        }
+        if deep {
+            self.set_deep(id, true);
+        }
+        // What was answered holds for the next worker too.
+        self.leave_jobs();
+        Ok(self.described_job(id))
+    }
+
+    fn resume(&mut self, peer: Peer, name: &str) -> Result<Answer, Refusal> {
+        let id = self.own_job(peer, name)?;
+        self.set_deep(id, false);
+        let job = self.jobs.get_mut(id).expect("it was found by its name");
+        if std::mem::replace(&mut job.paused, false) {
+            self.events.note("resumed", json!({ "job": name }));
+            self.resume_when_back(id);
+        }
+        self.leave_jobs();
         Ok(self.described_job(id))
     }
 
@@ -144,7 +186,7 @@ impl Daemon {
         let known = |tenant| self.known.get(tenant).map(|known| known.link.who.pid);
         let arriving = |tenant| self.arriving.get(tenant).map(Arriving::pid);
         let member = |tenant| known(tenant).or_else(|| arriving(tenant));
-        job.roots.first().copied().or_else(|| job.members.iter().find_map(member))
+        job.roots.first().map(|root| root.pid).or_else(|| job.members.iter().find_map(member))
     }
 
     /// A job that this one may change: its own, or any for root.
@@ -180,7 +222,7 @@ impl Daemon {
         let pid = name.parse::<u32>().ok();
         let of_process = pid.and_then(|pid| {
             let member = self.tenant_of(pid).and_then(|tenant| self.jobs.of(tenant));
-            member.or_else(|| self.jobs.iter().find(|(_, job)| job.roots.contains(&pid)).map(|(id, _)| id))
+            member.or_else(|| self.jobs.begun_by(pid))
         });
         of_process.ok_or_else(|| self.unknown(name))
     }

@@ -1,12 +1,11 @@
 //! What tenants want: turns for their work, and memory. What cannot be true is not believed.
 
-use super::Daemon;
-use crate::executor::{Switch, SwitchTo, Work};
+use super::{Daemon, Shown};
+use crate::executor::Work;
 use crate::reasons;
-use sched::{Bytes, Event, HandleId, Owned, RequestId, Short, Slice, State, TenantId};
+use sched::{Bytes, Event, HandleId, Owned, RequestId, Short, State, TenantId};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
 use wire::{BLOCK_BYTES, FromDaemon, GrantId};
 
 /// Requests of one tenant without an answer. A thread waits for each, and no program has so many threads.
@@ -23,11 +22,27 @@ pub(super) struct Demands {
     again: BTreeSet<RequestId>,
     /// Of those without an answer, what will never move.
     keeps: BTreeSet<RequestId>,
+    /// Of those without an answer, what is to be in the host's memory.
+    pub(super) on_host: BTreeSet<RequestId>,
     /// Grants for such memory that were not used or given back.
     to_keep: BTreeSet<RequestId>,
 }
 
 impl Demands {
+    /// Is a request for memory that will never move off the device?
+    pub(super) fn is_to_be_kept(&self, request: RequestId) -> bool {
+        self.keeps.contains(&request)
+    }
+
+    /// Has the tenant freed something that the mover has not let go of? Then the request is made again after that.
+    pub(super) fn waits_for_frees(&mut self, request: RequestId) -> bool {
+        let waits = self.frees_under_way > 0 && self.asked.contains_key(&request);
+        if waits {
+            self.again.insert(request);
+        }
+        waits
+    }
+
     /// Does it wait for memory?
     pub(super) fn asks(&self) -> bool {
         !self.asked.is_empty()
@@ -43,8 +58,9 @@ impl Demands {
     }
 
     /// It is answered.
-    fn settle(&mut self, request: RequestId) {
+    pub(super) fn settle(&mut self, request: RequestId) {
         self.asked.remove(&request);
+        self.on_host.remove(&request);
         self.keeps.remove(&request);
     }
 }
@@ -52,11 +68,22 @@ impl Demands {
 impl Daemon {
     /// Whoever has channels takes turns as soon as it has work for them.
     pub(super) fn has_channels(&mut self, tenant: TenantId, present: bool) {
+        // The driver may take the channels along when it puts a context away. To the core that is there all the same.
+        if self.deep.is_away(tenant) {
+            return;
+        }
+        if self.note_channels(tenant, present) && present {
+            self.find_demand(tenant);
+        }
+    }
+
+    /// A tenant has channels, or none any more. False if that is known.
+    pub(super) fn note_channels(&mut self, tenant: TenantId, present: bool) -> bool {
         let now = self.now();
         let Self { core, known, .. } = self;
-        let Some(known) = known.get_mut(&tenant) else { return };
+        let Some(known) = known.get_mut(&tenant) else { return false };
         if std::mem::replace(&mut known.context, present) == present {
-            return;
+            return false;
         }
         if present {
             let page = known.link.grip.page();
@@ -65,15 +92,14 @@ impl Daemon {
             if page.frozen() && page.resident() && !moves {
                 // It was frozen when it gave up its last context, so this one was born frozen. Contexts begin thawed, those
                 // of tenants with memory away excepted.
-                let switch = Switch { op: None, link: known.link.clone(), to: SwitchTo::Thawed(Slice::Own) };
-                self.executors[usize::from(known.gpu.0)].switch(switch);
+                self.thaw_together(tenant);
             }
-            self.step(Event::Context { tenant, present });
-            self.find_demand(tenant);
         } else {
+            self.mustering.is_switched(tenant);
             self.without_demand(tenant);
-            self.step(Event::Context { tenant, present });
         }
+        self.step(Event::Context { tenant, present });
+        true
     }
 
     pub(super) fn ask(&mut self, tenant: TenantId, request: RequestId, bytes: Bytes) {
@@ -90,7 +116,11 @@ impl Daemon {
         if self.known.get_mut(&tenant).is_some_and(|known| !known.demands.open(request, bytes)) {
             return self.put_out(tenant, "it has more requests for memory open than a program has threads");
         }
-        let keeps = self.known.get(&tenant).is_some_and(|known| known.demands.keeps.contains(&request));
+        let demands = self.known.get(&tenant).map(|known| &known.demands);
+        if demands.is_some_and(|demands| demands.on_host.contains(&request)) {
+            return self.step(Event::AskHost { tenant, request, bytes });
+        }
+        let keeps = demands.is_some_and(|demands| demands.keeps.contains(&request));
         match self.core.cannot_stay(tenant, bytes).filter(|_| keeps) {
             Some(why) => self.deny_or_wait(tenant, request, why),
             None => self.step(Event::Ask { tenant, request, bytes }),
@@ -129,8 +159,7 @@ impl Daemon {
         if let Some(known) = self.known.get_mut(&tenant) {
             let demands = &mut known.demands;
             let lacks_room = !matches!(why, Short::Malformed | Short::Unknown);
-            if lacks_room && demands.frees_under_way > 0 && demands.asked.contains_key(&request) {
-                demands.again.insert(request);
+            if lacks_room && demands.waits_for_frees(request) {
                 return;
             }
             demands.settle(request);
@@ -152,7 +181,7 @@ impl Daemon {
         self.step(Event::Freed { tenant, handles });
         let Some(known) = self.known.get_mut(&tenant) else { return };
         let demands = &mut known.demands;
-        demands.frees_under_way -= 1;
+        demands.frees_under_way = demands.frees_under_way.saturating_sub(1);
         if demands.frees_under_way > 0 {
             return;
         }
@@ -170,9 +199,9 @@ impl Daemon {
     }
 
     /// A tenant says that it used a grant for this handle.
-    pub(super) fn claim(&mut self, request: RequestId, owned: Owned, bytes: Bytes, file: OwnedFd) {
+    pub(super) fn claim(&mut self, request: RequestId, owned: Owned, bytes: Bytes, shown: Shown) {
         if self.believe(request, owned, bytes) {
-            self.order_for(owned.tenant, Work::Adopt(owned, bytes, file));
+            self.order_for(owned.tenant, Work::Adopt(owned, bytes, shown));
         }
     }
 
@@ -199,7 +228,7 @@ impl Daemon {
     /// Books what a tenant says that it used a grant for. Believed only if that is so.
     fn believe(&mut self, request: RequestId, owned: Owned, bytes: Bytes) -> bool {
         let granted = self.core.has_grant(owned.tenant, request).unwrap_or_default();
-        if self.core.has_handle(owned) {
+        if self.core.has_handle(owned) || self.core.is_on_host(owned) {
             self.put_out(owned.tenant, "it named a handle twice");
         } else if bytes > granted {
             self.put_out(owned.tenant, "it used a grant that it does not have, or more than that");

@@ -5,6 +5,7 @@ use crate::events::nanos;
 use crate::executor::Work;
 use sched::{Event, GpuId, JobId, TenantId};
 use serde_json::json;
+use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 /// Deaths of which a part is still to be cleaned up.
@@ -19,8 +20,14 @@ pub(super) struct Dying {
 impl Daemon {
     /// A tenant died or hung up.
     pub(super) fn leave(&mut self, tenant: TenantId, seen: Instant) {
-        self.note("left", tenant, json!({}));
+        self.note("left", tenant, self.noted_statistics(tenant));
+        self.forget_toll(tenant);
         let Some(known) = self.known.remove(&tenant) else { return };
+        self.deep.forget(tenant);
+        self.leave_muster(tenant);
+        self.awaited_names.forget(tenant);
+        // Should it live, nobody waits for it any more.
+        self.gathered(tenant);
         self.dying.entry(tenant).or_default().process = Some((known.gpu, known.link.who.pid));
         self.withdraw_all(tenant);
         self.executor(known.gpu).order(Work::Reap(tenant, seen));
@@ -30,6 +37,25 @@ impl Daemon {
         if let Some(home) = home {
             self.tell_of_memory(home);
         }
+    }
+
+    /// Somebody came back and hung up without a word, and its process lives: it is expected again, as it was before.
+    pub(super) fn let_go(&mut self, tenant: TenantId, process: keeper::Process, answer: Sender<bool>) {
+        tracing::warn!("tenant {tenant} came back and hung up without a word: it is expected again");
+        self.note("hung_up", tenant, json!({}));
+        self.forget_toll(tenant);
+        if self.known.remove(&tenant).is_some() {
+            self.deep.forget(tenant);
+            self.muster_again(tenant);
+            self.awaited_names.forget(tenant);
+            self.withdraw_all(tenant);
+            self.step(Event::Left(tenant));
+            self.settle_dead(tenant);
+            self.step(Event::Buried(tenant));
+            self.end_job_of(tenant);
+        }
+        self.expect_again(tenant, process);
+        let _ = answer.send(true);
     }
 
     /// Its process is gone and its files are closed.

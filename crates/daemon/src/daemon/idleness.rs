@@ -23,6 +23,9 @@ const IDLE_AFTER: Span = Span(2_000_000);
 /// program whose pauses are short oversleeps now and then.
 const IDLE_AFTER_BESIDE: Span = Span(20_000_000);
 
+/// How often to look at a tenant that gives way as soon as it has no work.
+const GIVES_WAY_LOOK: Span = Span(1_000_000);
+
 /// How often to look while nobody waits.
 const LOOK_EVERY: Span = Span(100_000_000);
 
@@ -115,11 +118,16 @@ impl Window {
 }
 
 impl Idleness {
+    /// Has it work, as the core was told last?
+    pub(super) fn wants(&self) -> bool {
+        self.wants
+    }
+
     /// What the core is to be told, if it believes something else.
     fn news(&mut self) -> Option<Ratio> {
         let busy = self.window.busy()?;
-        let believed = self.believed.unwrap_or(Ratio::ONE);
-        if believed.0.abs_diff(busy.0) <= TELL_BEYOND {
+        // The first time also if it is what is believed of everybody: what nobody measured does not count.
+        if self.believed.is_some_and(|believed| believed.0.abs_diff(busy.0) <= TELL_BEYOND) {
             return None;
         }
         // As the core does: half of what it was and half of what it is, but for the first time.
@@ -163,6 +171,7 @@ impl Daemon {
         known.link.grip.page().stop_watching();
         known.idleness.mark = None;
         if std::mem::take(&mut known.idleness.wants) {
+            self.demand_changed(tenant);
             self.step(Event::Idle(tenant));
         }
     }
@@ -180,8 +189,12 @@ impl Daemon {
             return;
         }
         known.idleness.mark = None;
-        self.note("wants", tenant, json!({}));
+        let warmed = known.link.grip.page().warmed_ns();
+        self.demand_changed(tenant);
+        let warmed = warmed.map(|at_ns| self.now().0.saturating_sub(monotonic_ns().saturating_sub(at_ns)));
+        self.note("wants", tenant, warmed.map_or(json!({}), |at| json!({ "warmed_ns": at })));
         self.step(Event::Wants(tenant));
+        self.foretell(tenant);
         // Whoever has the turn may have been without work for long.
         self.look_at = Some(self.now());
     }
@@ -197,30 +210,43 @@ impl Daemon {
             let after = if side_by_side.contains(&known.gpu) { IDLE_AFTER_BESIDE } else { IDLE_AFTER };
             let page = known.link.grip.page();
             let spent = page.idle_since_ns().map(|since| Span(now_ns.saturating_sub(since)));
+            // In a request, what has no work just now is about to have some.
+            let spent = spent.filter(|_| page.requests_open() == 0 || !page.critical());
+            let (after, look) = match page.gives_way() {
+                true => (Span::ZERO, GIVES_WAY_LOOK),
+                false => (after, after),
+            };
             let due = match spent {
                 Some(spent) if someone_waits && spent >= after => {
                     if page.is_idle_when_watched() {
                         idle.push((tenant, spent));
                         continue;
                     }
-                    now + after
+                    now + look
                 }
                 _ if !someone_waits => now + LOOK_EVERY,
                 Some(spent) => now + Span(after.0 - spent.0),
-                None => now + after,
+                None => now + look,
             };
             next = Some(next.map_or(due, |next| next.min(due)));
         }
         self.look_at = next;
         self.measure();
         for (tenant, spent) in idle {
-            if let Some(known) = self.known.get_mut(&tenant) {
-                known.idleness.wants = false;
-                known.idleness.mark = None;
-            }
-            self.note("idle", tenant, json!({ "for_ns": spent.0 }));
-            self.step(Event::Idle(tenant));
+            self.goes_idle(tenant, spent);
         }
+    }
+
+    /// A tenant has had no work for so long, and is watched from before that was seen.
+    pub(super) fn goes_idle(&mut self, tenant: TenantId, spent: Span) {
+        if let Some(known) = self.known.get_mut(&tenant) {
+            known.idleness.wants = false;
+            known.idleness.mark = None;
+            known.link.grip.page().await_end(false);
+        }
+        self.demand_changed(tenant);
+        self.note("idle", tenant, json!({ "for_ns": spent.0 }));
+        self.step(Event::Idle(tenant));
     }
 
     /// The GPUs that somebody waits for: a second one that wants turns, one at the door, or one that asks for memory only.
@@ -234,7 +260,8 @@ impl Daemon {
     /// The GPUs on which tenants fill each other's pauses.
     fn side_by_side(&self) -> BTreeSet<GpuId> {
         let wanting = self.known.iter().filter(|(_, known)| known.idleness.wants);
-        let thawed = wanting.filter(|(_, known)| !known.link.grip.page().frozen());
+        let on_the_gpu = wanting.filter(|&(&tenant, _)| !self.deep.is_away(tenant));
+        let thawed = on_the_gpu.filter(|(_, known)| !known.link.grip.page().frozen());
         let job = |tenant: TenantId| self.jobs.of(tenant).and_then(|job| self.jobs.get(job));
         let class = |tenant| job(tenant).map_or(Class::BestEffort, |job| job.terms.class);
         side_by_side(thawed.map(|(&tenant, known)| (known.gpu, class(tenant))))
@@ -246,6 +273,11 @@ impl Daemon {
         let mut stretches = Vec::new();
         let mut together = BTreeMap::<GpuId, f64>::new();
         for (&tenant, known) in self.known.iter_mut().filter(|(_, known)| known.idleness.wants) {
+            // Thawed for the driver's sake, and without any work of its own.
+            if self.deep.is_away(tenant) {
+                known.idleness.mark = None;
+                continue;
+            }
             let mark = Mark::of(known.link.grip.page(), now_ns);
             let Some(before) = known.idleness.mark else {
                 known.idleness.mark = Some(mark);
@@ -338,6 +370,14 @@ mod tests {
         let told = std::iter::from_fn(|| idleness.news()).count();
         assert!((2..10).contains(&told), "{told}");
         assert!(idleness.believed.unwrap().0 > 940_000);
+    }
+
+    #[test]
+    fn the_core_is_told_once_also_of_one_that_is_as_busy_as_it_believes() {
+        let mut idleness = Idleness::default();
+        idleness.window.add(50 * MS, 0.99);
+        assert_eq!(idleness.news(), Some(Ratio(990_000)));
+        assert_eq!(idleness.news(), None);
     }
 
     #[test]

@@ -3,10 +3,11 @@
 //! A job begins with `rota run`, or with its first tenant where there was none. It is there as long as a process that began
 //! it lives, or a tenant of it.
 
+use crate::executable::Executable;
 use sched::{GpuId, JobId, Span, TenantId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use wire::Terms;
+use wire::{Change, Class, Terms};
 
 /// One job.
 #[derive(Debug)]
@@ -15,7 +16,11 @@ pub(super) struct Job {
     pub(super) uid: u32,
     pub(super) name: String,
     pub(super) terms: Terms,
+    /// What of them was asked for, as far as this worker knows.
+    pub(super) asked: Change,
     pub(super) paused: bool,
+    /// And gives up its contexts too, then.
+    pub(super) deep: bool,
     /// Why its last program was sent to the GPUs that it is on.
     pub(super) placed: Option<String>,
     /// All GPUs that programs of it were sent to or came to.
@@ -27,8 +32,10 @@ pub(super) struct Job {
     /// Since when it is there.
     pub(super) began: Time,
     /// The processes that began or joined it by `rota run` and are alive, in the order they came.
-    pub(super) roots: Vec<u32>,
+    pub(super) roots: Vec<keeper::Process>,
     pub(super) members: BTreeSet<TenantId>,
+    /// What each of them runs, where anything depends on it.
+    pub(super) programs: BTreeMap<TenantId, Executable>,
     /// What those had of the GPU who left.
     ran_before: Span,
 }
@@ -47,9 +54,16 @@ pub(super) struct Jobs {
     all: BTreeMap<JobId, Job>,
     ran: BTreeMap<TenantId, Ran>,
     given_out: u64,
+    /// Something may be other than it was left to the next worker.
+    changed: bool,
 }
 
 impl Jobs {
+    /// The job that a process began or joined.
+    pub(super) fn begun_by(&self, pid: u32) -> Option<JobId> {
+        self.iter().find(|(_, job)| job.roots.iter().any(|root| root.pid == pid)).map(|(id, _)| id)
+    }
+
     /// Nobody is there.
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
@@ -60,11 +74,17 @@ impl Jobs {
         self.all.iter().map(|(&id, job)| (id, job))
     }
 
+    /// Is one of them latency-critical?
+    pub(super) fn have_critical(&self) -> bool {
+        self.iter().any(|(_, job)| job.terms.class == Class::LatencyCritical)
+    }
+
     pub(super) fn get(&self, id: JobId) -> Option<&Job> {
         self.all.get(&id)
     }
 
     pub(super) fn get_mut(&mut self, id: JobId) -> Option<&mut Job> {
+        self.changed = true;
         self.all.get_mut(&id)
     }
 
@@ -81,12 +101,15 @@ impl Jobs {
     /// A job begins.
     pub(super) fn begin(&mut self, uid: u32, name: &str, terms: Terms, began: Time) -> JobId {
         self.given_out += 1;
+        self.changed = true;
         let id = JobId(self.given_out);
         let job = Job {
             uid,
             name: name.into(),
             terms,
+            asked: Change::default(),
             paused: false,
+            deep: false,
             placed: None,
             gpus: BTreeSet::new(),
             several: false,
@@ -94,6 +117,7 @@ impl Jobs {
             began,
             roots: Vec::new(),
             members: BTreeSet::new(),
+            programs: BTreeMap::new(),
             ran_before: Span::ZERO,
         };
         self.all.insert(id, job);
@@ -113,14 +137,16 @@ impl Jobs {
         let id = self.of(tenant)?;
         let job = self.all.get_mut(&id)?;
         job.members.remove(&tenant);
+        job.programs.remove(&tenant);
         job.ran_before += ran.in_turns;
         self.end(id)
     }
 
     /// A process that began a job is gone. Says which job is over with it, if one is.
     pub(super) fn root_gone(&mut self, id: JobId, pid: u32) -> Option<JobId> {
+        self.changed = true;
         let roots = &mut self.all.get_mut(&id)?.roots;
-        if let Some(at) = roots.iter().position(|&root| root == pid) {
+        if let Some(at) = roots.iter().position(|root| root.pid == pid) {
             roots.remove(at);
         }
         self.end(id)
@@ -132,7 +158,13 @@ impl Jobs {
         if !(job.members.is_empty() && job.roots.is_empty()) {
             return None;
         }
+        self.changed = true;
         self.all.remove(&id).map(|_| id)
+    }
+
+    /// May anything have changed since this was asked last?
+    pub(super) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
     }
 
     /// A tenant's turn begins.
@@ -164,6 +196,10 @@ mod tests {
     use super::*;
     use crate::daemon::limits::USUAL;
 
+    fn process(pid: u32) -> keeper::Process {
+        keeper::Process { pid, start_ticks: 1 }
+    }
+
     #[test]
     fn a_job_ends_with_its_last_tenant() {
         let mut jobs = Jobs::default();
@@ -183,7 +219,7 @@ mod tests {
     fn a_job_lives_as_long_as_the_process_that_began_it() {
         let mut jobs = Jobs::default();
         let job = jobs.begin(1000, "a", USUAL, Time(0));
-        jobs.get_mut(job).unwrap().roots.extend([7, 8, 7]);
+        jobs.get_mut(job).unwrap().roots.extend([7, 8, 7].map(process));
         jobs.join(job, TenantId(1));
         assert_eq!(jobs.leave(TenantId(1)), None, "the program may come back");
         assert_eq!(jobs.root_gone(job, 7), None);
@@ -196,7 +232,7 @@ mod tests {
     fn time_on_the_gpu_counts_while_the_turn_is_on_and_after_the_tenant_left() {
         let mut jobs = Jobs::default();
         let job = jobs.begin(1000, "a", USUAL, Time(0));
-        jobs.get_mut(job).unwrap().roots.push(7);
+        jobs.get_mut(job).unwrap().roots.push(process(7));
         jobs.join(job, TenantId(1));
         jobs.turn_begins(TenantId(1), Time(100));
         assert_eq!(jobs.ran(TenantId(1), Time(130)), Span(30));

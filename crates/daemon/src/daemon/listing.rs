@@ -1,14 +1,32 @@
 //! Who is there, for `rota ps`.
 
 use super::Daemon;
+use super::toll::SHOWN_MAX;
 use crate::config::TENANTS_MAX;
 use crate::names::on_wire;
-use sched::{Described, GpuId, State};
+use sched::{Described, GpuId, Outlook, State, TenantId};
+use std::collections::BTreeMap;
 use wire::{Gpu, Listing, SCHEMA_VERSION, Tenant, TenantState};
+
+/// So far is looked ahead for a list: turns wait for it meanwhile.
+const AHEAD_STEPS_MAX: usize = 1_000;
 
 impl Daemon {
     pub(super) fn listing(&self) -> Listing {
+        self.listing_with(&self.outlook())
+    }
+
+    /// The same, where nobody asks what those who wait may expect.
+    pub(super) fn bare_listing(&self) -> Listing {
+        self.listing_with(&BTreeMap::new())
+    }
+
+    fn listing_with(&self, outlook: &BTreeMap<TenantId, Outlook>) -> Listing {
         let now = self.now();
+        let place = |id: &TenantId| outlook.get(id).and_then(|outlook| outlook.place);
+        let places = |id: &TenantId| outlook.get(id).map(|outlook| outlook.of);
+        let forecast_ns =
+            |id: &TenantId| outlook.get(id).and_then(|outlook| outlook.forecast).map(|span| span.0);
         let tenants = self.known.iter().filter_map(|(&tenant, known)| {
             let described = self.core.describe(tenant, now)?;
             Some(Tenant {
@@ -22,6 +40,14 @@ impl Daemon {
                 away_bytes: described.away.0,
                 turns: described.turns,
                 waiting_ns: described.waiting.0,
+                place: place(&tenant),
+                places: places(&tenant),
+                forecast_ns: forecast_ns(&tenant),
+                host_bytes: described.host.0,
+                hints: self.hints_of(tenant, &described),
+                statistics: self.statistics_of(tenant).filter(|_| self.known.len() <= SHOWN_MAX),
+                reserved: described.reserved,
+                not_back: self.not_back(tenant),
             })
         });
         let at_door = self.arriving.iter().filter_map(|(&tenant, arriving)| {
@@ -37,6 +63,14 @@ impl Daemon {
                 away_bytes: 0,
                 turns: 0,
                 waiting_ns: described.waiting.0,
+                place: place(&tenant),
+                places: places(&tenant),
+                forecast_ns: forecast_ns(&tenant),
+                host_bytes: 0,
+                hints: None,
+                statistics: None,
+                reserved: described.reserved,
+                not_back: None,
             })
         });
         // As many as may come fit into one message; the rest of those at the door are not shown.
@@ -47,6 +81,12 @@ impl Daemon {
             tenants,
             unmanaged: self.unmanaged(),
         }
+    }
+
+    /// What everybody who waits may expect: one look ahead for each GPU.
+    pub(super) fn outlook(&self) -> BTreeMap<TenantId, Outlook> {
+        let now = self.now();
+        self.gpus().flat_map(|(gpu, _)| self.core.outlook(gpu, now, AHEAD_STEPS_MAX)).collect()
     }
 
     pub(super) fn listed_gpus(&self) -> Vec<Gpu> {

@@ -8,11 +8,13 @@ use sched::{GpuId, JobId, TenantId};
 use wire::{Answer, JobMemory, MemoryOnGpu, ProcessOnGpu};
 
 impl Daemon {
-    /// What a job may have on a GPU.
+    /// What a job may have on a GPU, and beyond it in the host's memory.
     pub(super) fn memory_limit(&self, job: JobId, gpu: GpuId) -> u64 {
-        let limit = self.jobs.get(job).and_then(|job| job.terms.memory_max_bytes);
         let capacity = self.gpu(gpu).capacity_bytes;
-        limit.map_or(capacity, |most| most.min(capacity))
+        let terms = self.jobs.get(job).map(|job| &job.terms);
+        let limit = terms.and_then(|terms| terms.memory_max_bytes);
+        let beyond = terms.map_or(0, |terms| terms.oversize_bytes);
+        limit.map_or(capacity, |most| most.min(capacity)).saturating_add(beyond)
     }
 
     /// What a tenant has: its context as it is booked, and what its program has by its own word, which is newer than any
@@ -20,7 +22,9 @@ impl Daemon {
     fn has(&self, tenant: TenantId, known: &Known) -> (u64, u64) {
         let described = self.core.describe(tenant, self.now());
         // The page is the tenant's to write, and need not make sense.
-        let used = known.link.grip.page().used_bytes().min(self.gpu(known.gpu).capacity_bytes);
+        let hosted = described.as_ref().map_or(0, |described| described.host.0);
+        let most = self.gpu(known.gpu).capacity_bytes.saturating_add(hosted);
+        let used = known.link.grip.page().used_bytes().min(most);
         (described.map_or(0, |described| described.residue.0), used)
     }
 

@@ -2,6 +2,7 @@
 //! nothing moves them any more: one whose memory is away waits until its turn brings it back.
 
 use super::Daemon;
+use crate::executor::Work;
 use crate::reasons;
 use sched::{Event, HandleId, Owned, RequestId, TenantId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,11 +19,18 @@ const HANDLES_WAITING_MAX: usize = 16_384;
 pub(super) struct Pins {
     /// How often each handle is pinned.
     counts: BTreeMap<HandleId, u32>,
+    /// What it came back with and has not shown: it stays until a file follows.
+    pub(super) unshown: BTreeSet<HandleId>,
     /// Without an answer yet.
     waiting: Vec<(RequestId, Vec<HandleId>)>,
 }
 
 impl Pins {
+    /// Of somebody who comes back and does not show these.
+    pub(super) fn with_unshown(unshown: impl Iterator<Item = HandleId>) -> Self {
+        Self { unshown: unshown.collect(), ..Self::default() }
+    }
+
     /// Whether a handle is pinned.
     pub(super) fn has(&self, handle: HandleId) -> bool {
         self.counts.contains_key(&handle)
@@ -31,12 +39,20 @@ impl Pins {
 
 impl Daemon {
     pub(super) fn pin(&mut self, tenant: TenantId, request: RequestId, handles: Vec<HandleId>) {
+        if handles.iter().any(|&handle| self.core.is_on_host(Owned { tenant, handle })) {
+            let reason = "memory that lies in the host's, because the GPU cannot have it, is to be pinned";
+            return self.deny(tenant, request, reason.into());
+        }
         // Freed by another thread of the program, perhaps: that is its own matter.
         if !handles.iter().all(|&handle| self.core.has_handle(Owned { tenant, handle })) {
             return self.deny(tenant, request, "memory is to be pinned that is not there".into());
         }
+        // Before anybody else can have them: what follows of this comes behind.
+        self.order_for(tenant, Work::NeverPass(tenant, handles.clone()));
         let Some(known) = self.known.get_mut(&tenant) else { return };
-        let more: BTreeSet<_> = handles.iter().copied().filter(|handle| !known.pins.has(*handle)).collect();
+        // What was not shown is there, and cannot be moved all the same.
+        let is_more = |handle: &HandleId| !known.pins.has(*handle) && !known.pins.unshown.contains(handle);
+        let more: BTreeSet<_> = handles.iter().copied().filter(is_more).collect();
         let sizes = more.into_iter().filter_map(|handle| self.core.handle_bytes(Owned { tenant, handle }));
         if let Some(why) = self.core.cannot_stay(tenant, sizes.sum()) {
             return self.deny(tenant, request, reasons::words(why));

@@ -172,6 +172,7 @@ impl Daemon {
                 let bytes = publication.bytes().0;
                 self.note("published", tenant, json!({ "bytes": bytes }));
                 self.say(tenant, FromDaemon::Published { request: GrantId(request.0) });
+                self.name_has_come(token);
             }
             Some(wrong) => {
                 self.publications.all.remove(&token);
@@ -186,6 +187,9 @@ impl Daemon {
         let found = self.publications.all.get_mut(&token).filter(|found| found.open);
         // Whoever is of another user learns no more than that there is nothing for it.
         let Some(found) = found.filter(|found| Some(found.uid) == uid) else {
+            if self.awaited_names.wait(tenant, request, token) {
+                return;
+            }
             return self.deny(tenant, request, "nothing is published by that name".into());
         };
         let owner = found.owner;
@@ -206,7 +210,10 @@ impl Daemon {
 
     /// A tenant has closed what it had opened. What it had not is passed over.
     pub(super) fn close_published(&mut self, tenant: TenantId, token: Token) {
-        let Some(found) = self.publications.all.get_mut(&token) else { return };
+        let found = self.publications.all.get_mut(&token);
+        let Some(found) = found.filter(|found| found.openers.contains_key(&tenant)) else {
+            return self.close_awaited(tenant, token);
+        };
         let Some(count) = found.openers.get_mut(&tenant) else { return };
         *count -= 1;
         if *count == 0 {

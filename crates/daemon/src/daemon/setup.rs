@@ -1,5 +1,6 @@
 //! What the daemon is, as it is told at its start.
 
+use super::deep::ByWhom;
 use crate::config::rules;
 use crate::resource_manager::ResourceManager;
 use std::time::Duration;
@@ -60,6 +61,12 @@ pub struct About {
     pub idle_exit: Option<Duration>,
     /// What users may ask for.
     pub rules: rules::Rules,
+    /// The process that people started, if it is another.
+    pub supervisor_pid: Option<u32>,
+    /// The process that holds what is away.
+    pub keeper_pid: Option<u32>,
+    /// How often a worker was started anew.
+    pub restarts: u32,
 }
 
 /// What the daemon is and how it shares.
@@ -71,8 +78,12 @@ pub struct Setup {
     pub vgpu: Option<String>,
     /// Sizes and settings.
     pub rules: Rules,
+    /// How often to look at which memory of programs larger than their GPU changes, if ever.
+    pub rehome: Option<std::time::Duration>,
     /// For people.
     pub about: About,
     /// How to freeze.
     pub manager: ResourceManager,
+    /// Who puts programs' contexts away, if anybody can.
+    pub checkpoints: ByWhom,
 }

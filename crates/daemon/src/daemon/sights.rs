@@ -107,7 +107,9 @@ impl Daemon {
         for (&tenant, booked) in
             books.iter().filter(|(tenant, booked)| booked.gpu == gpu && now.get(tenant) == Some(booked))
         {
-            if let Some(process) = processes.iter().find(|process| process.pid == booked.pid) {
+            if let Some(process) = processes.iter().find(|process| process.pid == booked.pid)
+                && !self.deep.is_away(tenant)
+            {
                 self.seen_with(tenant, booked, Bytes(process.bytes));
             }
         }
@@ -139,6 +141,10 @@ impl Daemon {
             if let Some(stranger) = self.unmanaged().iter().find(|stranger| stranger.pid == pid) {
                 self.say_of(stranger);
             }
+        }
+        let present = self.strangers.believed(gpu).next().is_some();
+        if self.core.gpu(gpu).is_some_and(|view| view.strangers != present) {
+            self.step(Event::Strangers { gpu, present });
         }
         // What the daemon leaves alone of the device is theirs.
         let spare = Bytes(self.gpu(gpu).spare_bytes);
@@ -190,7 +196,7 @@ impl Daemon {
     fn job_around(&self, process: &Process) -> Option<String> {
         let is_of = |pid: &u32| {
             let tenant = self.tenant_of(*pid).and_then(|tenant| self.jobs.of(tenant));
-            tenant.or_else(|| self.jobs.iter().find(|(_, job)| job.roots.contains(pid)).map(|(id, _)| id))
+            tenant.or_else(|| self.jobs.begun_by(*pid))
         };
         let job = std::iter::once(&process.pid).chain(&process.ancestors).find_map(is_of)?;
         self.jobs.get(job).map(|job| job.name.clone())

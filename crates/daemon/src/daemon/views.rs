@@ -5,22 +5,24 @@ use super::commands::Peer;
 use super::jobs::Job;
 use super::limits::Refusal;
 use super::listing::state;
+use super::toll::SHOWN_MAX;
 use crate::events::nanos;
 use crate::names::on_wire;
 use sched::{Described, GpuId, JobId, State, TenantId};
+use std::collections::BTreeMap;
 use wire::quantity::Share;
 use wire::{Answer, Class, Description, GpuView, JobView, SCHEMA_VERSION, Status, TenantState, TenantView};
 
 /// The most jobs of a GPU in one answer, so that it fits into a message.
 const JOBS_MAX: usize = 64;
 
-/// The most forecasts in one answer: each is a rehearsal, and turns wait for it meanwhile.
+/// The most forecasts in one answer that look far ahead: each is a rehearsal, and turns wait for it meanwhile.
 const FORECASTS_MAX: usize = 4;
 
 impl Daemon {
     pub(super) fn status(&self) -> Status {
-        let rules = &self.setup.rules;
-        let listing = self.listing();
+        let (rules, about) = (&self.setup.rules, &self.setup.about);
+        let listing = self.bare_listing();
         let count = |states: &[TenantState]| {
             let found = listing.tenants.iter().filter(|tenant| states.contains(&tenant.state));
             u32::try_from(found.count()).unwrap_or(u32::MAX)
@@ -29,7 +31,7 @@ impl Daemon {
         Status {
             schema_version: SCHEMA_VERSION,
             version: env!("CARGO_PKG_VERSION").into(),
-            pid: std::process::id(),
+            pid: about.supervisor_pid.unwrap_or_else(std::process::id),
             uid: rustix::process::geteuid().as_raw(),
             uptime_ns: nanos(self.events.now()),
             config: self.setup.about.config.clone(),
@@ -43,6 +45,9 @@ impl Daemon {
             running: count(&[TenantState::Running]),
             waiting: u32::try_from(waiting).unwrap_or(u32::MAX),
             gpus: listing.gpus,
+            worker_pid: std::process::id(),
+            worker_restarts: about.restarts,
+            keeper_pid: about.keeper_pid.filter(|_| self.arena.lost().is_none()),
         }
     }
 
@@ -79,10 +84,22 @@ impl Daemon {
     fn description(&self, gpu: Option<GpuView>, jobs: Vec<JobId>, only: Option<u32>) -> Answer {
         let jobs = jobs.into_iter().take(JOBS_MAX).filter_map(|id| self.jobs.get(id));
         let mut jobs: Vec<JobView> = jobs.map(|job| self.job_view(job, only)).collect();
+        if jobs.iter().map(|job| job.tenants.len()).sum::<usize>() > SHOWN_MAX {
+            jobs.iter_mut().flat_map(|job| &mut job.tenants).for_each(|tenant| tenant.statistics = None);
+        }
         let waiting = jobs.iter_mut().flat_map(|job| &mut job.tenants).filter(|tenant| tenant.waiting_ns > 0);
-        for tenant in waiting.take(FORECASTS_MAX) {
+        let mut waiting = waiting.peekable();
+        let outlook = if waiting.peek().is_some() { self.outlook() } else { BTreeMap::new() };
+        let mut further = 0;
+        for tenant in waiting {
             let id = TenantId(tenant.tenant.0.into());
-            tenant.forecast_ns = self.core.forecast(id, self.now()).map(|span| span.0);
+            let Some(outlook) = outlook.get(&id) else { continue };
+            (tenant.place, tenant.places) = (outlook.place, Some(outlook.of));
+            tenant.forecast_ns = outlook.forecast.map(|span| span.0);
+            if outlook.forecast.is_none() && further < FORECASTS_MAX {
+                further += 1;
+                tenant.forecast_ns = self.core.forecast(id, self.now()).map(|span| span.0);
+            }
         }
         Answer::Described(Description { schema_version: SCHEMA_VERSION, gpu, jobs })
     }
@@ -99,7 +116,8 @@ impl Daemon {
     /// The GPU of a tenant, let in or at the door.
     pub(super) fn gpu_of(&self, tenant: TenantId) -> Option<GpuId> {
         let known = self.known.get(&tenant).map(|known| known.gpu);
-        known.or_else(|| self.arriving.get(&tenant).map(|arriving| arriving.gpu()))
+        let arriving = || self.arriving.get(&tenant).map(|arriving| arriving.gpu());
+        known.or_else(arriving).or_else(|| Some(self.returning.get(&tenant)?.gpu()))
     }
 
     /// The tenant that a process is, let in or at the door.
@@ -111,6 +129,8 @@ impl Daemon {
     fn gpu_view(&self, number: GpuId) -> GpuView {
         let gpu = self.listed_gpu(number);
         let view = self.core.gpu(number);
+        let settings = &self.setup.rules.settings;
+        let stays_bytes = view.as_ref().map_or(0, |view| view.stays.0);
         let turn = view.as_ref().and_then(|view| view.running).and_then(|tenant| self.known.get(&tenant));
         GpuView {
             index: number.0.into(),
@@ -124,6 +144,9 @@ impl Daemon {
             arena_used_bytes: gpu.arena_used_bytes,
             vgpu: gpu.vgpu,
             turn_of_pid: turn.map(|known| known.link.who.pid),
+            favour: crate::config::Favour::from(settings.favour).to_string(),
+            be_guarantee_millionths: settings.be_guarantee.0,
+            stays_bytes,
         }
     }
 
@@ -132,7 +155,9 @@ impl Daemon {
         let tenants: Vec<TenantView> =
             job.members.iter().filter_map(|&tenant| self.tenant_view(tenant, job)).collect();
         // As the limit counts it: wherever it lies just now.
-        let has = |tenant: &TenantView| tenant.resident_bytes + tenant.away_bytes + tenant.context_bytes;
+        let has = |tenant: &TenantView| {
+            tenant.resident_bytes + tenant.away_bytes + tenant.context_bytes + tenant.host_bytes
+        };
         let used = tenants.iter().map(has).sum();
         let asked = |tenant: &TenantView| only.is_none_or(|pid| pid == tenant.pid);
         JobView {
@@ -141,7 +166,7 @@ impl Daemon {
             terms: job.terms.clone(),
             paused: job.paused,
             placed: job.placed.clone(),
-            root_pid: job.roots.first().copied(),
+            root_pid: job.roots.first().map(|root| root.pid),
             age_ns: now.since(job.began).0,
             used_bytes: used,
             ran_ns: self.jobs.ran_of(job, now).0,
@@ -177,6 +202,12 @@ impl Daemon {
             waiting_ns: described.waiting.0,
             forecast_ns: None,
             pinned_bytes: described.pinned.0,
+            place: None,
+            places: None,
+            host_bytes: described.host.0,
+            hints: self.hints_of(tenant, &described),
+            statistics: self.statistics_of(tenant),
+            rehomed_bytes: described.rehomed.0,
         })
     }
 
@@ -192,7 +223,16 @@ impl Daemon {
                 "is latency-critical: runs whenever it has work".into()
             }
             State::Running => "runs beside the one whose turn it is".into(),
-            State::Paused => format!("its job is paused; `rota resume {}` lets it go on", job.name),
+            State::Paused => {
+                let how = match job.paused {
+                    true => format!("its job is paused; `rota resume {}` lets it go on", job.name),
+                    false => "its job goes on as soon as all of it is back".into(),
+                };
+                match self.deep_words(tenant, job) {
+                    Some(said) => format!("{how}; {said}"),
+                    None => how,
+                }
+            }
             State::Moving => "its memory is on its way".into(),
             State::Frozen | State::Away if described.waiting.0 == 0 => "has nothing to do".into(),
             State::Frozen | State::Away => match holder {

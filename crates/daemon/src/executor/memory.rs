@@ -1,15 +1,16 @@
 //! The thread that owns the mover: it knows where every handle is.
 
+use super::homes::Homing;
 use super::moves::Requests;
 use super::{Done, Link, Work, complain};
+use crate::daemon::{Input, Shown};
 use crate::events::{Events, nanos};
 use crate::names::{key, owned, owner, tenant};
-use mover::mover::Whereabouts;
-use mover::{Device, Mover, Owner, Reply};
+use mover::mover::{HandleView, Whereabouts};
+use mover::{Device, HandleKey, Mover, MoverError, Owner, Reply};
 use sched::{Bytes, Outcome, Owned, TenantId};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
@@ -27,17 +28,31 @@ pub struct Memory<D: Device> {
     pub(super) events: Events,
     /// Handles that are neither here nor there because their tenant does not answer, as the core was told last.
     pub(super) unsettled: BTreeMap<TenantId, BTreeSet<Owned>>,
+    pub(super) homing: Homing,
     commits: u64,
 }
 
 impl<D: Device> Memory<D> {
-    /// Owns `mover`; tenants' answers to moves come in through `replies`.
-    pub fn new(mover: Mover<D>, replies: Receiver<Reply>, events: Events) -> Self {
-        Self { mover, links: BTreeMap::new(), replies, events, unsettled: BTreeMap::new(), commits: 1 }
+    /// Owns `mover`; tenants' answers to moves come in through `replies`. Memory in use is looked at so often, if ever.
+    pub fn new(
+        mover: Mover<D>,
+        replies: Receiver<Reply>,
+        events: Events,
+        looks_every: Option<Duration>,
+    ) -> Self {
+        Self {
+            mover,
+            links: BTreeMap::new(),
+            replies,
+            events,
+            unsettled: BTreeMap::new(),
+            homing: Homing::new(looks_every),
+            commits: 1,
+        }
     }
 
     /// Works until told to stop, or until nobody listens.
-    pub fn run(mut self, work: &Receiver<Work>, report: &Sender<Done>) {
+    pub fn run(mut self, work: &Receiver<Work>, report: &Sender<Input>) {
         if let Err(cause) = self.mover.device_mut().attach() {
             self.error(None, &format!("the executor cannot use the GPU: {cause}"));
             return;
@@ -67,9 +82,10 @@ impl<D: Device> Memory<D> {
                 Some(item) => done.extend(self.take_up(item)),
                 None => {}
             }
+            done.extend(self.mind_homes());
             done.extend(self.who_answered().map(Done::Answers));
             for done in done {
-                if report.send(done).is_err() {
+                if report.send(Input::Done(done)).is_err() {
                     return;
                 }
             }
@@ -79,16 +95,50 @@ impl<D: Device> Memory<D> {
     /// How long to wait for work, if there is something else to look at.
     fn patience(&self, arena_grows: bool) -> Option<Duration> {
         let late = (!self.unsettled.is_empty()).then_some(LATE_LOOK);
-        late.or(arena_grows.then_some(ARENA_LOOK))
+        [late, arena_grows.then_some(ARENA_LOOK), self.homes_patience()].into_iter().flatten().min()
     }
 
     fn take_up(&mut self, item: Work) -> Option<Done> {
         match item {
-            Work::Join(tenant, link) => {
+            Work::Join(tenant, link, process) => {
+                self.mover.set_domain(owner(tenant), link.domain);
                 self.links.insert(tenant, link);
+                self.introduce(tenant, process);
                 None
             }
-            Work::Adopt(owned, bytes, file) => Some(Done::Adopted(owned, self.adopt(owned, bytes, file))),
+            Work::TakeOver { tenant, link, process, is_new, handles, passable } => {
+                self.mover.set_domain(owner(tenant), link.domain);
+                let may_pass = passable.into_iter().map(|handle| HandleKey { owner: owner(tenant), handle });
+                may_pass.for_each(|key| self.mover.may_pass(key));
+                self.links.insert(tenant, link);
+                let found = match is_new {
+                    true => self.take_in_anew(tenant, process, handles),
+                    false => self.take_back(tenant, process, handles),
+                };
+                Some(Done::TakenOver(tenant, self.settle_takeover(tenant, found)))
+            }
+            Work::Forsake(tenant) => {
+                self.mover.forget_owner(owner(tenant));
+                self.links.remove(&tenant);
+                None
+            }
+            Work::LetGo(tenant, process, answer) => {
+                self.take_late_answers();
+                if !self.mover.let_go(owner(tenant), process) {
+                    let _ = answer.send(false);
+                    return None;
+                }
+                self.links.remove(&tenant);
+                self.unsettled.remove(&tenant);
+                Some(Done::LetGo(tenant, process, answer))
+            }
+            Work::Adopt(owned, bytes, shown) => Some(Done::Adopted(owned, self.adopt(owned, bytes, shown))),
+            Work::NeverPass(tenant, handles) => {
+                for handle in handles {
+                    self.mover.never_pass(key(Owned { tenant, handle }));
+                }
+                None
+            }
             Work::Forget(tenant, handles) => {
                 for &handle in &handles {
                     // Unknown if a move under way was told first, or if it could not be adopted.
@@ -98,6 +148,17 @@ impl<D: Device> Memory<D> {
                 Some(Done::Forgotten(tenant, handles))
             }
             Work::Move { op, out, into, room } => Some(Done::now(op, self.exchange(&out, &into, room))),
+            Work::AdoptHosted(owned, bytes, file) => {
+                self.adopt_hosted(owned, bytes, file);
+                None
+            }
+            Work::ForgetHosted(tenant, answer) => {
+                self.mover.forget_hosted(owner(tenant));
+                let _ = answer.send(());
+                None
+            }
+            Work::Prepare(op, tenant, handles) => self.prepare(op, tenant, &handles),
+            Work::Rehome(op, tenant, down, up) => Some(Done::now(op, self.rehome(tenant, &down, &up))),
             Work::Inspect(op, tenants) => Some(Done::now(op, self.inspect(&tenants))),
             Work::Reap(tenant, seen) => {
                 self.mover.forget_owner(owner(tenant));
@@ -106,6 +167,13 @@ impl<D: Device> Memory<D> {
                 Some(Done::Reaped(tenant, seen))
             }
             Work::Stop => None,
+        }
+    }
+
+    /// Tells the keeper of a tenant. Without that nothing of it can be moved, which every move will say.
+    pub(super) fn introduce(&mut self, tenant: TenantId, process: keeper::Process) {
+        if let Err(cause) = self.mover.introduce(owner(tenant), process) {
+            self.error(Some(tenant), &format!("the keeper does not take it in: {cause}"));
         }
     }
 
@@ -143,7 +211,8 @@ impl<D: Device> Memory<D> {
     }
 
     pub(super) fn unsettled_of(&self, tenant: TenantId) -> BTreeSet<Owned> {
-        self.those_of(tenant, |at| matches!(at, Whereabouts::Leaving | Whereabouts::Returning)).collect()
+        let moving = self.those_of(tenant, |at| matches!(at, Whereabouts::Leaving | Whereabouts::Returning));
+        moving.chain(self.mover.exchanging(owner(tenant)).map(owned)).collect()
     }
 
     fn those_of(&self, tenant: TenantId, at: impl Fn(Whereabouts) -> bool) -> impl Iterator<Item = Owned> {
@@ -151,9 +220,13 @@ impl<D: Device> Memory<D> {
         handles.filter(move |held| at(held.whereabouts)).map(|held| owned(held.key))
     }
 
-    fn adopt(&mut self, owned: Owned, bytes: Bytes, file: OwnedFd) -> bool {
+    fn adopt(&mut self, owned: Owned, bytes: Bytes, Shown { file, passable }: Shown) -> bool {
+        if passable {
+            self.mover.may_pass(key(owned));
+        }
         match self.mover.adopt(key(owned), bytes.0, file) {
-            Ok(()) => true,
+            // Shown although it was known.
+            Ok(()) | Err(MoverError::Duplicate { .. }) => true,
             Err(cause) => {
                 let what = format!("a handle of {} bytes cannot be moved: {cause}", bytes.0);
                 self.error(Some(owned.tenant), &what);
@@ -177,7 +250,9 @@ impl<D: Device> Memory<D> {
     /// Is all of a tenant's memory on the device? A handle that is neither here nor there is not: its tenant may still
     /// follow an order to unmap it.
     fn is_whole(&self, tenant: TenantId) -> bool {
-        self.mover.handles(owner(tenant)).iter().all(|held| held.whereabouts == Whereabouts::Device)
+        let is_here = |held: &HandleView| held.whereabouts == Whereabouts::Device;
+        self.mover.handles(owner(tenant)).iter().all(is_here)
+            && self.mover.exchanging(owner(tenant)).next().is_none()
     }
 
     /// Commits that a tenant's memory is there, if it is: from here on the tenant may go on without the daemon.
@@ -208,8 +283,10 @@ impl<D: Device> Memory<D> {
             self.error(None, &format!("the arena stays at {bytes} bytes: {why}"));
         }
         let took_ns = nanos(self.events.now());
-        self.events.note("arena_ready", json!({ "bytes": bytes, "took_ns": took_ns }));
-        Bytes(bytes)
+        let cellar_bytes = arena.cellar_room_bytes();
+        let ready = json!({ "bytes": bytes, "cellar_bytes": cellar_bytes, "took_ns": took_ns });
+        self.events.note("arena_ready", ready);
+        Bytes(bytes + cellar_bytes)
     }
 
     pub(super) fn note(&self, event: &str, tenant: TenantId, fields: serde_json::Value) {

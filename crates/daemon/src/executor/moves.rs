@@ -4,10 +4,13 @@ use super::memory::Memory;
 use super::{Link, span};
 use crate::events::nanos;
 use crate::names::{key, owned, owner, tenant};
+use mover::exchange::times::{Doing, Times};
 use mover::{Device, MoveError, Owner, Plan};
 use sched::{Bytes, Outcome, Owned, TenantId};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::{FromDaemon, HANDLES_MAX, HandleId};
 
@@ -17,6 +20,9 @@ pub(super) const STEP_WITHIN: Duration = Duration::from_secs(3);
 
 /// How long a move waits for the arena to be pinned: at its start it grows by a gigabyte or more a second.
 pub(super) const ARENA_WITHIN: Duration = Duration::from_secs(60);
+
+/// How much longer a move may take that goes through the cellar, as long as it gets on: 16 GiB both ways on a slow disk.
+pub(super) const CELLAR_WITHIN: Duration = Duration::from_secs(180);
 
 /// Handles and their bytes of each tenant in a move.
 type Sums = BTreeMap<TenantId, (u64, usize)>;
@@ -53,8 +59,12 @@ impl<D: Device> Memory<D> {
                 "bytes_out": outcome.bytes_out,
                 "copied_bytes": outcome.copied_bytes,
                 "bytes_in": outcome.bytes_in,
+                "passed_bytes": outcome.passed_bytes,
+                "sunk_bytes": outcome.sunk_bytes,
+                "fetched_bytes": outcome.fetched_bytes,
                 "out_ns": nanos(outcome.out.length()),
                 "in_ns": nanos(outcome.into.length()),
+                "times": times(&outcome.times),
                 "failed": outcome.failed.len(),
             }),
         );
@@ -174,6 +184,33 @@ impl mover::Tenants for Requests<'_> {
     fn create(&mut self, owner: Owner, handles: &[u64]) -> Result<(), mover::Gone> {
         self.send(owner, handles, |handles| FromDaemon::Create { handles })
     }
+
+    fn take(&mut self, owner: Owner, handles: &[(u64, Arc<OwnedFd>)]) -> Result<(), mover::Gone> {
+        let link = self.0.get(&tenant(owner)).ok_or(mover::Gone)?;
+        for batch in handles.chunks(HANDLES_MAX) {
+            let (handles, files) =
+                batch.iter().map(|(handle, file)| (HandleId(*handle), file.clone())).unzip();
+            link.outgoing.send_with(FromDaemon::Take { handles }, files).map_err(|_| mover::Gone)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the lanes of a move did and waited for, in nanoseconds.
+fn times(times: &Times) -> serde_json::Value {
+    let lane = |lane: &BTreeMap<Doing, Duration>| -> serde_json::Value {
+        lane.iter().map(|(doing, took)| (doing.name().to_owned(), json!(nanos(*took)))).collect()
+    };
+    let chores: serde_json::Value =
+        times.chores.iter().map(|(chore, took)| (chore.name().to_owned(), json!(nanos(*took)))).collect();
+    json!({
+        "out": lane(&times.out),
+        "in": lane(&times.into),
+        "both": nanos(times.both),
+        "unseen_out": nanos(times.unseen_out),
+        "unseen_in": nanos(times.unseen_in),
+        "chores": chores,
+    })
 }
 
 fn summary(sums: &Sums) -> serde_json::Value {

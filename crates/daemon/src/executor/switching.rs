@@ -1,19 +1,22 @@
 //! The thread that switches tenants off the GPU and back on.
 
-use super::{Done, Link, Switch, SwitchTo, complain, span};
+use super::{Aim, Done, Link, Switch, SwitchTo, complain, span};
+use crate::daemon::Input;
 use crate::events::{Events, nanos};
 use crate::grip::GripError;
+use crate::promptness::be_prompt;
 use sched::{Outcome, Scope, Slice};
 use serde_json::json;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Instant;
 
 /// Does what it is told until nobody tells it anything any more.
-pub fn run(todo: &Receiver<Switch>, report: &Sender<Done>, events: &Events) {
-    for Switch { op, link, to } in todo {
+pub fn run(todo: &Receiver<Switch>, report: &Sender<Input>, events: &Events) {
+    be_prompt();
+    for Switch { op, link, to, aim } in todo {
         let begin = Instant::now();
         let switched = match to {
-            SwitchTo::Frozen(scope) => freeze(&link, scope, events),
+            SwitchTo::Frozen(scope) => freeze(&link, scope, aim, events),
             SwitchTo::Thawed(slice) => thaw(&link, slice, events),
             SwitchTo::Sliced(slice) => give_slice(&link, slice, events),
         };
@@ -23,14 +26,14 @@ pub fn run(todo: &Receiver<Switch>, report: &Sender<Done>, events: &Events) {
             false => Outcome::Failed,
         };
         if let Some(op) = op
-            && report.send(Done::Action(op, outcome, end)).is_err()
+            && report.send(Input::Done(Done::Action(op, outcome, end))).is_err()
         {
             return;
         }
     }
 }
 
-fn freeze(link: &Link, scope: Scope, events: &Events) -> bool {
+fn freeze(link: &Link, scope: Scope, aim: Option<Aim>, events: &Events) -> bool {
     let begin = Instant::now();
     match link.grip.freeze(scope) {
         Ok(channels) => {
@@ -38,7 +41,12 @@ fn freeze(link: &Link, scope: Scope, events: &Events) -> bool {
                 Scope::Compute => "compute",
                 Scope::All => "all",
             };
-            let fields = json!({ "took_ns": nanos(begin.elapsed()), "channels": channels, "scope": scope });
+            let mut fields =
+                json!({ "took_ns": nanos(begin.elapsed()), "channels": channels, "scope": scope });
+            fields["begun_ns"] = nanos(events.at(begin)).into();
+            if let Some(aim) = aim {
+                fields["aim"] = aim.fields();
+            }
             events.note_of(&link.who, "freeze", fields);
             true
         }
@@ -66,7 +74,18 @@ fn thaw(link: &Link, slice: Slice, events: &Events) -> bool {
 
 fn give_slice(link: &Link, slice: Slice, events: &Events) -> bool {
     match link.grip.set_slice(slice) {
-        Ok(_) => true,
+        Ok(0) => true,
+        Ok(groups) => {
+            let slice = match link.grip.slice() {
+                Slice::Own => "own",
+                Slice::Long => "long",
+                Slice::Shortest => "shortest",
+                Slice::Critical => "critical",
+                Slice::Guaranteed => "guaranteed",
+            };
+            events.note_of(&link.who, "slice", json!({ "slice": slice, "groups": groups }));
+            true
+        }
         Err(cause) => failed("set the time slice", link, &cause, events),
     }
 }
@@ -111,7 +130,8 @@ mod tests {
         grip.report(1, vec![], vec![], vec![]).unwrap();
         let who = Who { tenant: TenantId(1), pid: 1, job: "test".into() };
         let outgoing = Outgoing::start(Arc::new(daemon)).unwrap();
-        (Link { who, grip: Arc::new(grip), outgoing }, tenant)
+        let process = keeper::Process::this();
+        (Link { who, process, domain: None, grip: Arc::new(grip), outgoing }, tenant)
     }
 
     #[test]
@@ -120,7 +140,9 @@ mod tests {
         let (switches, todo) = mpsc::channel();
         let (report, done) = mpsc::channel();
         let order = |op: Option<u64>, to| {
-            switches.send(Switch { op: op.map(OpId), link: link.clone(), to }).expect("there is a queue");
+            switches
+                .send(Switch { op: op.map(OpId), link: link.clone(), to, aim: None })
+                .expect("there is a queue");
         };
         order(Some(1), SwitchTo::Frozen(Scope::All));
         order(None, SwitchTo::Sliced(Slice::Own));
@@ -132,7 +154,7 @@ mod tests {
         let reported: Vec<(u64, bool)> = done
             .iter()
             .map(|done| match done {
-                Done::Action(op, outcome, _) => (op.0, outcome != Outcome::Failed),
+                Input::Done(Done::Action(op, outcome, _)) => (op.0, outcome != Outcome::Failed),
                 other => panic!("reported {other:?}"),
             })
             .collect();

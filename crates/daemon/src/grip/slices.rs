@@ -12,6 +12,17 @@ use wire::ChannelGroup;
 /// What the driver gives compute groups, in case it does not say.
 const DRIVERS_OWN: Micros = Micros(2048);
 
+/// The slice for each of so many compute groups of one tenant. Two of the shortest would only be switched between, and get
+/// nowhere: whoever has several contexts has the next longer one for each.
+fn bearable(slice: Slice, groups: usize) -> Slice {
+    if slice == Slice::Shortest && groups > 1 { Slice::Guaranteed } else { slice }
+}
+
+/// How many compute groups there are.
+pub(super) fn compute_groups(groups: &[ChannelGroup]) -> usize {
+    groups.iter().filter(|group| group.engine == COMPUTE).count()
+}
+
 /// The slice to set. None for what the driver gives.
 const fn length(slice: Slice) -> Option<Micros> {
     match slice {
@@ -40,6 +51,12 @@ impl Grip {
         })
     }
 
+    /// The slice that its groups have, which may be another than it was given.
+    pub fn slice(&self) -> Slice {
+        let reported = self.lock();
+        bearable(reported.slice, compute_groups(&reported.groups))
+    }
+
     /// Sets the slice of these groups. Nothing is sent for a tenant that has always had its own.
     pub(super) fn give_slice<'a>(
         &self,
@@ -47,6 +64,7 @@ impl Grip {
         groups: impl IntoIterator<Item = &'a ChannelGroup>,
         slice: Slice,
     ) -> Result<usize, GripError> {
+        let slice = bearable(slice, compute_groups(&reported.groups));
         let mut count = 0;
         for group in groups.into_iter().filter(|group| group.engine == COMPUTE) {
             let file = reported.files.get(&group.file).ok_or(GripError::UnknownFile(group.file))?;

@@ -211,11 +211,31 @@ fn slices_are_set_for_compute_and_the_first_one_is_kept_to_go_back_to() {
     // A group that is born later gets it, too.
     let mut more = groups;
     more.push(ChannelGroup { group: 7, ..group(1, vec![8]) });
-    grip.report(0, vec![], more, vec![]).unwrap();
-    assert_eq!(slices_sent(), [(7, 20_000)]);
+    grip.report(0, vec![], more.clone(), vec![]).unwrap();
+    assert_eq!(slices_sent(), [(3, 20_000), (7, 20_000)]);
+    // The program has given itself another one, at the end of making a context, and says so by a report.
+    grip.page().set_slice_us(3000);
+    grip.report(1, vec![], more, vec![]).unwrap();
+    assert_eq!(slices_sent(), [(3, 20_000), (7, 20_000)]);
+    grip.page().set_slice_us(2000);
     grip.set_slice(Slice::Own).unwrap();
     assert_eq!(slices_sent(), [(3, 2000), (7, 2000)]);
     assert_eq!(grip.page().slice_us(), Some(2000), "a tenant that is left alone knows where to go back to");
+}
+
+#[test]
+fn two_contexts_of_a_program_never_both_have_the_shortest_slice() {
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(recording));
+    let one = vec![group(1, vec![5]), copy_group(1, 4, vec![6])];
+    let mut two = one.clone();
+    two.push(ChannelGroup { group: 7, ..group(1, vec![8]) });
+    grip.report(0, vec![FileId(1)], two.clone(), vec![file()]).unwrap();
+    grip.set_slice(Slice::Shortest).unwrap();
+    assert_eq!(slices_sent(), [(3, 1_200), (7, 1_200)]);
+    grip.report(0, vec![], one, vec![]).unwrap();
+    assert_eq!(slices_sent(), [(3, 1)], "the other one is gone");
+    grip.report(0, vec![], two, vec![]).unwrap();
+    assert_eq!(slices_sent(), [(3, 1_200), (7, 1_200)], "it has one more again");
 }
 
 #[test]
@@ -228,6 +248,28 @@ fn a_freeze_of_compute_leaves_copies_running_until_all_is_frozen() {
     assert_eq!(grip.freeze(Scope::All).unwrap(), 5);
     assert_eq!(grip.thaw().unwrap(), 5);
     assert!(!grip.page().frozen());
+}
+
+#[test]
+fn a_thaw_touches_what_was_frozen_and_what_froze_itself_meanwhile() {
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(willing));
+    let mut groups = vec![group(1, vec![5, 6]), copy_group(1, 4, vec![7, 8, 9])];
+    grip.report(0, vec![FileId(1)], groups.clone(), vec![file()]).unwrap();
+    assert_eq!(grip.thaw().unwrap(), 5, "an earlier worker may have frozen all");
+    grip.freeze(Scope::Compute).unwrap();
+    assert_eq!(grip.thaw().unwrap(), 2);
+    grip.freeze(Scope::All).unwrap();
+    grip.freeze(Scope::Compute).unwrap();
+    assert_eq!(grip.thaw().unwrap(), 5, "the rest is frozen too");
+    grip.freeze(Scope::Compute).unwrap();
+    grip.report(0, vec![], groups.clone(), vec![]).unwrap();
+    assert_eq!(grip.thaw().unwrap(), 2, "nothing came");
+    grip.freeze(Scope::Compute).unwrap();
+    groups.push(copy_group(1, 7, vec![10]));
+    grip.report(0, vec![], groups, vec![]).unwrap();
+    assert_eq!(grip.thaw().unwrap(), 6, "what was born meanwhile froze itself");
+    grip.freeze(Scope::Compute).unwrap();
+    assert_eq!(grip.thaw().unwrap(), 2);
 }
 
 #[test]

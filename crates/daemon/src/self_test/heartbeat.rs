@@ -4,14 +4,20 @@ use super::{HEARTBEAT_BYTES, Heartbeat};
 use anyhow::Context as _;
 use cuda::types::{CUcontext, CUdevice, CUdeviceptr, CUfunction, CUmodule, CUstream};
 use cuda::{Driver, Library};
+use rustix::process::Signal;
 use std::ffi::{CString, c_uint, c_void};
 use std::os::fd::AsFd;
 
 /// Maps host memory so that the device can reach it.
 const HOST_REGISTER_DEVICEMAP: c_uint = 2;
 
-/// Runs the kernel on the shared words behind standard input. Returns when the kernel has ended.
-pub fn tenant() -> anyhow::Result<()> {
+/// Runs the kernel on the shared words behind standard input. Returns when the kernel has ended. Should `parent` end before,
+/// whoever ends it, nobody is left to stop the kernel, and this process is killed.
+pub fn tenant(parent: u32) -> anyhow::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .context("cannot bind this process to the self-test")?;
+    let is_there = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
+    anyhow::ensure!(is_there == Some(parent), "the self-test is gone");
     let words = std::io::stdin().as_fd().try_clone_to_owned()?;
     let heartbeat = Heartbeat::map(&words).context("cannot map the words behind standard input")?;
     // By its name, as a program would: the loader answers with the shim.

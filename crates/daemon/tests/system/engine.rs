@@ -4,9 +4,10 @@
 //! is the engine's switch, and its slice word holds the process whose kernel is in the middle of a step. As on the real
 //! thing, a freeze is complete only when no kernel runs any more.
 
+use channels::rm::GROUP_SET_TIMESLICE;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_ulong, c_void};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +18,7 @@ use wire::SharedPage;
 /// What the resource manager answers when a control is not supported.
 const NOT_SUPPORTED: u32 = 0x56;
 
-/// The control that freezes and thaws. There are no others here: time slices are the driver's business.
+/// The control that freezes and thaws. Others are not supported, but time slices of whom [`heed_slices`] names.
 const DISABLE_CHANNELS: u32 = 0x2080_110b;
 
 /// One freeze or thaw that was done.
@@ -31,6 +32,8 @@ pub(crate) struct Switch {
 
 static SWITCHES: Mutex<Vec<Switch>> = Mutex::new(Vec::new());
 static REFUSED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+/// The last slice of each client that has slices, in microseconds.
+static SLICES: Mutex<BTreeMap<u32, Option<u64>>> = Mutex::new(BTreeMap::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -60,6 +63,16 @@ pub(crate) fn refuse_freezing(client: u32, refuse: bool) {
     };
 }
 
+/// From now on this client's time slice can be set.
+pub(crate) fn heed_slices(client: u32) {
+    lock(&SLICES).insert(client, None);
+}
+
+/// The time slice that a client was given last, in microseconds.
+pub(crate) fn slice_of(client: u32) -> Option<u64> {
+    lock(&SLICES).get(&client).copied().flatten()
+}
+
 /// Takes the place of the C library's `ioctl` in the daemon.
 pub(crate) fn ioctl(file: RawFd, _: c_ulong, argument: *mut c_void) -> c_int {
     let words = argument.cast::<u32>();
@@ -67,10 +80,17 @@ pub(crate) fn ioctl(file: RawFd, _: c_ulong, argument: *mut c_void) -> c_int {
     // parameters begin with the word that says whether to freeze.
     let (client, frozen) = unsafe { (words.read(), *argument.cast::<*const u32>().add(2).read() != 0) };
     // SAFETY: the command is the third word.
-    let known = unsafe { words.add(2).read() } == DISABLE_CHANNELS;
-    let refused = !known || frozen && lock(&REFUSED).contains(&client);
-    let status = if refused { NOT_SUPPORTED } else { 0 };
-    if status == 0 {
+    let command = unsafe { words.add(2).read() };
+    let is_switch = command == DISABLE_CHANNELS && !(frozen && lock(&REFUSED).contains(&client));
+    let mut slices = lock(&SLICES);
+    let slice = slices.get_mut(&client).filter(|_| command == GROUP_SET_TIMESLICE);
+    let status = if is_switch || slice.is_some() { 0 } else { NOT_SUPPORTED };
+    if let Some(slice) = slice {
+        // SAFETY: the parameters of this control begin with the slice, of eight bytes.
+        *slice = Some(unsafe { argument.cast::<*const u64>().add(2).read().read() });
+    }
+    drop(slices);
+    if is_switch {
         // SAFETY: the daemon holds the file open during the call.
         let file = unsafe { BorrowedFd::borrow_raw(file) };
         let copy = file.try_clone_to_owned().expect("there are files left");

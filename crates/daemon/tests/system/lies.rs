@@ -15,7 +15,8 @@ fn tenant(world: &World) -> Connection {
 
 fn claim(connection: &Connection, grant: u64, handle: HandleId, bytes: u64) {
     let file = std::fs::File::open("/dev/null").unwrap();
-    let claim = ToDaemon::Allocated { grant: GrantId(grant), handle: SizedHandle { handle, bytes } };
+    let claim =
+        ToDaemon::Allocated { grant: GrantId(grant), handle: SizedHandle { handle, bytes }, passable: false };
     // It may have been hung up on already.
     let _ = connection.send(&claim, &[file.as_fd()]);
 }

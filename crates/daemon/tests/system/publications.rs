@@ -1,12 +1,13 @@
 //! Memory that one tenant lets others open.
 
 use crate::process::Process;
+use crate::rejoining::{OTHER_EPOCH, answer, rejoin, this_process};
 use crate::tenant::{Manners, Tenant, Verdict};
 use crate::world::{CAPACITY_BYTES, LARGE_BYTES, RESIDUE_BYTES, SMALL_BYTES, World, await_that, rules};
 use rota_daemon::daemon::About;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use wire::{BLOCK_BYTES, HANDLES_MAX, HandleId, SizedHandle, ToDaemon, Token};
+use wire::{BLOCK_BYTES, FromDaemon, GrantId, HANDLES_MAX, HandleId, SizedHandle, TenantId, ToDaemon, Token};
 
 /// What is published in these tests.
 pub(crate) const TOKEN: Token = Token(0x1234_5678_9abc_def0_1122_3344_5566_7788);
@@ -80,7 +81,7 @@ fn a_file_that_its_tenant_keeps_from_being_closed_is_not_taken() {
     // It lies in a file system, and who knows in whose.
     let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
     let handle = SizedHandle { handle: HandleId(9), bytes: BLOCK_BYTES };
-    a.request(|_| ToDaemon::Allocated { grant, handle }, &[file.as_fd()]);
+    a.request(|_| ToDaemon::Allocated { grant, handle, passable: false }, &[file.as_fd()]);
     await_that("it is put out", || world.listed(a.id()).is_none());
 }
 
@@ -113,6 +114,42 @@ fn what_is_open_counts_until_the_last_one_closes_it() {
     assert_eq!(a.publish(TOKEN, &[alone]), Verdict::Granted);
     a.free(alone);
     await_that("it is free", || used(&world) == contexts);
+}
+
+#[test]
+fn what_is_closed_before_its_owner_is_back_is_not_open() {
+    // Somebody is expected, so names may come still.
+    let world = World::after(rules(), &[(TenantId(5), this_process())]);
+    let (owner, opener) = (Tenant::join(&world), Tenant::join(&world));
+    let shared = owner.allocate(BLOCK_BYTES);
+    assert_eq!(owner.pin(&[shared]), Verdict::Granted);
+    opener.request(|request| ToDaemon::Open { request, token: TOKEN }, &[]);
+    opener.close(TOKEN);
+    opener.free(opener.allocate(BLOCK_BYTES));
+    assert_eq!(owner.publish(TOKEN, &[shared]), Verdict::Granted);
+    owner.free(shared);
+    await_that("it is free", || used(&world) == 2 * RESIDUE_BYTES);
+}
+
+#[test]
+fn who_outlived_the_keeper_waits_for_names_too() {
+    let world = World::begin(rules());
+    let owner = Tenant::join(&world);
+    let shared = owner.allocate(BLOCK_BYTES);
+    assert_eq!(owner.pin(&[shared]), Verdict::Granted);
+    let word = rejoin(&world, TenantId(50), OTHER_EPOCH, true);
+    let (welcome, opener) = answer(&world, &word, Vec::new(), Vec::new());
+    assert!(matches!(welcome, FromDaemon::Welcome { .. }), "{welcome:?}");
+    let open = ToDaemon::Open { request: GrantId(1), token: TOKEN };
+    opener.send(&open, &[]).expect("the daemon hears");
+    // It is heard before this.
+    let grow = ToDaemon::Grow { grant: GrantId(2), bytes: BLOCK_BYTES };
+    opener.send(&grow, &[]).expect("the daemon hears");
+    let answered = || opener.receive::<FromDaemon>().expect("the daemon answers").0;
+    assert_eq!(answered(), FromDaemon::Granted { grant: GrantId(2) });
+    assert_eq!(owner.publish(TOKEN, &[shared]), Verdict::Granted);
+    let opened = answered();
+    assert!(matches!(opened, FromDaemon::Opened { request: GrantId(1), .. }), "{opened:?}");
 }
 
 #[test]

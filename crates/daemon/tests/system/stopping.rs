@@ -40,10 +40,13 @@ fn it_waits_for_tenants_that_go_on_and_takes_no_new_ones() {
 fn told_twice_it_ends_with_tenants() {
     let world = World::begin(rules());
     let a = Tenant::with_memory(&world, LARGE_BYTES);
-    let _b = Tenant::with_memory(&world, LARGE_BYTES);
+    let b = Tenant::with_memory(&world, LARGE_BYTES);
     world.stop();
     let turns = a.turns();
     await_that("it goes on at first", || a.turns() > turns + 1);
     world.stop();
     await_that("the daemon ends", || world.ended());
+    await_that("the one that is away is told that it waits for nothing", || {
+        [&a, &b].iter().any(|tenant| tenant.refused().is_some_and(|why| why.contains("was stopped")))
+    });
 }

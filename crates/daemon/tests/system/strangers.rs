@@ -99,13 +99,13 @@ fn a_tenant_that_says_strange_things_is_put_out() {
     let strange: Vec<(&str, Speech<'_>)> = vec![
         ("malformed", Box::new(|connection| send_raw(connection, &[0xff; 100]))),
         ("more than", Box::new(|connection| send_raw(connection, &vec![0; MESSAGE_BYTES_MAX + 1]))),
-        ("number of files", Box::new(say(&ToDaemon::Allocated { grant, handle }, 0))),
+        ("number of files", Box::new(say(&ToDaemon::Allocated { grant, handle, passable: false }, 0))),
         ("number of files", Box::new(say(&ToDaemon::Created { handles: vec![HandleId(1)] }, 2))),
         ("number of files", Box::new(say(&ToDaemon::Grow { grant, bytes: BLOCK_BYTES }, 1))),
         ("greeting", Box::new(say(&hello("stranger"), 0))),
         ("greeting", Box::new(say(&ToDaemon::List { version: VERSION }, 0))),
-        ("2 MiB", Box::new(say(&ToDaemon::Allocated { grant, handle: odd }, 1))),
-        ("256 MiB", Box::new(say(&ToDaemon::Allocated { grant, handle: large }, 1))),
+        ("2 MiB", Box::new(say(&ToDaemon::Allocated { grant, handle: odd, passable: false }, 1))),
+        ("256 MiB", Box::new(say(&ToDaemon::Allocated { grant, handle: large, passable: false }, 1))),
         (
             "number of files",
             Box::new(say(
@@ -137,7 +137,7 @@ fn a_tenant_that_uses_more_than_it_was_granted_is_put_out() {
             stranger.connection().send(&ToDaemon::Grow { grant, bytes }, &[]).expect("heard");
         }
         let handle = SizedHandle { handle: HandleId(1), bytes: used };
-        let claim = ToDaemon::Allocated { grant, handle };
+        let claim = ToDaemon::Allocated { grant, handle, passable: false };
         stranger.connection().send(&claim, &[file.as_fd()]).expect("heard");
         await_that("it is put out", || world.listed(stranger.id()).is_none());
     }

@@ -8,7 +8,7 @@ mod kernel;
 mod memory;
 
 use crate::engine::{self, Engine};
-use crate::world::{Meter, RESIDUE_BYTES, World, await_some, await_welcome, hello};
+use crate::world::{Meter, RESIDUE_BYTES, World, await_some, await_welcome, hello_in};
 use memory::{device_memory, write};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -40,6 +40,10 @@ pub(crate) enum Manners {
     FreesAtUnmap,
     /// The program frees the first handle of a create just before.
     FreesAtCreate,
+    /// As it should; and it says of its memory that others may have it.
+    Passes,
+    /// The same, but it cannot take any.
+    PassesOnly,
     /// As it should; and others can open all of its memory, by its client's number.
     Publishes,
     /// As it should; and it opens what others published by the number that the tests use.
@@ -62,6 +66,8 @@ pub(crate) enum Order {
     Unmap,
     /// To create.
     Create,
+    /// To take.
+    Take,
 }
 
 #[derive(Debug)]
@@ -85,6 +91,8 @@ struct Progress {
 struct Shared {
     tenant: TenantId,
     client: u32,
+    /// Whether others may have its memory.
+    passes: bool,
     connection: Connection,
     page: SharedPage,
     engine: Engine,
@@ -96,6 +104,7 @@ struct Shared {
     orders: Mutex<Vec<Order>>,
     unmapped: Mutex<BTreeSet<HandleId>>,
     opened: Mutex<Vec<(u64, OwnedFd)>>,
+    warm_ups: AtomicU64,
     wrong: Mutex<Vec<String>>,
     refused: Mutex<Option<String>>,
     progress: Mutex<Progress>,
@@ -133,16 +142,27 @@ impl Tenant {
         Self::reach(&world.socket(), engine::new_client(), manners, world.meter.clone())
     }
 
+    /// Joins with one channel, in this job.
+    pub(crate) fn join_in(world: &World, job: &str) -> Self {
+        let connection = Connection::connect(&world.socket()).expect("the daemon listens");
+        Self::begin(connection, job, engine::new_client(), Manners::Good, world.meter.clone())
+    }
+
     /// Joins whoever listens there.
     pub(crate) fn reach(socket: &Path, client: u32, manners: Manners, meter: Meter) -> Self {
         let connection = Connection::connect(socket).expect("the daemon listens");
-        connection.send(&hello("fake"), &[]).expect("the daemon hears");
+        Self::begin(connection, "test", client, manners, meter)
+    }
+
+    fn begin(connection: Connection, job: &str, client: u32, manners: Manners, meter: Meter) -> Self {
+        connection.send(&hello_in(job, "fake"), &[]).expect("the daemon hears");
         let (tenant, file) = await_welcome(&connection);
         let page = SharedPage::open(file).expect("a page");
         meter.take(RESIDUE_BYTES);
         let shared = Arc::new(Shared {
             tenant,
             client,
+            passes: matches!(manners, Manners::Passes | Manners::PassesOnly),
             connection,
             page,
             engine: Engine::new(),
@@ -153,6 +173,7 @@ impl Tenant {
             orders: Mutex::default(),
             unmapped: Mutex::default(),
             opened: Mutex::default(),
+            warm_ups: AtomicU64::new(0),
             wrong: Mutex::default(),
             refused: Mutex::default(),
             progress: Mutex::default(),
@@ -198,7 +219,11 @@ impl Tenant {
         self.shared.meter.take(bytes);
         let file = device_memory(bytes);
         write(&file, handle, 0, bytes);
-        let message = ToDaemon::Allocated { grant, handle: SizedHandle { handle, bytes } };
+        let message = ToDaemon::Allocated {
+            grant,
+            handle: SizedHandle { handle, bytes },
+            passable: self.shared.passes,
+        };
         // In the table before the daemon knows it, as it may be asked for at once.
         let mut pieces = lock(&self.shared.pieces);
         self.shared.say(&message, &[file.as_fd()]);
@@ -346,6 +371,16 @@ impl Tenant {
     /// Has the daemon asked for this?
     pub(crate) fn was_asked_to(&self, order: Order) -> bool {
         lock(&self.shared.orders).contains(&order)
+    }
+
+    /// How often the daemon wanted a warm-up.
+    pub(crate) fn warm_ups(&self) -> u64 {
+        self.shared.warm_ups.load(SeqCst)
+    }
+
+    /// Says something.
+    pub(crate) fn say(&self, message: &ToDaemon) {
+        self.shared.say(message, &[]);
     }
 
     /// Why the daemon has put it out, if it has.

@@ -1,12 +1,16 @@
 //! A daemon for one test, and what can be seen of it from outside.
 
+use crate::checkpoints::Refusing;
 use crate::engine;
+use keeper::InProcess;
 use mover::fake_device::{FakeDevice, Imports};
-use mover::{Arena, Device, Mover};
+use mover::{Arena, Device, Mover, Pace};
+use rota_daemon::checkpoints::Checkpoints;
 use rota_daemon::daemon::{About, Freezes, Input, Lost, Rules, Setup, SharedGpu, serve};
 use rota_daemon::events::Events;
+use rota_daemon::machine::{Process, Sight};
 use rota_daemon::resource_manager::ResourceManager;
-use sched::{Settings, Span};
+use sched::{GpuId, Settings, Span};
 use serde_json::Value;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -57,8 +61,13 @@ pub(crate) fn turns_of(length: Duration) -> Rules {
 
 /// The first word of a program that sees the daemon's GPU.
 pub(crate) fn hello(program: &str) -> ToDaemon {
+    hello_in("test", program)
+}
+
+/// The same of one in another job.
+pub(crate) fn hello_in(job: &str, program: &str) -> ToDaemon {
     let gpus = vec![FakeDevice::new(0).uuid().to_owned()];
-    ToDaemon::Hello { version: VERSION, job: "test".into(), program: program.into(), gpus }
+    ToDaemon::Hello { version: VERSION, job: job.into(), program: program.into(), gpus }
 }
 
 /// Looks until there is something to see.
@@ -114,10 +123,16 @@ impl Meter {
 /// See the module. Dropped, the daemon is made to end.
 pub(crate) struct World {
     folder: tempfile::TempDir,
-    inputs: Sender<Input>,
+    pub(crate) inputs: Sender<Input>,
     serving: Option<JoinHandle<Result<(), Lost>>>,
+    /// What the driver was asked to put away.
+    pub(crate) checkpoints: Arc<Refusing>,
+    /// How fast its moves go.
+    pub(crate) pace: Pace,
     imports: Imports,
     pub(crate) meter: Meter,
+    // Dropped after the daemon has ended.
+    _keeper: InProcess,
 }
 
 impl World {
@@ -133,38 +148,95 @@ impl World {
 
     /// Starts a daemon for a GPU of this size.
     pub(crate) fn with_capacity(capacity_bytes: u64, rules: Rules, about: About) -> Self {
+        Self::start(1, capacity_bytes, rules, about, &[])
+    }
+
+    /// Starts a daemon with a keeper that knows of these from an earlier worker.
+    pub(crate) fn after(rules: Rules, survivors: &[(TenantId, keeper::Process)]) -> Self {
+        Self::after_on(1, rules, survivors)
+    }
+
+    /// The same with several GPUs.
+    pub(crate) fn after_on(gpus: u8, rules: Rules, survivors: &[(TenantId, keeper::Process)]) -> Self {
+        Self::start(gpus, CAPACITY_BYTES, rules, About::default(), survivors)
+    }
+
+    fn start(
+        gpus: u8,
+        capacity_bytes: u64,
+        rules: Rules,
+        about: About,
+        survivors: &[(TenantId, keeper::Process)],
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let device = FakeDevice::new(capacity_bytes);
         let imports = device.imports();
-        let arena = Arena::prepare(rules.arena_bytes, device.registrar()).expect("an arena");
+        let parts = [keeper::Part { bytes: rules.arena_bytes, node: None }];
+        let keeper = InProcess::start(&folder.path().join("keeper"), &parts, keeper::SEGMENT_BYTES);
+        let keeper = keeper.expect("a small arena");
+        let connect = || keeper::Client::connect(keeper.socket(), keeper::Patience::default());
+        if !survivors.is_empty() {
+            let mut worker = connect().expect("the keeper is there");
+            for &(tenant, process) in survivors {
+                let number = keeper::TenantNumber(tenant.0);
+                worker.introduce(number, process).expect("the keeper answers");
+            }
+        }
+        let client = connect();
+        let arena = Arena::open(client.expect("the keeper is there"), device.registrar()).expect("an arena");
+        let checkpoints = Arc::new(Refusing::default());
+        let asked: Arc<dyn Checkpoints> = checkpoints.clone();
+        let mut devices: Vec<_> = (1..gpus).map(|number| device.beside(number, capacity_bytes)).collect();
+        devices.insert(0, device);
+        let shared = |device: &FakeDevice| SharedGpu {
+            uuid: device.uuid().into(),
+            name: device.name().into(),
+            capacity_bytes,
+            reserve_bytes: RESERVE_BYTES,
+            residue_bytes: RESIDUE_BYTES,
+            spare_bytes: 0,
+            freezes: Freezes::default(),
+        };
         let setup = Setup {
-            gpus: vec![SharedGpu {
-                uuid: device.uuid().into(),
-                name: device.name().into(),
-                capacity_bytes,
-                reserve_bytes: RESERVE_BYTES,
-                residue_bytes: RESIDUE_BYTES,
-                spare_bytes: 0,
-                freezes: Freezes::default(),
-            }],
+            rehome: None,
+            gpus: devices.iter().map(shared).collect(),
             vgpu: None,
             rules,
             about,
             manager: ResourceManager { ioctl: engine::ioctl, owns: |_| true },
+            checkpoints: Some(asked),
         };
-        let movers = vec![Mover::new(device, arena)];
+        let mut movers: Vec<_> =
+            devices.into_iter().map(|device| Mover::new(device, arena.clone())).collect();
+        movers.iter_mut().for_each(|mover| mover.pass_from(BLOCK_BYTES));
+        let pace = movers[0].pace();
         let listener = Listener::bind(&folder.path().join("socket")).expect("a socket");
         let events = Events::begin(Some(&folder.path().join("events"))).expect("a file");
         let (sender, inputs) = mpsc::channel();
         let ready = move |inputs| sender.send(inputs).expect("the test waits for it");
-        let serving = std::thread::spawn(move || serve(setup, movers, listener, events, ready));
+        let serving = std::thread::spawn(move || serve(setup, movers, listener, events, None, ready));
         let inputs = inputs.recv().expect("the daemon starts");
-        Self { folder, inputs, serving: Some(serving), imports, meter: Meter::default() }
+        Self {
+            folder,
+            inputs,
+            serving: Some(serving),
+            imports,
+            checkpoints,
+            pace,
+            meter: Meter::default(),
+            _keeper: keeper,
+        }
     }
 
     /// Where the daemon listens.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("socket")
+    }
+
+    /// NVML sees these on the first GPU, and no tenant.
+    pub(crate) fn sees(&self, processes: Vec<Process>) {
+        let sight = Sight { gpu: GpuId(0), processes, books: Arc::default() };
+        self.inputs.send(Input::Sight(sight)).expect("the daemon is there");
     }
 
     /// Asks the daemon to stop.
@@ -213,7 +285,7 @@ impl World {
         self.events().into_iter().filter(|event| event["event"] == name).collect()
     }
 
-    /// Bytes that the mover has imported.
+    /// Bytes that the mover of the first GPU has imported.
     pub(crate) fn imported_bytes(&self) -> u64 {
         self.imports.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
     }

@@ -1,7 +1,7 @@
 //! Lists that are too long for one message, in pieces that are not.
 
 use crate::BLOCK_BYTES;
-use crate::message::{BATCH_MAX, FACTS_MAX, Out, RESERVED_BLOCKS_MAX, Wanted};
+use crate::message::{BATCH_MAX, FACTS_MAX, Out, RESERVED_BLOCKS_MAX, TICKETS_BYTES_MAX, Wanted};
 
 /// By number alone.
 pub(super) fn of_any<T>(items: &[T]) -> impl Iterator<Item = &[T]> {
@@ -17,6 +17,11 @@ pub(super) fn of_wanted(wanted: &[Wanted]) -> impl Iterator<Item = &[Wanted]> {
 /// By number and facts.
 pub(super) fn of_out(handles: &[Out]) -> impl Iterator<Item = &[Out]> {
     Batches { rest: handles, weight: |out: &Out| out.facts.len(), weight_max: FACTS_MAX }
+}
+
+/// By number and bytes.
+pub(super) fn of_tickets(tickets: &[Vec<u8>]) -> impl Iterator<Item = &[Vec<u8>]> {
+    Batches { rest: tickets, weight: |ticket: &Vec<u8>| ticket.len(), weight_max: TICKETS_BYTES_MAX }
 }
 
 /// The longest pieces, in order, that have no more items and no more weight than may be; at least one item each.

@@ -11,6 +11,14 @@ pub enum ClientError {
     /// Nobody is there.
     #[error("no keeper: {0}")]
     Unreachable(WireError),
+    /// Somebody else is there in its place.
+    #[error(
+        "what answers as the keeper is of user {uid}, who is neither this user nor root: it gets nothing"
+    )]
+    Stranger {
+        /// Whose process it is.
+        uid: u32,
+    },
     /// The keeper does not want us, or this request.
     #[error(transparent)]
     Refused(Refusal),
@@ -22,8 +30,8 @@ pub enum ClientError {
     },
     /// Another worker is there, and has been all the time.
     #[error(
-        "the keeper still has a worker after {} s, process {pid}: end it; one that has ended gives its pinned memory back \
-         before its connection, which takes a while",
+        "the keeper still has a worker after {} s, process {pid}: end it; one that was ended gives its pinned memory back \
+         first, which takes a while",
         within.as_secs()
     )]
     Busy {

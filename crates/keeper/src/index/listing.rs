@@ -20,7 +20,7 @@ impl Index {
         tenants.take(TENANTS_PER_ANSWER_MAX).map(|(&tenant, &process)| (tenant, process)).collect()
     }
 
-    /// The next handles of a tenant behind one that have recorded bytes in the arena.
+    /// The next handles of a tenant behind one that have recorded bytes in the arena or the cellar.
     pub fn recorded(&self, tenant: TenantNumber, after: Option<u64>) -> Vec<Recorded> {
         let mut page = Vec::new();
         let mut page_bytes = 0usize;
@@ -41,8 +41,11 @@ fn view(key: &HandleKey, entry: &Entry) -> Option<Recorded> {
         State::Reserved => return None,
         State::Away => Place::Away,
         State::Clean(_) => Place::Clean,
+        State::Cellar => Place::Cellar,
     };
-    let (extents, facts) = (entry.extents.runs().to_vec(), entry.facts.to_vec());
+    // Space that it is fetched to is its worker's alone.
+    let extents = if place == Place::Cellar { Vec::new() } else { entry.extents.runs().to_vec() };
+    let facts = entry.facts.to_vec();
     Some(Recorded { handle: key.handle, bytes: entry.bytes, place, extents, facts })
 }
 

@@ -118,7 +118,12 @@ fn the_longest_answers_fit_into_a_message() {
     let longest = Answer::Reserved(vec![space; BATCH_MAX]);
     let bytes = postcard::to_stdvec(&longest).expect("it can be written").len();
     assert!(bytes <= wire::MESSAGE_BYTES_MAX, "{bytes}");
-    let no_space = Lack { free_bytes: u64::MAX, clean_bytes: u64::MAX, orphaned_bytes: u64::MAX };
+    let no_space = Lack {
+        missing_bytes: u64::MAX,
+        free_bytes: u64::MAX,
+        clean_bytes: u64::MAX,
+        orphaned_bytes: u64::MAX,
+    };
     let longest = Answer::Reserved(vec![Reservation::NoSpace(no_space); BATCH_MAX]);
     assert!(postcard::to_stdvec(&longest).expect("it can be written").len() <= wire::MESSAGE_BYTES_MAX);
     let fact = BlockFact { hash: [255; 16], zero: true };

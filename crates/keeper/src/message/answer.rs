@@ -43,11 +43,22 @@ pub enum Outcome {
     /// The hashes that are recorded were made with another seed.
     #[error("another seed is kept already")]
     OtherSeed,
+    /// There is no cellar, or there are not all tickets.
+    #[error("the cellar has not all of it, by the keeper's word")]
+    NotInCellar,
+    /// Another cellar is kept, or its files are not what they have to be.
+    #[error("another cellar is kept already, or its files cannot be kept")]
+    BadCellar,
+    /// A ticket is empty or too long, or there are more blocks in the cellar than tickets can be kept of.
+    #[error("the keeper cannot keep these tickets: they are malformed, or too many")]
+    BadTickets,
 }
 
 /// Why there is no space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lack {
+    /// What it would take: less than all of it where its clean copy has a place.
+    pub missing_bytes: u64,
     /// What is free.
     pub free_bytes: u64,
     /// What [`super::Request::DropClean`] could make free.
@@ -81,9 +92,11 @@ pub enum Place {
     /// On the device. The arena has them as they were when they came back; the tenant may have run since, so without facts to
     /// compare with the copy is worth nothing to another worker.
     Clean,
+    /// In the cellar, whatever may lie elsewhere. [`super::Request::Tickets`] has the rest.
+    Cellar,
 }
 
-/// A handle with bytes in the arena.
+/// A handle with bytes in the arena or the cellar.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recorded {
     /// Which one of the tenant.
@@ -114,11 +127,11 @@ pub struct SegmentView {
 pub struct Progress {
     /// What it will have.
     pub wanted_bytes: u64,
-    /// What has pages behind it. The sum of the following.
+    /// What has pages behind it. The sum of the following five, less zeros.
     pub ready_bytes: u64,
     /// Nobody's.
     pub free_bytes: u64,
-    /// Reserved for copies out.
+    /// Reserved for copies out, or for what comes from the cellar.
     pub reserved_bytes: u64,
     /// Away.
     pub away_bytes: u64,
@@ -126,6 +139,10 @@ pub struct Progress {
     pub clean_bytes: u64,
     /// Reserved by a worker that is gone.
     pub orphaned_bytes: u64,
+    /// Of what is away, so much is zero and has no place.
+    pub zero_bytes: u64,
+    /// In the cellar. Not a part of the arena.
+    pub cellar_bytes: u64,
     /// How many segments are ready.
     pub segments: u32,
     /// More may become ready.
@@ -207,4 +224,11 @@ pub enum Answer {
         /// What is away.
         away_bytes: u64,
     },
+    /// To `Cellar`: whether there is one.
+    Cellar {
+        /// Its files come with this.
+        kept: bool,
+    },
+    /// To `Tickets`: those from that block on, as many as fit. None means that there are no more.
+    Tickets(Vec<Vec<u8>>),
 }

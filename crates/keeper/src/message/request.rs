@@ -58,14 +58,15 @@ pub enum Request {
         /// What it is.
         process: Process,
     },
-    /// Space for copies out. The device's bytes stay the valid ones. Answered by `Reserved`, one for each.
+    /// Space for copies out, or for what comes from the cellar. The valid bytes are where they were. Answered by `Reserved`, one
+    /// for each.
     Reserve {
         /// Memory of this node is preferred.
         near: Option<Node>,
         /// For what.
         wanted: Vec<Wanted>,
     },
-    /// These copies out will not be used, and nothing writes to their space any more. Answered by `Outcomes`.
+    /// What was reserved for these will not be used, and nothing writes to their space any more. Answered by `Outcomes`.
     Cancel {
         /// Which ones.
         keys: Vec<HandleKey>,
@@ -90,6 +91,8 @@ pub enum Request {
     DropClean {
         /// How much.
         bytes: u64,
+        /// Not this one, for which the room is.
+        keep: Option<HandleKey>,
     },
     /// A tenant is gone, and nothing uses its space any more. Answered by `Freed`.
     Died {
@@ -127,5 +130,39 @@ pub enum Request {
     KeepSeed {
         /// What it is.
         seed: HashSeed,
+    },
+    /// There is a cellar, for workers to come as well. Brings its file, and a sealed memfd that has its key. Set once.
+    /// Answered by `Outcome`.
+    KeepCellar,
+    /// Is there a cellar? Answered by `Cellar`, which brings both files if so.
+    Cellar,
+    /// The cellar has these blocks of a handle that is away, and these are their tickets, for workers to come. What was said
+    /// before of this block and those behind it does not count any more. Answered by `Outcome`.
+    KeepTickets {
+        /// Which handle.
+        key: HandleKey,
+        /// The block of the first one.
+        first: u32,
+        /// One for each block from there, in order; all together no more than [`super::TICKETS_BYTES_MAX`].
+        tickets: Vec<Vec<u8>>,
+    },
+    /// The cellar has all blocks of these: from now on its bytes are the valid ones, and their arena space is free. Answered
+    /// by `Outcomes`.
+    Sink {
+        /// Which ones.
+        keys: Vec<HandleKey>,
+    },
+    /// The bytes of these were fetched from the cellar into the space that was reserved for that: they are away in the arena
+    /// from now on, and their tickets are forgotten. Answered by `Outcomes`. Only after that their blocks may be discarded.
+    Rise {
+        /// Which ones.
+        keys: Vec<HandleKey>,
+    },
+    /// The tickets of a handle in the cellar. Answered by `Tickets`.
+    Tickets {
+        /// Which handle.
+        key: HandleKey,
+        /// From this block on.
+        first: u32,
     },
 }

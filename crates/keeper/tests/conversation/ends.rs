@@ -56,6 +56,26 @@ fn many_wishes_are_no_more_than_one() {
 }
 
 #[test]
+fn without_a_worker_it_ends_when_its_tenants_have() {
+    let (mut wish, wishes) = UnixStream::pair().expect("a socket");
+    let mut world = World::with_wishes(8, wishes.into());
+    let mut tenant = std::process::Command::new("sleep").arg("600").spawn().expect("a program");
+    let process = rota_keeper::Process::find(tenant.id()).expect("it runs");
+    let mut worker = world.worker();
+    assert_eq!(worker.introduce(TENANT, process).expect("an answer"), Outcome::Done);
+    reserve(&mut worker, 1, 2);
+    worker.record_out(&[out(1)]).expect("an answer");
+    drop(worker);
+    wish.write_all(&[0]).expect("it is heard");
+    // Longer than it takes to look.
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(world.worker().recorded(TENANT).expect("the tenant is there").len(), 1);
+    tenant.kill().expect("it can be ended");
+    tenant.wait().expect("it has ended");
+    assert_eq!(world.end(), 0);
+}
+
+#[test]
 fn the_end_by_force_is_heard_as_such() {
     let mut world = World::new(8);
     let mut worker = world.worker_with_tenant();

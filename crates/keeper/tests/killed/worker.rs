@@ -83,12 +83,11 @@ fn check_away(view: &View, recorded: &Recorded, truth: &[BlockFact], key: Handle
     assert!(holds(view, recorded, truth), "{key}: not the bytes that were recorded");
 }
 
-/// Whether the arena has these blocks there. Where facts say that one is zero, its place counts for nothing.
+/// Whether the arena has these blocks there. Where facts say that one is zero, it has no place.
 fn holds(view: &View, recorded: &Recorded, facts: &[BlockFact]) -> bool {
-    blocks(view, &recorded.extents).zip(facts).all(|(at, fact)| {
-        // SAFETY: mapped, and recorded: nobody writes there.
-        fact.zero && !recorded.facts.is_empty() || unsafe { pattern::is_there(at, fact) }
-    })
+    let stored = facts.iter().filter(|fact| recorded.facts.is_empty() || !fact.zero);
+    // SAFETY: mapped, and recorded: nobody writes there.
+    blocks(view, &recorded.extents).zip(stored).all(|(at, fact)| unsafe { pattern::is_there(at, fact) })
 }
 
 /// The addresses of all blocks, in order.
@@ -142,7 +141,7 @@ impl Worker {
         let (extents, reused) = match self.client.reserve(None, &[wanted]).expect("an answer").remove(0) {
             Reservation::Space { extents, reused } => (extents, reused),
             Reservation::NoSpace(_) => {
-                self.client.drop_clean(count * BLOCK_BYTES).expect("an answer");
+                self.client.drop_clean(count * BLOCK_BYTES, None).expect("an answer");
                 return;
             }
             Reservation::Refused(why) => panic!("{key}: {why}"),

@@ -7,7 +7,7 @@ use super::Context;
 use super::context::{call, check};
 use crate::device::{DeviceError, HASH_BLOCKS_MAX, HASHES_MAX};
 use blocks::launch::{DeviceAddresses, ENTRY, Launch, PTX, SHORT_BLOCKS, THREADS};
-use blocks::{BLOCK_BYTES, DeviceKey, Sums};
+use blocks::{DeviceKey, Sums};
 use cuda::types::{CUdeviceptr, CUfunction, CUmodule, CUstream};
 use std::ffi::{CString, c_void};
 use std::ptr::NonNull;
@@ -99,11 +99,10 @@ impl Hashing {
     pub(super) fn start(
         &mut self,
         slot: usize,
-        address: CUdeviceptr,
-        blocks: usize,
+        blocks: &[CUdeviceptr],
         stream: CUstream,
     ) -> Result<(), DeviceError> {
-        debug_assert!(blocks <= HASH_BLOCKS_MAX);
+        assert!(blocks.len() <= HASH_BLOCKS_MAX, "a slot has room for so many");
         // Until it is noted.
         self.slots[slot] = Slot::default();
         let at = slot * SLOT_BYTES;
@@ -116,10 +115,10 @@ impl Hashing {
         // under way. Places are addresses of whole blocks, mapped here.
         unsafe {
             let host = self.host.0.as_ptr().add(at);
-            for block in 0..blocks {
-                let place = address.0 + (block * BLOCK_BYTES) as u64;
-                host.add(8 * block).cast::<[u8; 8]>().write(place.to_le_bytes());
+            for (number, block) in blocks.iter().enumerate() {
+                host.add(8 * number).cast::<[u8; 8]>().write(block.0.to_le_bytes());
             }
+            let blocks = blocks.len();
             call!(driver, cuMemcpyHtoDAsync_v2(device(places), host.cast::<c_void>(), 8 * blocks, stream))?;
             call!(driver, cuMemsetD8Async(device(sums), 0, Sums::BYTES * blocks, stream))?;
             // Short ones: somebody latency-critical may come.

@@ -39,6 +39,16 @@ impl<D: Device> Mover<D> {
                     }
                 }
             }
+            Reply::Taken { owner, handles } => {
+                for handle in handles {
+                    let key = HandleKey { owner, handle };
+                    // All of it is there, so it is back.
+                    match self.taken(key) {
+                        true => drop(self.record_in(&[key])),
+                        false => tracing::debug!(%key, "taken, which nobody waits for"),
+                    }
+                }
+            }
             Reply::Failed { owner, handles, code, call } => {
                 for handle in handles {
                     let key = HandleKey { owner, handle };
@@ -48,6 +58,7 @@ impl<D: Device> Mover<D> {
                     }
                     self.unmap_failed(key);
                     self.create_failed(key);
+                    self.take_failed(key);
                 }
             }
             Reply::Gone { owner } => {
@@ -62,6 +73,9 @@ impl<D: Device> Mover<D> {
                         Err(error) => tracing::debug!(%error, "a tenant freed what is not there"),
                     }
                 }
+            }
+            Reply::Prepared { .. } | Reply::Exchanged { .. } | Reply::Stayed { .. } => {
+                self.home_answer(reply);
             }
         }
         must_end
@@ -80,8 +94,8 @@ impl<D: Device> Mover<D> {
         self.ask_to_unmap(&backing_out, tenants);
     }
 
-    fn ask_to_unmap(&mut self, keys: &[HandleKey], tenants: &mut dyn Tenants) {
-        for (owner, handles) in requests(keys, |key| self.bytes_of(key)) {
+    pub(crate) fn ask_to_unmap(&mut self, keys: &[HandleKey], tenants: &mut dyn Tenants) {
+        for (owner, handles) in requests(keys, self.request_bytes, |key| self.bytes_of(key)) {
             if tenants.unmap(owner, &handles).is_err() {
                 self.drop_owner(owner);
             }

@@ -6,19 +6,24 @@
 
 mod answers;
 mod asking;
+mod cellar;
+mod metering;
+mod passing;
 
+use super::patience::Idleness;
+use super::times::{Chore, Meter};
 use super::{MoveError, Outcome, Plan, Reply, Step, Stuck, Tenants};
 use crate::device::{Device, HASHES_MAX};
+#[cfg(test)]
+use crate::mover::planted::Bug;
 use crate::mover::{CopyState, HashState, Started};
 use crate::{HandleKey, Mover};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 /// Pieces of copies out that are started ahead. A driver's queue has a limit, and waits when it is full.
 const PIECES_AHEAD_MAX: usize = 256;
-/// How long to wait for an answer before looking at the copies again.
-const WAIT: Duration = Duration::from_micros(100);
 /// Answers that are taken before the copies are looked at again.
 const REPLIES_PER_ROUND_MAX: usize = 64;
 
@@ -31,7 +36,9 @@ impl<D: Device> Mover<D> {
         self.end_given_up(tenants);
         let mut run = Run::new(self, plan, tenants);
         run.drive(replies);
-        let mut outcome = run.outcome;
+        let Run { mut outcome, meter, .. } = run;
+        outcome.times = meter.end(self.clock.now());
+        self.give_back_reserved();
         outcome.audit_errors = self.take_audit_errors();
         outcome
     }
@@ -44,6 +51,8 @@ enum Asked {
     /// To unmap, and it has: our import is to be dropped.
     Release,
     Create,
+    /// To take memory that is filled.
+    Take,
     /// To unmap memory that could not be filled, for this reason.
     BackOut(MoveError),
 }
@@ -61,20 +70,36 @@ struct Run<'a, D: Device> {
     copying_in: VecDeque<HandleKey>,
     /// Copied out, or not to be filled: to be unmapped by the tenant.
     to_unmap: Vec<HandleKey>,
+    /// Filled, in memory that another tenant had: to be taken by the tenant.
+    to_take: Vec<HandleKey>,
     /// Waiting for the tenant's answer, or for us to act on it.
     asked: BTreeMap<HandleKey, Asked>,
     /// Unmapped by their tenants: our imports are to be dropped, in order. Each is in `asked`, too.
     to_release: VecDeque<HandleKey>,
+    /// The same, but their memory may become another's.
+    to_pass: VecDeque<HandleKey>,
+    /// Going to the cellar, to make space.
+    sinking: Vec<HandleKey>,
+    /// Coming from the cellar. Each is in `waiting_in`, too.
+    fetching: Vec<HandleKey>,
+    /// Something waits for arena space: so much of it.
+    lacking_bytes: u64,
+    /// The arena has had space for all so far.
+    has_space: bool,
+    /// Why nothing more goes to the cellar in this exchange.
+    cellar_trouble: Option<String>,
     /// Freed by their tenants while they were on the device: their bytes become room.
     freed_on_device: BTreeSet<HandleKey>,
     room_bytes: u64,
     deadline: Duration,
-    start: Instant,
+    start: Duration,
+    meter: Meter,
     outcome: Outcome,
 }
 
 impl<'a, D: Device> Run<'a, D> {
     fn new(mover: &'a mut Mover<D>, plan: Plan, tenants: &'a mut dyn Tenants) -> Run<'a, D> {
+        mover.note_turn(&plan.out, &plan.into);
         let mut outcome = Outcome::default();
         let mut seen = BTreeSet::new();
         let mut admit = |keys: Vec<HandleKey>, check: &dyn Fn(HandleKey) -> Result<(), MoveError>| {
@@ -102,6 +127,9 @@ impl<'a, D: Device> Run<'a, D> {
         };
         let freed = outcome.failed.extract_if(.., is_freed).map(|(key, _)| key);
         outcome.freed.extend(freed);
+        // Of an exchange that was given up. Nobody else looks at it.
+        let (sinking, fetching) = mover.between();
+        let start = mover.clock.now();
         Run {
             mover,
             tenants,
@@ -111,35 +139,50 @@ impl<'a, D: Device> Run<'a, D> {
             copying_out: VecDeque::new(),
             copying_in: VecDeque::new(),
             to_unmap: Vec::new(),
+            to_take: Vec::new(),
             asked: BTreeMap::new(),
             to_release: VecDeque::new(),
+            to_pass: VecDeque::new(),
+            sinking,
+            fetching,
+            lacking_bytes: 0,
+            has_space: true,
+            cellar_trouble: None,
             freed_on_device: BTreeSet::new(),
             room_bytes,
             deadline: plan.deadline,
-            start: Instant::now(),
+            start,
+            meter: Meter::new(start),
             outcome,
         }
     }
 
     fn drive(&mut self, replies: &Receiver<Reply>) {
-        let mut last_progress = Instant::now();
+        let mut idleness = Idleness::new(self.deadline, self.start);
         loop {
             let mut progress = false;
             for reply in replies.try_iter().take(REPLIES_PER_ROUND_MAX) {
-                self.take(reply);
-                progress = true;
+                progress |= self.hear(reply);
             }
             progress |= self.look_at_copies();
+            progress |= self.look_at_cellar();
+            progress |= self.metered(Chore::Pass, Run::pass_unmapped);
+            progress |= self.ask_takes();
             progress |= self.ask_unmaps();
-            progress |= self.release_next();
+            self.meter_lanes();
+            progress |= self.metered(Chore::Release, Run::release_next);
+            progress |= self.fetch();
             progress |= self.ask_creates();
-            progress |= self.start_copies_out();
+            self.meter_lanes();
+            progress |= self.metered(Chore::Start, Run::start_copies_out);
+            progress |= self.make_space();
+            self.meter_lanes();
             if self.is_done() {
                 return;
             }
             if !progress && !self.is_under_way() {
                 // Out of order is better than not at all.
-                progress = self.start_any_out() || self.ask_any_create();
+                progress = self.start_any_out() || self.ask_any_create() || self.sink_what_is_wanted();
                 let arena = self.mover.arena();
                 // Other movers may be about to give space back.
                 let may_get_space = !self.waiting_out.is_empty() && (arena.is_growing() || arena.is_shared());
@@ -147,24 +190,52 @@ impl<'a, D: Device> Run<'a, D> {
                     return self.give_up(None);
                 }
             }
+            let now = self.mover.clock.now();
             if progress {
-                last_progress = Instant::now();
+                idleness.moved(now);
                 continue;
             }
-            let idle = last_progress.elapsed();
-            if idle >= self.deadline {
+            if let Some(idle) = idleness.look(now) {
                 return self.give_up(Some(idle));
             }
-            match replies.recv_timeout(WAIT) {
-                Ok(reply) => {
-                    self.take(reply);
-                    last_progress = Instant::now();
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                // Nobody answers any more: copies under way still end, the rest runs into the deadline.
-                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(WAIT),
+            if let Some(reply) = self.mover.clock.wait(replies)
+                && self.hear(reply)
+            {
+                idleness.moved(self.mover.clock.now());
             }
         }
+    }
+
+    /// Takes what a tenant says. Whether that changed anything here: what others say meanwhile is no reason to wait longer for
+    /// one that says nothing.
+    fn hear(&mut self, reply: Reply) -> bool {
+        let before = self.stage();
+        self.take(reply);
+        self.stage() != before
+    }
+
+    /// How far all of it is, so that two of these differ if a handle of the plan is a step further.
+    fn stage(&self) -> [u64; 11] {
+        let lists = [
+            self.waiting_out.len(),
+            self.waiting_in.len(),
+            self.hashing.len(),
+            self.copying_out.len(),
+            self.copying_in.len(),
+            self.to_unmap.len(),
+            self.to_take.len(),
+            self.to_release.len() + self.to_pass.len(),
+            self.asked.len(),
+            self.outcome.gone.len(),
+        ];
+        let mut stage = [self.room_bytes; 11];
+        stage.iter_mut().zip(lists).for_each(|(to, length)| *to = length as u64);
+        stage
+    }
+
+    /// Since the exchange began.
+    fn elapsed(&self) -> Duration {
+        self.mover.clock.now().saturating_sub(self.start)
     }
 
     fn is_under_way(&self) -> bool {
@@ -172,6 +243,9 @@ impl<'a, D: Device> Run<'a, D> {
             && self.copying_out.is_empty()
             && self.copying_in.is_empty()
             && self.to_unmap.is_empty()
+            && self.to_take.is_empty()
+            && self.sinking.is_empty()
+            && self.fetching.is_empty()
             && self.asked.is_empty())
             || self.mover.has_graves()
     }
@@ -183,11 +257,13 @@ impl<'a, D: Device> Run<'a, D> {
     /// Looks at the oldest of each lane, and goes on with what has ended.
     fn look_at_copies(&mut self) -> bool {
         let mut progress = self.mover.passed_waypoint();
+        let (mut copied_out, mut copied_in) = (Vec::new(), Vec::new());
+        let copied = [!self.copying_out.is_empty(), !self.copying_in.is_empty()];
         while let Some(&key) = self.hashing.front() {
             match self.mover.look_hash(key) {
                 HashState::UnderWay => break,
                 HashState::Copying(pieces) => self.copying_out.push_back((key, pieces)),
-                HashState::Done => self.to_unmap.push(key),
+                HashState::Done => copied_out.push(key),
                 HashState::Failed(error) => self.outcome.failed.push((key, error)),
                 HashState::None => {}
             }
@@ -197,9 +273,9 @@ impl<'a, D: Device> Run<'a, D> {
         while let Some(&(key, _)) = self.copying_out.front() {
             match self.mover.look_out(key) {
                 CopyState::UnderWay => break,
-                CopyState::Done => self.to_unmap.push(key),
+                CopyState::Done => copied_out.push(key),
                 CopyState::Failed(error) => self.outcome.failed.push((key, error)),
-                CopyState::None => {}
+                CopyState::None | CopyState::Filled | CopyState::Unfilled(..) => {}
             }
             self.copying_out.pop_front();
             progress = true;
@@ -207,17 +283,21 @@ impl<'a, D: Device> Run<'a, D> {
         while let Some(&key) = self.copying_in.front() {
             match self.mover.look_in(key) {
                 CopyState::UnderWay => break,
-                CopyState::Done => {
-                    self.outcome.bytes_in += self.mover.bytes_of(key);
-                    self.outcome.moved_in.push(key);
-                    self.outcome.into.end = self.start.elapsed();
-                }
+                #[cfg(test)]
+                CopyState::Done if self.mover.planted.has(Bug::LostCompletion) => {}
+                CopyState::Done => copied_in.push(key),
                 CopyState::Failed(error) => self.back_out(key, error),
+                CopyState::Filled => self.to_take.push(key),
+                CopyState::Unfilled(error, freed_bytes) => self.not_passed(key, error, freed_bytes),
                 CopyState::None => {}
             }
             self.copying_in.pop_front();
             progress = true;
         }
+        let dry = [copied[0] && self.copying_out.is_empty(), copied[1] && self.copying_in.is_empty()];
+        self.meter.looked(self.mover.clock.now(), dry);
+        self.meter_lanes();
+        self.metered(Chore::Record, |run| run.record(&copied_out, &copied_in));
         for (key, freed_bytes) in self.mover.reap() {
             if self.freed_on_device.remove(&key) {
                 self.room_bytes += freed_bytes;
@@ -227,24 +307,58 @@ impl<'a, D: Device> Run<'a, D> {
         progress
     }
 
+    /// Records what was copied. What is out is to be unmapped, what is in has arrived.
+    fn record(&mut self, out: &[HandleKey], into: &[HandleKey]) {
+        for (&key, recorded) in out.iter().zip(self.mover.record_out(out)) {
+            match recorded {
+                Ok(()) => self.to_unmap.push(key),
+                Err(error) => self.outcome.failed.push((key, error)),
+            }
+        }
+        for (&key, recorded) in into.iter().zip(self.mover.record_in(into)) {
+            match recorded {
+                Ok(()) => {
+                    self.outcome.bytes_in += self.mover.bytes_of(key);
+                    self.outcome.moved_in.push(key);
+                    self.outcome.into.end = self.elapsed();
+                }
+                Err(error) => self.outcome.failed.push((key, error)),
+            }
+        }
+    }
+
     /// Drops our import of one handle that its tenant has unmapped: it is out, and its bytes are room now.
     fn release_next(&mut self) -> bool {
+        if self.holds_back() {
+            return false;
+        }
         let Some(key) = self.to_release.pop_front() else { return false };
+        self.release(key);
+        true
+    }
+
+    fn release(&mut self, key: HandleKey) {
+        self.note_out(key);
+        self.room_bytes += self.mover.unmapped(key).unwrap_or(0);
+    }
+
+    /// A handle that its tenant has unmapped is out.
+    fn note_out(&mut self, key: HandleKey) {
         self.asked.remove(&key);
         self.outcome.copied_bytes += self.mover.copied_bytes(key);
-        self.room_bytes += self.mover.unmapped(key).unwrap_or(0);
         self.outcome.bytes_out += self.mover.bytes_of(key);
         self.outcome.moved_out.push(key);
-        self.outcome.out.end = self.start.elapsed();
-        true
+        self.outcome.out.end = self.elapsed();
     }
 
     /// Starts copies out, in order, as far as there is arena space.
     fn start_copies_out(&mut self) -> bool {
         let mut progress = false;
+        // Beside somebody latency-critical one at a time, so that its kernels wait for short ones only.
+        let hashes_max = if self.mover.pace().is_gentle() { 1 } else { HASHES_MAX };
         let mut pieces: usize = self.copying_out.iter().map(|(_, pieces)| pieces).sum();
         while pieces < PIECES_AHEAD_MAX
-            && self.hashing.len() < HASHES_MAX
+            && self.hashing.len() < hashes_max
             && let Some(&key) = self.waiting_out.front()
         {
             match self.start_out(key) {
@@ -252,7 +366,13 @@ impl<'a, D: Device> Run<'a, D> {
                 None => break,
             }
             self.waiting_out.pop_front();
+            // There was space for this one, so there may be for the next.
+            self.has_space = self.has_space && self.mover.reserve_ahead(self.waiting_out.iter().copied());
             progress = true;
+            // Memory had to be registered first, which took its time: others may be done.
+            if self.mover.has_waited() {
+                break;
+            }
         }
         progress
     }
@@ -287,23 +407,23 @@ impl<'a, D: Device> Run<'a, D> {
 
     fn note_first_out(&mut self) {
         if self.copying_out.is_empty() && self.hashing.is_empty() && self.outcome.out.end.is_zero() {
-            self.outcome.out.start = self.start.elapsed();
+            self.outcome.out.start = self.elapsed();
             self.outcome.out.end = self.outcome.out.start;
         }
     }
 
     /// Ends with what is not done: nothing can start, or nothing has moved for this long.
     fn give_up(&mut self, idle: Option<Duration>) {
-        debug_assert!(self.to_release.is_empty(), "each round drops one, and that is progress");
+        debug_assert!(self.to_take.is_empty(), "each round asks for all of them");
+        while let Some(key) = self.to_release.pop_front() {
+            self.release(key);
+        }
         let next_out = self.waiting_out.front().copied();
         let next_in = self.waiting_in.front().copied();
         if !self.is_under_way() {
             self.outcome.stuck = match (next_out, next_in) {
-                (Some(key), _) => Some(Stuck::NoArenaSpace {
-                    need_bytes: self.mover.bytes_of(key),
-                    free_bytes: self.mover.arena().free_bytes(),
-                    ready_bytes: self.mover.arena().ready_bytes(),
-                }),
+                (Some(key), _) => Some(self.no_space(key)),
+                (None, Some(key)) if self.lacking_bytes > 0 => Some(self.no_space(key)),
                 (None, Some(key)) => {
                     Some(Stuck::NoRoom { need_bytes: self.mover.bytes_of(key), room_bytes: self.room_bytes })
                 }
@@ -312,14 +432,21 @@ impl<'a, D: Device> Run<'a, D> {
         }
         let after = idle.unwrap_or_default();
         let late = |step| MoveError::Deadline { step, after };
+        for key in self.sinking.drain(..) {
+            self.mover.stop_sink(key);
+        }
+        self.fetching.retain(|key| self.waiting_in.contains(key));
+        self.waiting_in.retain(|key| !self.fetching.contains(key));
         let failed = &mut self.outcome.failed;
         failed.extend(self.hashing.drain(..).map(|key| (key, late(Step::Hash))));
         failed.extend(self.copying_out.drain(..).map(|(key, _)| (key, late(Step::CopyOut))));
         failed.extend(self.copying_in.drain(..).map(|key| (key, late(Step::CopyIn))));
+        failed.extend(self.fetching.drain(..).map(|key| (key, late(Step::Fetch))));
         for (key, asked) in std::mem::take(&mut self.asked) {
             let step = match asked {
                 Asked::Unmap | Asked::Release => Step::Unmap,
                 Asked::Create => Step::Create,
+                Asked::Take => Step::Take,
                 Asked::BackOut(_) => Step::BackOut,
             };
             failed.push((key, late(step)));

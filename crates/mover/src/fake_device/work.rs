@@ -1,8 +1,8 @@
 //! What is started on the lanes of a fake device, and what it does to bytes.
 
 use super::{FakeDevice, is_registered, lock};
-use crate::arena::mapping::Mapping;
 use crate::device::{HASHES_MAX, Lane};
+use crate::fake_device::mapping::Mapping;
 use blocks::{BLOCK_BYTES, Sums};
 use std::sync::Arc;
 
@@ -21,10 +21,14 @@ pub(super) enum Work {
         offset: u64,
         bytes: u64,
     },
-    /// With the number of the mark behind it.
+    /// From the first memory to the second.
+    Between {
+        between: [(Arc<Mapping>, u64); 2],
+        bytes: u64,
+    },
+    /// Each block by its memory, the inode of that, and its number there; with the number of the mark behind it.
     Hash {
-        memory: Arc<Mapping>,
-        inode: u64,
+        blocks: Vec<(Arc<Mapping>, u64, u64)>,
         mark: u64,
     },
     Mark(u64),
@@ -33,9 +37,8 @@ pub(super) enum Work {
 impl FakeDevice {
     /// Does one thing, unless that must never be done.
     pub(super) fn do_work(&mut self, lane: Lane, work: Work) {
-        if let Some(inode) = work.inode()
-            && !lock(&self.imports).contains_key(&inode)
-        {
+        let is_released = |inode: &u64| !lock(&self.imports).contains_key(inode);
+        if work.inodes().iter().any(is_released) {
             lock(&self.violations).push(format!("{lane:?}: work on released memory"));
             return;
         }
@@ -59,14 +62,20 @@ impl FakeDevice {
                 // SAFETY: a range of a mapping that is alive.
                 unsafe { memory.address(offset, bytes).write_bytes(0, bytes as usize) };
             }
-            Work::Hash { memory, mark, .. } => {
-                let Some(key) = &self.key else { return };
-                // SAFETY: all of a mapping that is alive; whoever hashes has seen to it that nobody writes.
-                let bytes = unsafe {
-                    std::slice::from_raw_parts(memory.address(0, memory.bytes()), memory.bytes() as usize)
+            Work::Between { between: [(from, _), (to, _)], bytes } => {
+                // SAFETY: ranges of two mappings that are alive.
+                unsafe {
+                    to.address(0, bytes).copy_from_nonoverlapping(from.address(0, bytes), bytes as usize);
                 };
-                let sums: Vec<Sums> =
-                    bytes.as_chunks::<BLOCK_BYTES>().0.iter().map(|block| key.sums(block)).collect();
+            }
+            Work::Hash { blocks, mark } => {
+                let Some(key) = &self.key else { return };
+                let sums_of = |(memory, _, block): &(Arc<Mapping>, u64, u64)| {
+                    let at = memory.address(block * BLOCK_BYTES as u64, BLOCK_BYTES as u64);
+                    // SAFETY: a block of a mapping that is alive; whoever hashes has seen to it that nobody writes.
+                    key.sums(unsafe { &*at.cast::<[u8; BLOCK_BYTES]>() })
+                };
+                let sums: Vec<Sums> = blocks.iter().map(sums_of).collect();
                 let sums = match &mut self.forge {
                     Some(forge) => forge(sums),
                     None => sums,
@@ -82,11 +91,21 @@ impl FakeDevice {
 }
 
 impl Work {
-    /// The memory that it is about.
-    pub(super) fn inode(&self) -> Option<u64> {
+    /// The host memory that it reads or writes: where it begins, and its size.
+    pub(super) fn host(&self) -> Option<(usize, u64)> {
         match self {
-            Work::Copy { inode, .. } | Work::Zero { inode, .. } | Work::Hash { inode, .. } => Some(*inode),
-            Work::Mark(_) => None,
+            Work::Copy { host, bytes, .. } => Some((*host, *bytes)),
+            _ => None,
+        }
+    }
+
+    /// The memories that it is about.
+    pub(super) fn inodes(&self) -> Vec<u64> {
+        match self {
+            Work::Copy { inode, .. } | Work::Zero { inode, .. } => vec![*inode],
+            Work::Between { between, .. } => between.iter().map(|(_, inode)| *inode).collect(),
+            Work::Hash { blocks, .. } => blocks.iter().map(|(_, inode, _)| *inode).collect(),
+            Work::Mark(_) => Vec::new(),
         }
     }
 }

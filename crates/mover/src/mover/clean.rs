@@ -1,13 +1,13 @@
 //! Copies that stay in the arena after their handle came back, so that what did not change is not copied out again.
 //!
-//! A copy is arena space that is [kept](crate::arena::Arena::keep), and the hash of each block of it. It is nobody's
-//! only copy: the device's bytes are the valid ones, and the space goes to whoever needs it. What changed is found out
-//! when the handle goes out the next time, by hashing it where it is (`hashing`): its tenant is frozen then, and
-//! nobody else knows. Whatever is in doubt is copied.
+//! A copy is arena space that the keeper keeps, and the hash of each block of it, here and there. It is nobody's only copy:
+//! the device's bytes are the valid ones, and the space goes to whoever needs it. What changed is found out when the handle
+//! goes out the next time, by hashing it where it is (`hashing`): its tenant is frozen then, and nobody else knows. Whatever
+//! is in doubt is copied. The seed of the hashes is the keeper's as well, so that the next worker can compare with them.
 
 use super::Mover;
 use crate::HandleKey;
-use crate::arena::{Extents, Kept};
+use crate::arena::{ArenaError, Extents};
 use crate::device::{Device, DeviceError};
 use blocks::{BlockHash, Key, Seed, SeedError};
 
@@ -26,7 +26,8 @@ pub enum CleanCopies {
     Off,
     /// They stay while there is space, and only what changed is copied out again. What is all zero is not copied at all.
     On,
-    /// As with `On`, but everything is copied, and compared with what the hashes say. For those who doubt the hashes.
+    /// As with `On`, but everything is copied, and compared with what the hashes say, by hashes with another key, which the
+    /// host computes. For those who doubt the hashes, or the device that computes them.
     Audit,
 }
 
@@ -36,6 +37,9 @@ pub enum CleanError {
     /// There is no seed for the hashes.
     #[error(transparent)]
     Seed(#[from] SeedError),
+    /// The keeper does not keep the seed, or has one of another version.
+    #[error("the keeper keeps no seed of hashes for this worker: {0}")]
+    Kept(#[from] ArenaError),
     /// The device cannot hash.
     #[error("the device cannot hash blocks: {0}")]
     Device(#[from] DeviceError),
@@ -60,27 +64,38 @@ pub struct AuditError {
 /// The hash of each block of a handle.
 pub(super) type Hashes = Box<[BlockHash]>;
 
-/// How hashes are made here. The seed behind the key is as old as the mover, and all hashes are of it.
+/// How hashes are made here. The seed behind the key is as old as the keeper, and all hashes are of it.
 #[derive(Debug)]
 pub(super) struct Hasher {
     pub(super) key: Key,
-    pub(super) audit: bool,
+    /// For an audit: hashes the same blocks by another key, on the host.
+    pub(super) auditor: Option<Key>,
 }
 
 /// Arena space of a handle, and what is known of the blocks in it.
 #[derive(Debug)]
 pub(super) struct Stored {
+    /// Of all blocks while it is copied out or fetched, and once that is recorded only of those that are not zero
+    /// ([`keeper::zeros`]).
     pub(super) extents: Extents,
-    /// With an auditor the bytes of zero blocks are there, too. Otherwise they are not.
+    /// The bytes of blocks that are zero by these need not be there.
     pub(super) hashes: Option<Hashes>,
 }
 
-/// A copy of what is on the device, or was there.
-#[derive(Debug)]
-pub(super) struct Copy {
-    pub(super) kept: Kept,
-    pub(super) hashes: Hashes,
+impl Stored {
+    /// It is recorded: blocks that are zero have no place any more, as the keeper has it too.
+    pub(super) fn let_go_of_zeros(mut self) -> Stored {
+        if let Some(hashes) = self.hashes.as_deref() {
+            self.extents =
+                Extents::new(keeper::zeros::part(self.extents.runs(), |block| hashes[block].zero).kept);
+        }
+        self
+    }
 }
+
+/// What an auditor has seen of a copy before it was written over: of each block that is called the same now.
+#[derive(Debug)]
+pub(super) struct Before(pub(super) Vec<Option<BlockHash>>);
 
 /// Whether hashing a handle has been worth it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,35 +134,14 @@ impl<D: Device> Mover<D> {
         if how == CleanCopies::Off {
             return Ok(());
         }
-        let key = Key::new(&Seed::random()?);
-        self.device.prepare_hashing(key.device())?;
-        self.hasher = Some(Hasher { key, audit: how == CleanCopies::Audit });
+        let key = Key::new(&self.arena.seed(&Seed::random()?)?);
+        let auditor = match how {
+            CleanCopies::Audit => Some(Key::new(&Seed::random()?)),
+            CleanCopies::Off | CleanCopies::On => None,
+        };
+        self.device.device_mut().prepare_hashing(key.device())?;
+        self.hasher = Some(Hasher { key, auditor });
         Ok(())
-    }
-
-    /// The handle is on the device: its space in the arena is kept if its hashes are known, otherwise given back.
-    pub(super) fn keep(&mut self, stored: Stored) -> Option<Copy> {
-        let Stored { extents, hashes } = stored;
-        match hashes {
-            Some(hashes) => Some(Copy { kept: self.arena.keep(extents), hashes }),
-            None => {
-                self.arena.give_back(extents);
-                None
-            }
-        }
-    }
-
-    /// A copy of a handle, if its space was not needed.
-    pub(super) fn resume(&mut self, copy: Copy) -> Option<Stored> {
-        let extents = self.arena.resume(copy.kept)?;
-        Some(Stored { extents, hashes: Some(copy.hashes) })
-    }
-
-    /// A copy is not needed any more.
-    pub(super) fn drop_copy(&mut self, copy: Option<Copy>) {
-        if let Some(stored) = copy.and_then(|copy| self.resume(copy)) {
-            self.arena.give_back(stored.extents);
-        }
     }
 
     /// What audits have found since the last call.

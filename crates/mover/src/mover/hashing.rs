@@ -1,13 +1,12 @@
 //! The step before the copy out of a handle that may have a clean copy: its blocks are hashed where they are, and only
 //! those that changed are copied.
 
-use super::clean::{AuditError, Copy, Hashes, Stored};
+use super::clean::Hashes;
 use super::parts::{blocks_in, bytes_of_blocks};
 use super::{Leaving, Mover, Place, Stage};
-use crate::arena::Extents;
+use crate::HandleKey;
 use crate::device::{Device, HASH_BLOCKS_MAX, Mark};
 use crate::exchange::MoveError;
-use crate::{BLOCK_BYTES, HandleKey};
 use blocks::{BlockHash, Changed, Sums};
 use std::error::Error;
 use std::ops::Range;
@@ -27,36 +26,14 @@ pub(crate) enum HashState {
     None,
 }
 
-/// Where a handle goes that leaves, and what it is compared with.
-pub(super) struct Destination {
-    pub(super) stored: Stored,
-    pub(super) before: Option<Stored>,
-}
-
 impl<D: Device> Mover<D> {
-    /// Space for a handle that goes out: that of its copy, if it has one.
-    pub(super) fn take_space(&mut self, bytes: u64, copy: Option<Copy>) -> Option<Destination> {
-        let stored = copy.and_then(|copy| self.resume(copy));
-        let fresh = |extents| Stored { extents, hashes: None };
-        let audit = self.hasher.as_ref().is_some_and(|hasher| hasher.audit);
-        match stored {
-            Some(before) if audit => match self.arena.take(bytes) {
-                Some(extents) => Some(Destination { stored: fresh(extents), before: Some(before) }),
-                // Without space for both it is not audited this time.
-                None => Some(Destination { stored: fresh(before.extents), before: None }),
-            },
-            Some(stored) => Some(Destination { stored, before: None }),
-            None => Some(Destination { stored: fresh(self.arena.take(bytes)?), before: None }),
-        }
-    }
-
     /// Starts hashing a handle that goes out, if that may be worth it. None: all of it is to be copied.
     pub(super) fn start_hash(&mut self, key: HandleKey, memory: &D::Memory, bytes: u64) -> Option<Mark> {
         self.hasher.as_ref()?;
         if blocks_in(bytes) > HASH_BLOCKS_MAX || !self.habits.entry(key).or_default().goes_out() {
             return None;
         }
-        match self.device.hash(memory) {
+        match self.device.device_mut().hash(memory) {
             Ok(mark) => Some(mark),
             Err(error) => {
                 self.hash_failed(key, &error);
@@ -75,7 +52,7 @@ impl<D: Device> Mover<D> {
         let Some(mark) = self.hashing(key) else { return HashState::None };
         let now = match self.device.passed(mark) {
             Ok(false) => return HashState::UnderWay,
-            Ok(true) => self.device.sums(mark),
+            Ok(true) => self.device.device_mut().sums(mark),
             Err(error) => {
                 // It may still read memory that is let go soon.
                 self.drain_after(key);
@@ -114,22 +91,20 @@ impl<D: Device> Mover<D> {
         mut leaving: Leaving<D::Memory>,
         now: Hashes,
     ) -> (Place<D::Memory>, HashState) {
-        let bytes = leaving.stored.extents.bytes();
-        let changed = self.compare(key, &leaving, &now);
-        let audit = self.hasher.as_ref().is_some_and(|hasher| hasher.audit);
-        let parts: Vec<Range<u64>> = match &changed {
-            Some(changed) if !audit => changed.copy.iter().map(bytes_of_blocks).collect(),
-            _ => vec![0..bytes; 1],
+        let Some(changed) = self.compare(key, &leaving, &now) else {
+            return with_state(self.copy_all_out(key, leaving));
         };
-        leaving.stored.hashes = changed.map(|_| now);
+        let parts: Vec<Range<u64>> = match self.auditor() {
+            Some(_) => vec![0..leaving.stored.extents.bytes(); 1],
+            None => changed.copy.iter().map(bytes_of_blocks).collect(),
+        };
+        let hashes = leaving.stored.hashes.replace(now);
         if parts.is_empty() {
-            leaving.stage = Stage::Unmapping;
+            leaving.stage = Stage::Copied;
             return (Place::Leaving(leaving), HashState::Done);
         }
-        match self.start_copy_out(key, leaving, &parts) {
-            (place, Ok(pieces)) => (place, HashState::Copying(pieces)),
-            (place, Err(error)) => (place, HashState::Failed(error)),
-        }
+        leaving.before = hashes.and_then(|hashes| self.before(&leaving.stored, &hashes));
+        with_state(self.start_copy_out(key, leaving, &parts))
     }
 
     /// What has changed by these hashes, if they are of all blocks.
@@ -142,7 +117,7 @@ impl<D: Device> Mover<D> {
         if now.len() != blocks_in(leaving.stored.extents.bytes()) {
             return None;
         }
-        let before = leaving.before.as_ref().unwrap_or(&leaving.stored).hashes.as_deref();
+        let before = leaving.stored.hashes.as_deref();
         match Changed::since(before, now) {
             Ok(changed) => {
                 if before.is_some() {
@@ -164,7 +139,8 @@ impl<D: Device> Mover<D> {
         }
     }
 
-    /// A move out was given up: once the hashing is over, the handle is on the device as before, and so is its copy.
+    /// A move out was given up: once the hashing is over, the handle is on the device as before. Its copy counted for nothing
+    /// since its space was reserved, and is dropped.
     pub(super) fn abandon_hash(&mut self, key: HandleKey) {
         let Some(mark) = self.hashing(key) else { return };
         match self.device.passed(mark) {
@@ -173,16 +149,7 @@ impl<D: Device> Mover<D> {
             Err(_) => self.drain_after(key),
         }
         self.replace(key, |mover, place| match place {
-            Place::Leaving(Leaving { memory, stored, before, .. }) => {
-                let copy = match before {
-                    Some(before) => {
-                        mover.arena.give_back(stored.extents);
-                        mover.keep(before)
-                    }
-                    None => mover.keep(stored),
-                };
-                Place::Device { memory, copy }
-            }
+            Place::Leaving(leaving) => mover.stay(key, leaving),
             other => other,
         });
     }
@@ -192,40 +159,9 @@ impl<D: Device> Mover<D> {
             tracing::error!(%key, %error, "cannot wait for hashing that failed");
         }
     }
+}
 
-    /// Compares all bytes of a handle that was copied out with what its hashes say. `before` is its last copy, of which it
-    /// needs nothing any more.
-    pub(super) fn audit(&mut self, key: HandleKey, stored: &Stored, before: Option<&Stored>) {
-        let Some(now) = &stored.hashes else { return };
-        let old = before.and_then(|before| Some((&before.extents, before.hashes.as_deref()?)));
-        let is_wrong = |block: &usize| {
-            let bytes = self.block(&stored.extents, *block);
-            let is_zero_wrongly = now[*block].zero && bytes.iter().any(|byte| *byte != 0);
-            let is_same_wrongly = old.is_some_and(|(extents, hashes)| {
-                hashes[*block] == now[*block] && self.block(extents, *block) != bytes
-            });
-            is_zero_wrongly || is_same_wrongly
-        };
-        let wrong: Vec<usize> = (0..now.len()).filter(is_wrong).collect();
-        if let Some(&first) = wrong.first() {
-            self.audit_errors.push(AuditError { key, blocks: wrong.len(), first });
-        }
-    }
-
-    /// The bytes of a block in the arena.
-    fn block(&self, extents: &Extents, block: usize) -> &[u8] {
-        let mut offset = block as u64 * BLOCK_BYTES;
-        for &run in extents.runs() {
-            if offset < run.bytes {
-                let place = crate::arena::Extent { offset: run.offset + offset, bytes: BLOCK_BYTES };
-                // SAFETY: runs are whole blocks, mapped, and taken by this mover; the copy that wrote there has ended,
-                // and the next is started by whoever has `self` after this.
-                return unsafe {
-                    std::slice::from_raw_parts(self.arena.address(place), BLOCK_BYTES as usize)
-                };
-            }
-            offset -= run.bytes;
-        }
-        unreachable!("a handle has as many blocks as its space")
-    }
+/// How far the hashing is of a handle whose copy was to be started.
+fn with_state<M>((place, started): (Place<M>, Result<usize, MoveError>)) -> (Place<M>, HashState) {
+    (place, started.map_or_else(HashState::Failed, HashState::Copying))
 }

@@ -49,12 +49,29 @@ pub(super) fn pieces_of(extents: &Extents, parts: &[Range<u64>]) -> Vec<(u64, Ex
     pieces
 }
 
+/// Parts of a handle that are all it has in the arena, in order, cut where its space is: each with its offset in the handle.
+pub(super) fn pieces_of_all(extents: &Extents, parts: &[Range<u64>]) -> Vec<(u64, Extent)> {
+    let mut pieces = Vec::new();
+    let mut runs = extents.runs().iter().copied();
+    let mut rest: Option<Extent> = None;
+    for part in parts {
+        let mut at = part.start;
+        while at < part.end
+            && let Some(run) = rest.filter(|run| run.bytes > 0).or_else(|| runs.next())
+        {
+            let bytes = run.bytes.min(part.end - at);
+            pieces.push((at, Extent { offset: run.offset, bytes }));
+            rest = Some(Extent { offset: run.offset + bytes, bytes: run.bytes - bytes });
+            at += bytes;
+        }
+    }
+    debug_assert_eq!(pieces.iter().map(|(_, run)| run.bytes).sum::<u64>(), sum(parts));
+    pieces
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::Arena;
-    use crate::device::Device;
-    use crate::fake_device::FakeDevice;
 
     const B: u64 = BLOCK_BYTES;
 
@@ -66,11 +83,8 @@ mod tests {
 
     #[test]
     fn parts_are_cut_where_runs_end_and_cover_no_more() {
-        let device = FakeDevice::new(1 << 30);
-        let arena = Arena::prepare_in_segments(6 * B, 2 * B, device.registrar()).expect("small");
-        arena.wait_until_prepared();
-        let extents = arena.take(6 * B).expect("all is free");
-        let runs: Vec<u64> = extents.runs().iter().map(|run| run.offset).collect();
+        let runs = [8 * B, 2 * B, 20 * B];
+        let extents = Extents::new(runs.map(|offset| Extent { offset, bytes: 2 * B }).to_vec());
         let pieces = pieces_of(&extents, &[0..B, 3 * B..6 * B]);
         let at =
             |run: usize, block: u64, blocks: u64| Extent { offset: runs[run] + block * B, bytes: blocks * B };
@@ -78,6 +92,17 @@ mod tests {
         let all = pieces_of(&extents, std::slice::from_ref(&(0..6 * B)));
         assert_eq!(all, [(0, at(0, 0, 2)), (2 * B, at(1, 0, 2)), (4 * B, at(2, 0, 2))]);
         assert_eq!(pieces_of(&extents, &[]), []);
-        arena.give_back(extents);
+    }
+
+    #[test]
+    fn parts_that_are_all_there_is_follow_each_other_in_the_arena() {
+        let extents = Extents::new(vec![
+            Extent { offset: 8 * B, bytes: 2 * B },
+            Extent { offset: 20 * B, bytes: 3 * B },
+        ]);
+        let at = |block: u64, blocks: u64| Extent { offset: block * B, bytes: blocks * B };
+        let pieces = pieces_of_all(&extents, &[B..2 * B, 5 * B..9 * B]);
+        assert_eq!(pieces, [(B, at(8, 1)), (5 * B, at(9, 1)), (6 * B, at(20, 3))]);
+        assert_eq!(pieces_of_all(&extents, &[]), []);
     }
 }

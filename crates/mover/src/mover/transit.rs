@@ -3,18 +3,19 @@
 //! Callers go through the steps in order; a step for a handle in another place does nothing and says so.
 
 use super::clean::Stored;
-use super::hashing::Destination;
-use super::parts::{pieces_of, ranges, sum};
+use super::parts::{pieces_of, pieces_of_all, ranges, sum};
+#[cfg(test)]
+use super::planted::Bug;
 use super::{Held, Leaving, Mover, Place, Returning, Stage};
 use crate::HandleKey;
-use crate::arena::Extents;
+use crate::arena::{Extent, Taken};
 use crate::device::{Device, DeviceError, Lane, Mark};
 use crate::exchange::MoveError;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 /// Within a longer copy, a mark is set every so many bytes.
-const WAYPOINT_BYTES: u64 = 1 << 30;
+pub(super) const WAYPOINT_BYTES: u64 = 1 << 30;
 
 /// Whether a copy out was started.
 #[derive(Debug)]
@@ -36,6 +37,10 @@ pub(crate) enum CopyState {
     Done,
     /// It failed. A handle on the way out is on the device; one on the way in is backing out.
     Failed(MoveError),
+    /// A copy into memory that another tenant had is done: the tenant is to take it.
+    Filled,
+    /// The same failed: the handle is in the arena only, and the device got so many bytes back.
+    Unfilled(MoveError, u64),
     /// No copy of this handle is under way.
     None,
 }
@@ -48,8 +53,12 @@ impl<D: Device> Mover<D> {
     /// Whether a handle can be moved out.
     pub(crate) fn check_out(&self, key: HandleKey) -> Result<(), MoveError> {
         match self.handles.get(&key).map(|held| &held.place) {
+            // A copy of it that failed may still write to its space.
+            Some(Place::Device { .. }) if self.lost.contains_key(&key) => Err(MoveError::Unsettled),
             Some(Place::Device { .. }) => Ok(()),
-            Some(Place::Arena(_)) => Err(MoveError::NotResident),
+            Some(Place::Arena(_) | Place::Sinking { .. } | Place::Cellar { .. } | Place::Fetching { .. }) => {
+                Err(MoveError::NotResident)
+            }
             Some(Place::Leaving { .. } | Place::Returning { .. }) => Err(MoveError::Unsettled),
             None => Err(MoveError::Unknown),
         }
@@ -58,7 +67,9 @@ impl<D: Device> Mover<D> {
     /// Whether a handle can be moved in.
     pub(crate) fn check_in(&self, key: HandleKey) -> Result<(), MoveError> {
         match self.handles.get(&key).map(|held| &held.place) {
-            Some(Place::Arena(_)) => Ok(()),
+            Some(Place::Arena(_) | Place::Sinking { .. } | Place::Cellar { .. } | Place::Fetching { .. }) => {
+                Ok(())
+            }
             Some(Place::Device { .. }) => Err(MoveError::NotAway),
             Some(Place::Leaving { .. } | Place::Returning { .. }) => Err(MoveError::Unsettled),
             None => Err(MoveError::Unknown),
@@ -68,28 +79,51 @@ impl<D: Device> Mover<D> {
     /// Starts the copy out of a handle on the device, or the hashing that comes before.
     pub(crate) fn start_out(&mut self, key: HandleKey) -> Result<Started, MoveError> {
         self.check_out(key)?;
+        let taken = match self.reserved.remove(&key) {
+            Some(taken) => Some(taken),
+            None => self.arena.take(key, self.bytes_of(key)).map_err(MoveError::Keeper)?,
+        };
         let Some(Held { bytes, place: Place::Device { memory, copy } }) = self.handles.remove(&key) else {
             unreachable!("check_out has found it on the device");
         };
-        let Some(Destination { stored, before }) = self.take_space(bytes, copy) else {
-            // Its copy, if it had one, had gone already.
-            self.handles.insert(key, Held { bytes, place: Place::Device { memory, copy: None } });
+        let Some(Taken { extents, reused }) = taken else {
+            // Its copy, if it has one, may have gone: whether it is there, the next answer says.
+            self.handles.insert(key, Held { bytes, place: Place::Device { memory, copy } });
             return Ok(Started::NoSpace);
         };
         let mark = self.start_hash(key, &memory, bytes);
         // Where nothing is hashed, the copy says the stage.
-        let stage = mark.map_or(Stage::Unmapping, Stage::Hashing);
-        let mut leaving = Leaving { memory, stored, before, copied_bytes: 0, stage };
+        let stage = mark.map_or(Stage::Copied, Stage::Hashing);
+        let stored = Stored { extents, hashes: copy.filter(|_| reused) };
+        let leaving = Leaving { memory, stored, reused, before: None, copied_bytes: 0, stage };
         let (place, result) = match mark {
             Some(_) => (Place::Leaving(leaving), Ok(Started::Hashing)),
             None => {
-                leaving.stored.hashes = None;
-                let (place, started) = self.start_copy_out(key, leaving, std::slice::from_ref(&(0..bytes)));
+                let (place, started) = self.copy_all_out(key, leaving);
                 (place, started.map(Started::Pieces))
             }
         };
         self.handles.insert(key, Held { bytes, place });
         result
+    }
+
+    /// Starts to copy all of a handle whose blocks are not known. Says in how many pieces. The place of a clean copy is of no
+    /// use then: the keeper could not tell that its zero blocks are written.
+    pub(super) fn copy_all_out(
+        &mut self,
+        key: HandleKey,
+        mut leaving: Leaving<D::Memory>,
+    ) -> (Place<D::Memory>, Result<usize, MoveError>) {
+        let bytes = leaving.stored.extents.bytes();
+        leaving.stored.hashes = None;
+        if leaving.reused {
+            match self.arena.retake(key, bytes) {
+                Ok(extents) => leaving.stored.extents = extents,
+                Err(error) => return (self.stay(key, leaving), Err(MoveError::Keeper(error))),
+            }
+            leaving.reused = false;
+        }
+        self.start_copy_out(key, leaving, std::slice::from_ref(&(0..bytes)))
     }
 
     /// Starts to copy parts of a handle to its place in the arena. Says in how many pieces.
@@ -99,7 +133,11 @@ impl<D: Device> Mover<D> {
         leaving: Leaving<D::Memory>,
         parts: &[Range<u64>],
     ) -> (Place<D::Memory>, Result<usize, MoveError>) {
-        match self.copy(Lane::Out, &leaving.memory, &leaving.stored.extents, parts) {
+        match self.arena.make_usable(&leaving.stored.extents) {
+            Ok(has_waited) => self.has_waited |= has_waited,
+            Err(error) => return (self.stay(key, leaving), Err(MoveError::Keeper(error))),
+        }
+        match self.copy(Lane::Out, &leaving.memory, &pieces_of(&leaving.stored.extents, parts)) {
             Ok((mark, pieces)) => {
                 let stage = Stage::Copying(mark);
                 (Place::Leaving(Leaving { copied_bytes: sum(parts), stage, ..leaving }), Ok(pieces))
@@ -115,20 +153,21 @@ impl<D: Device> Mover<D> {
         leaving: Leaving<D::Memory>,
         error: &DeviceError,
     ) -> Place<D::Memory> {
-        self.after_failed_copy(key, leaving.stored.extents, error);
-        if let Some(before) = leaving.before {
-            self.arena.give_back(before.extents);
+        match self.has_ended(key, leaving.stored.extents.bytes(), error) {
+            true => self.stay(key, leaving),
+            false => Place::Device { memory: leaving.memory, copy: None },
         }
-        Place::Device { memory: leaving.memory, copy: None }
     }
 
-    /// Looks at the copy out of a handle. When it is done, the tenant is to unmap the handle.
+    /// Looks at the copy out of a handle. When it is done, that is to be recorded.
     pub(crate) fn look_out(&mut self, key: HandleKey) -> CopyState {
         let Some(held) = self.handles.get(&key) else { return CopyState::None };
         let Place::Leaving(Leaving { stage: Stage::Copying(mark), .. }) = held.place else {
             return CopyState::None;
         };
         let passed = self.device.passed(mark);
+        #[cfg(test)]
+        let passed = passed.map(|passed| passed || self.planted.has(Bug::UnmapBeforeCopyEnds));
         let state = match &passed {
             Ok(false) => return CopyState::UnderWay,
             Ok(true) => CopyState::Done,
@@ -137,14 +176,8 @@ impl<D: Device> Mover<D> {
         self.replace(key, |mover, place| match (place, passed) {
             (Place::Leaving(leaving), Err(error)) => mover.stay_after_failed_copy(key, leaving, &error),
             (Place::Leaving(mut leaving), Ok(_)) => {
-                let before = leaving.before.take();
-                if mover.hasher.as_ref().is_some_and(|hasher| hasher.audit) {
-                    mover.audit(key, &leaving.stored, before.as_ref());
-                }
-                if let Some(before) = before {
-                    mover.arena.give_back(before.extents);
-                }
-                Place::Leaving(Leaving { stage: Stage::Unmapping, ..leaving })
+                mover.audit(key, &mut leaving);
+                Place::Leaving(Leaving { stage: Stage::Copied, ..leaving })
             }
             (other, _) => other,
         });
@@ -173,22 +206,12 @@ impl<D: Device> Mover<D> {
         freed_bytes
     }
 
-    /// The tenant could not unmap: the handle stays on the device, and its copy is not the valid one any more.
-    pub(crate) fn unmap_failed(&mut self, key: HandleKey) {
-        self.replace(key, |mover, place| match place {
-            Place::Leaving(Leaving { memory, stored, stage: Stage::Unmapping, .. }) => {
-                Place::Device { memory, copy: mover.keep(stored) }
-            }
-            other => other,
-        });
-    }
-
-    /// The tenant is being asked to create memory for a handle in the arena.
+    /// The tenant is being asked to create memory for a handle, which must be in the arena.
     pub(crate) fn creating(&mut self, key: HandleKey) -> Result<(), MoveError> {
         self.check_in(key)?;
         self.replace(key, |_, place| match place {
             Place::Arena(stored) => Place::Returning { stored, stage: Returning::Creating },
-            other => other,
+            other => unreachable!("{key} is {:?}, and asked for all the same", other.whereabouts()),
         });
         Ok(())
     }
@@ -225,26 +248,36 @@ impl<D: Device> Mover<D> {
         stored: &Stored,
     ) -> (Returning<D::Memory>, Result<(), MoveError>) {
         let imported = match file {
-            Some(file) => self.device.import(file, bytes).map_err(MoveError::Import),
+            Some(file) => self.import(key, bytes, file).map_err(MoveError::Import),
             None => Err(MoveError::NoFile),
         };
         let memory = match imported {
             Ok(memory) => memory,
             Err(error) => return (Returning::BackingOut { freed_bytes: bytes }, Err(error)),
         };
-        match self.copy_in(&memory, stored, bytes) {
+        match self.start_filling(&memory, stored, bytes) {
             Ok(mark) => (Returning::Copying { memory, mark }, Ok(())),
             Err(error) => {
                 let freed_bytes = self.drop_unfilled(key, memory, bytes);
-                (Returning::BackingOut { freed_bytes }, Err(MoveError::CopyIn(error)))
+                (Returning::BackingOut { freed_bytes }, Err(error))
             }
         }
     }
 
-    /// Starts to copy a handle in, and marks the end. Blocks that are zero are not in the arena, unless there is an auditor.
+    /// Starts to fill memory with what the arena has of a handle, and marks the end.
+    pub(super) fn start_filling(
+        &mut self,
+        memory: &D::Memory,
+        stored: &Stored,
+        bytes: u64,
+    ) -> Result<Mark, MoveError> {
+        self.arena.make_usable(&stored.extents).map_err(MoveError::Keeper)?;
+        self.copy_in(memory, stored, bytes).map_err(MoveError::CopyIn)
+    }
+
+    /// Starts to copy a handle in, and marks the end. What lies in the place of a block that is zero counts for nothing.
     fn copy_in(&mut self, memory: &D::Memory, stored: &Stored, bytes: u64) -> Result<Mark, DeviceError> {
-        let audit = self.hasher.as_ref().is_some_and(|hasher| hasher.audit);
-        let parts = match stored.hashes.as_deref().filter(|_| !audit) {
+        let parts = match stored.hashes.as_deref() {
             Some(hashes) => {
                 let is_zero = |zero: bool| move |block: &usize| hashes[*block].zero == zero;
                 for range in ranges((0..hashes.len()).filter(is_zero(true))) {
@@ -254,16 +287,20 @@ impl<D: Device> Mover<D> {
             }
             None => vec![0..bytes; 1],
         };
-        Ok(self.copy(Lane::In, memory, &stored.extents, &parts)?.0)
+        Ok(self.copy(Lane::In, memory, &pieces_of_all(&stored.extents, &parts))?.0)
     }
 
-    /// Looks at the copy in of a handle. When it is done, the handle is on the device and its arena space is free; it may
-    /// be kept as a copy.
+    /// Looks at the copy in of a handle. When it is done, that is to be recorded.
     pub(crate) fn look_in(&mut self, key: HandleKey) -> CopyState {
         let Some(held) = self.handles.get(&key) else { return CopyState::None };
         let bytes = held.bytes;
-        let Place::Returning { stage: Returning::Copying { mark, .. }, .. } = &held.place else {
-            return CopyState::None;
+        let mark = match &held.place {
+            Place::Returning { stage: Returning::Copying { mark, .. }, .. } => mark,
+            Place::Returning { stage: Returning::Filling { mark, .. }, .. } => {
+                let mark = *mark;
+                return self.look_at_frame(key, mark, bytes);
+            }
+            _ => return CopyState::None,
         };
         let passed = self.device.passed(*mark);
         let state = match &passed {
@@ -273,7 +310,7 @@ impl<D: Device> Mover<D> {
         };
         self.replace(key, |mover, place| match place {
             Place::Returning { stored, stage: Returning::Copying { memory, .. } } if passed.is_ok() => {
-                Place::Device { memory, copy: mover.keep(stored) }
+                Place::Returning { stored, stage: Returning::Copied { memory } }
             }
             Place::Returning { stored, stage: Returning::Copying { memory, .. } } => {
                 let freed_bytes = mover.drop_unfilled(key, memory, bytes);
@@ -310,20 +347,39 @@ impl<D: Device> Mover<D> {
         let unsettled = |(&key, held): (&HandleKey, &Held<_>)| match &held.place {
             Place::Leaving(Leaving { stage: Stage::Hashing(_), .. }) => Some((key, Lane::Hash)),
             Place::Leaving(Leaving { stage: Stage::Copying(_), .. }) => Some((key, Lane::Out)),
-            Place::Returning { stage: Returning::Copying { .. }, .. } => Some((key, Lane::In)),
+            Place::Returning { stage: Returning::Copying { .. } | Returning::Filling { .. }, .. } => {
+                Some((key, Lane::In))
+            }
             _ => None,
         };
         let copying: Vec<(HandleKey, Lane)> = self.handles.iter().filter_map(unsettled).collect();
+        self.sweep_cellar();
         let mut backing_out = Vec::new();
         for (key, lane) in copying {
             match lane {
-                Lane::Out if matches!(self.look_out(key), CopyState::Done) => self.unmap_failed(key),
-                Lane::In if matches!(self.look_in(key), CopyState::Failed(_)) => backing_out.push(key),
-                Lane::Out | Lane::In => {}
+                Lane::Out if matches!(self.look_out(key), CopyState::Done) => {
+                    self.replace(key, |mover, place| match place {
+                        Place::Leaving(leaving) => mover.stay(key, leaving),
+                        other => other,
+                    });
+                }
+                Lane::In => match self.look_in(key) {
+                    CopyState::Failed(_) => backing_out.push(key),
+                    CopyState::Done => drop(self.record_in(&[key])),
+                    // Its tenant knows nothing of it.
+                    CopyState::Filled => drop(self.take_failed(key)),
+                    CopyState::UnderWay | CopyState::Unfilled(..) | CopyState::None => {}
+                },
+                Lane::Out => {}
                 Lane::Hash => self.abandon_hash(key),
             }
         }
         backing_out
+    }
+
+    /// Whether a copy out had to wait for its place in the arena since the last call.
+    pub(crate) fn has_waited(&mut self) -> bool {
+        std::mem::take(&mut self.has_waited)
     }
 
     /// Whether a mark within a long copy has passed since the last call.
@@ -343,36 +399,44 @@ impl<D: Device> Mover<D> {
         &mut self,
         lane: Lane,
         memory: &D::Memory,
-        extents: &Extents,
-        parts: &[Range<u64>],
+        pieces: &[(u64, Extent)],
     ) -> Result<(Mark, usize), DeviceError> {
-        let bytes = sum(parts);
-        let (mut copied, mut next_waypoint) = (0, WAYPOINT_BYTES);
-        let mut pieces = 0;
-        for (offset, run) in pieces_of(extents, parts) {
+        let bytes: u64 = pieces.iter().map(|(_, run)| run.bytes).sum();
+        let (mut copied, mut next_waypoint) = (0, self.waypoint_bytes);
+        #[cfg(test)]
+        let mut early = None;
+        let cut = |&(offset, run): &(u64, Extent)| {
+            let parts = self.arena.registered_parts(run);
+            parts.into_iter().map(move |part| (offset + (part.offset - run.offset), part))
+        };
+        let mut count = 0;
+        for (offset, run) in pieces.iter().flat_map(cut) {
+            #[cfg(test)]
+            if lane == Lane::In && copied + run.bytes == bytes && self.planted.has(Bug::ThawBeforeLastBlock) {
+                early = Some(self.device.mark(lane)?);
+            }
             let host = self.arena.address(run);
             // SAFETY: the run is mapped and registered; it and the memory stay taken until a mark behind the copy
             // has passed or the device is drained, and nobody else touches taken space.
             unsafe {
-                match lane {
-                    Lane::Out => self.device.copy_out(memory, offset, host, run.bytes)?,
-                    Lane::In => self.device.copy_in(memory, offset, host, run.bytes)?,
-                    Lane::Hash => unreachable!("nothing is copied there"),
-                }
+                self.device.copy(lane, memory, offset, host, run.bytes)?;
             }
-            pieces += 1;
+            count += 1;
             copied += run.bytes;
             if copied >= next_waypoint && copied < bytes {
-                next_waypoint = copied + WAYPOINT_BYTES;
+                next_waypoint = copied + self.waypoint_bytes;
                 self.waypoints[lane as usize].push_back(self.device.mark(lane)?);
             }
         }
-        Ok((self.device.mark(lane)?, pieces))
+        let mark = self.device.mark(lane)?;
+        #[cfg(test)]
+        let mark = early.unwrap_or(mark);
+        Ok((mark, count))
     }
 
     /// Drops an import after a copy into it has failed. What was started of the copy only reads the arena. Says how
     /// many bytes the device gets back once the tenant has unmapped.
-    fn drop_unfilled(&mut self, key: HandleKey, memory: D::Memory, bytes: u64) -> u64 {
+    pub(super) fn drop_unfilled(&mut self, key: HandleKey, memory: D::Memory, bytes: u64) -> u64 {
         if let Err(error) = self.device.drain() {
             tracing::error!(%key, %error, "cannot wait for a copy that failed");
         }

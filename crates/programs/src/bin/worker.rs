@@ -28,6 +28,12 @@ struct Arguments {
     /// Writes in the first step only, and reads in all others.
     #[arg(long, conflicts_with = "copies")]
     reads: bool,
+    /// Writes only so much after the first step, in MiB: what it allocated last.
+    #[arg(long, conflicts_with_all = ["copies", "reads"])]
+    hot_mib: Option<u64>,
+    /// After so many steps that is as much of what it allocated before it, and so on through all of its memory.
+    #[arg(long, requires = "hot_mib")]
+    hot_steps: Option<u64>,
     /// Copies, frees and allocates too.
     #[arg(long)]
     copies: bool,
@@ -52,6 +58,8 @@ fn main() -> anyhow::Result<ExitCode> {
         steps_max,
         seed: arguments.seed,
         reads: arguments.reads,
+        hot_mib: arguments.hot_mib,
+        hot_steps: arguments.hot_steps,
         copies: arguments.copies,
         kernel: Duration::from_millis(arguments.kernel_ms),
         streams: arguments.streams,

@@ -65,9 +65,20 @@ impl<'a> Pieces<'a> {
         Ok(Pieces { bench, segment, pieces, sums, host, seed: options.seed })
     }
 
-    /// Gives every piece the bytes of a step.
-    pub(crate) fn rewrite(&mut self, step: u64) -> Result<(), WorkerError> {
-        for index in 0..self.pieces.len() {
+    /// Gives every piece the bytes of a step, or only the last ones, that have so many MiB; or so many times that much before
+    /// them.
+    pub(crate) fn rewrite(&mut self, step: u64, mib: u64, moved: u64) -> Result<(), WorkerError> {
+        let mut left = mib.saturating_mul(MIB);
+        let count = self.pieces.len();
+        let each = self.pieces.first().map_or(1, |piece| 8 * piece.words);
+        let before = (moved.saturating_mul(left / each) % count.max(1) as u64) as usize;
+        for number in 0..count {
+            let index = count - 1 - (number + before) % count;
+            let bytes = 8 * self.pieces[index].words;
+            if left < bytes {
+                break;
+            }
+            left -= bytes;
             self.rewrite_one(index, step)?;
         }
         Ok(())

@@ -15,7 +15,7 @@ use crate::stage::{Program, Setup, Stage, until, until_counted};
 const NAMESPACES: [&str; 6] = ["-U", "-r", "-p", "-f", "-m", "--kill-child=SIGKILL"];
 
 /// Can namespaces be made here?
-fn possible() -> bool {
+pub(crate) fn possible() -> bool {
     let tried = Command::new("unshare").args(NAMESPACES).args(["--mount-proc", "true"]).status();
     let possible = tried.is_ok_and(|status| status.success());
     if !possible {
@@ -75,7 +75,7 @@ fn container(file: &Value, root: &Path, device: &str, job: &str, program: &[&str
     script
 }
 
-fn start(stage: &Stage, device: &str, job: &str, program: &[&str]) -> Program {
+pub(crate) fn start(stage: &Stage, device: &str, job: &str, program: &[&str]) -> Program {
     let root = stage.path(&format!("root-{job}"));
     std::fs::create_dir(&root).unwrap();
     let mut command = Command::new("unshare");

@@ -101,7 +101,8 @@ fn programs_that_are_there_join_the_next_daemon() {
             };
             programs.iter().all(is_there)
         });
-        assert_eq!(programs.each_ref().map(mentions), [round; 2]);
+        // The daemon has them before they have heard of it.
+        until("they say so, once for each", || programs.each_ref().map(mentions) == [round; 2]);
     }
     // They are tenants like any other: they move for somebody who does not fit beside them.
     let third = ["--mib", "60", "--piece-mib", "4", "--steps", "1000000", "--seed", "3"];
@@ -120,9 +121,10 @@ fn programs_that_are_there_join_the_next_daemon() {
 }
 
 #[test]
-fn the_daemon_dies_and_one_whose_memory_is_away_ends_itself() {
+fn the_daemon_dies_and_one_whose_memory_is_away_ends_when_the_next_one_says_that_it_is_lost() {
     // So long that a turn that was seen to begin is still on when the daemon is killed.
-    let mut stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "2s"] });
+    let setup = Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "2s"] };
+    let mut stage = Stage::new(&setup);
     // Both have work all the time, so that no turn ends before its time.
     let mut programs = ["7", "8"].map(|name| {
         let mut program = Puppet::start(&stage, name, &[]);
@@ -137,6 +139,9 @@ fn the_daemon_dies_and_one_whose_memory_is_away_ends_itself() {
         last("away").is_some_and(|away| last("turn_begin") > Some(away) && last("moving_out") < Some(away))
     });
     stage.kill_daemon();
+    let waits = |program: &Puppet| program.log().contains("it waits for the next one");
+    until("the one that is away waits", || programs.iter().any(waits));
+    stage.start_daemon(&setup);
     let mut ended = None;
     until("the one that is away ends", || {
         ended = programs.iter_mut().position(Puppet::has_ended);

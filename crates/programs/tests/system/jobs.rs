@@ -164,7 +164,7 @@ fn a_program_that_is_turned_away_does_not_run_past_everybody() {
 }
 
 /// A command as somebody else than root, whose daemon is elsewhere; as oneself where one is not root.
-fn as_user(folder: &Path, program: &Path) -> Command {
+pub(crate) fn as_user(folder: &Path, program: &Path) -> Command {
     let mut command = match rustix::process::geteuid().is_root() {
         true => {
             let mut command = Command::new("setpriv");

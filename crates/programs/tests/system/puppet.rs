@@ -1,7 +1,9 @@
 //! A program that does what a test tells it, line by line, under `rota run`.
 
+use rustix::event::{PollFd, PollFlags};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -14,6 +16,8 @@ pub(crate) struct Puppet {
     log: PathBuf,
     /// None when there are no more.
     lines: Option<ChildStdin>,
+    /// Readable when it has answered.
+    answered: OwnedFd,
     answers: Lines<BufReader<ChildStdout>>,
 }
 
@@ -49,8 +53,10 @@ impl Puppet {
         command.stderr(File::create(&log).unwrap());
         let mut child = command.spawn().unwrap();
         let lines = child.stdin.take();
-        let answers = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, log, lines, answers }
+        let out = child.stdout.take().unwrap();
+        let answered = out.as_fd().try_clone_to_owned().unwrap();
+        let answers = BufReader::new(out).lines();
+        Self { child, log, lines, answered, answers }
     }
 
     /// Waits until one that was only started has its context.
@@ -76,6 +82,13 @@ impl Puppet {
     /// Has it begin something.
     pub(crate) fn begin(&mut self, line: &str) {
         writeln!(self.lines.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Has it done what was begun? Only one thing may be under way.
+    pub(crate) fn has_answered(&self) -> bool {
+        let mut one = [PollFd::new(&self.answered, PollFlags::IN)];
+        let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut one, Some(&at_once)).unwrap() > 0
     }
 
     /// Waits until it has done what was begun first.

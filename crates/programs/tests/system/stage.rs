@@ -161,7 +161,13 @@ impl Stage {
 
     /// Who is there, as the daemon sees it.
     pub(crate) fn listing(&self) -> Listing {
-        self.try_listing().expect("the daemon answers")
+        let mut found = None;
+        until("the daemon answers", || {
+            // A worker that was just killed may have taken the question with it.
+            found = self.try_listing();
+            found.is_some()
+        });
+        found.unwrap()
     }
 
     fn try_listing(&self) -> Option<Listing> {
@@ -227,16 +233,85 @@ impl Stage {
         self.folder.path()
     }
 
-    /// Kills the daemon as nothing else can.
+    /// Kills the daemon as nothing else can, with all its processes.
     pub(crate) fn kill_daemon(&mut self) {
         let mut daemon = self.daemon.take().unwrap();
+        let parts = children(daemon.id());
         daemon.kill().unwrap();
         daemon.wait().unwrap();
+        parts.into_iter().for_each(kill_and_wait);
+    }
+
+    /// Kills the daemon as nothing else can, but for the keeper of what is away.
+    pub(crate) fn kill_all_but_keeper(&mut self) {
+        let mut daemon = self.daemon.take().unwrap();
+        let worker = part(daemon.id(), |name| name != "rota-keeper").expect("there is a worker");
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+        // It ends with it, which takes a moment.
+        kill_and_wait(worker);
+    }
+
+    /// How the daemon is.
+    pub(crate) fn status(&self) -> wire::Status {
+        let command = ToDaemon::Command { version: wire::VERSION, command: wire::Command::Status };
+        let mut found = None;
+        until("the daemon answers", || {
+            // A worker that was just killed may have taken the question with it.
+            found = Connection::ask(&self.socket, &command, PATIENCE).ok();
+            found.is_some()
+        });
+        match found {
+            Some(FromDaemon::Answer(answer)) => match *answer {
+                wire::Answer::Status(status) => status,
+                other => panic!("the daemon answered {other:?}"),
+            },
+            other => panic!("the daemon answered {other:?}"),
+        }
+    }
+
+    /// Kills the process that shares the GPUs, whichever it is just now. False if there is none.
+    pub(crate) fn kill_worker(&self) -> bool {
+        let worker = part(self.daemon_pid(), |name| name != "rota-keeper");
+        worker.is_some_and(|pid| rustix::process::kill_process(pid, Signal::KILL).is_ok())
+    }
+
+    /// Kills it together with the keeper of what is away.
+    pub(crate) fn kill_worker_and_keeper(&self) {
+        let keeper = self.keeper();
+        assert!(self.kill_worker());
+        rustix::process::kill_process(keeper, Signal::KILL).unwrap();
+    }
+
+    /// Sends a signal to the keeper of what is away.
+    pub(crate) fn signal_keeper(&self, signal: Signal) {
+        rustix::process::kill_process(self.keeper(), signal).unwrap();
+    }
+
+    /// Sends a signal to all processes of the daemon.
+    pub(crate) fn signal_all(&self, signal: Signal) {
+        let daemon = Pid::from_raw(self.daemon_pid().cast_signed()).expect("a process");
+        for pid in children(self.daemon_pid()).into_iter().chain([daemon]) {
+            rustix::process::kill_process(pid, signal).unwrap();
+        }
+    }
+
+    fn keeper(&self) -> Pid {
+        part(self.daemon_pid(), |name| name == "rota-keeper").expect("there is a keeper")
     }
 
     /// When all programs are gone: nothing of theirs is left with the daemon or on the device, and nobody has anything to
     /// complain about.
-    pub(crate) fn finish(mut self) {
+    pub(crate) fn finish(self) {
+        self.leave(true);
+    }
+
+    /// The same where the daemon had to meet errors.
+    pub(crate) fn finish_after_errors(self) {
+        self.leave(false);
+    }
+
+    fn leave(mut self, without_errors: bool) {
         if self.daemon.is_some() {
             until("the daemon has nothing of programs that are gone", || {
                 let listing = self.listing();
@@ -244,7 +319,11 @@ impl Stage {
                 listing.tenants.is_empty() && listing.gpus.iter().all(clean)
             });
         }
-        self.met_no_error();
+        if without_errors {
+            self.met_no_error();
+        }
+        // A line to the device keeps it there until it was asked.
+        let line = Connection::connect(&self.directory.socket());
         if let Some(mut daemon) = self.daemon.take() {
             let pid = Pid::from_child(&daemon);
             rustix::process::kill_process(pid, Signal::TERM).unwrap();
@@ -255,6 +334,7 @@ impl Stage {
             let is_free = |figures: Figures| figures.memory_used_bytes == 0;
             until("all memory of the GPU is free", || self.try_figures(gpu).is_none_or(is_free));
         }
+        drop(line);
         // It holds this lock as long as it lives.
         let lock = File::open(self.directory.device_lock()).unwrap();
         until("the device ends", || {
@@ -271,8 +351,10 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         if let Some(mut child) = self.daemon.take() {
+            let parts = children(child.id());
             let _ = child.kill();
             let _ = child.wait();
+            parts.into_iter().for_each(kill_and_wait);
         }
         if std::thread::panicking() {
             self.tell_all();
@@ -302,6 +384,25 @@ impl Stage {
             eprintln!("--- {}:\n{last}", path.display());
         }
     }
+}
+
+/// The processes that a process has started.
+pub(crate) fn children(of: u32) -> Vec<Pid> {
+    let text = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
+    text.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+/// A part of the daemon, by the name of its program.
+fn part(of: u32, is_it: impl Fn(&str) -> bool) -> Option<Pid> {
+    let name = |pid: &Pid| std::fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).ok();
+    children(of).into_iter().find(|pid| name(pid).is_some_and(|name| is_it(name.trim_end())))
+}
+
+fn kill_and_wait(pid: Pid) {
+    let Ok(watch) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else { return };
+    let _ = rustix::process::kill_process(pid, Signal::KILL);
+    let mut polled = [rustix::event::PollFd::new(&watch, rustix::event::PollFlags::IN)];
+    let _ = rustix::event::poll(&mut polled, None);
 }
 
 /// Waits until something was counted so often, for as long as the count goes on.

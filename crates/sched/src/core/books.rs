@@ -38,7 +38,7 @@ impl Footprint {
             fixed: tenant.fixed + tenant.granted_sum,
             away: tenant.away,
             unsettled: tenant.unsettled,
-            pinned: tenant.pinned,
+            pinned: tenant.stays(),
             asked: tenant.asked_sum,
             piece: if tenant.whole_bytes() > Bytes::ZERO { tenant.piece_max } else { Bytes::ZERO },
             active: tenant.is_active(),
@@ -95,6 +95,7 @@ impl Core {
         if let Some(rank) = tenant.in_line {
             books.line.remove(&(rank, id));
         }
+        replace(&mut books.waits, tenant.in_waits.map(|since| (since, id)), None);
         books.way.replace(id, tenant.in_way, None);
         self.due.remove(&(tenant.not_before, Due::Tenant(id)));
         self.concerned.insert(gpu);
@@ -168,14 +169,20 @@ impl Core {
         let standing = self.standing(tenant);
         let rank = policies::rank(&self.settings, &standing);
         let line = self.belongs_in_line(id, tenant).then_some(rank);
+        if line.is_none() && tenant.preferred {
+            self.tenants.get_mut(id).expect("it was there above").preferred = false;
+            return self.relist(id);
+        }
+        let waits = line.filter(|_| !tenant.critical).map(|_| tenant.queued_at);
         let way = self.place_in_way(tenant, rank);
-        let (was_line, was_way) = (tenant.in_line, tenant.in_way);
-        if (line, way) == (was_line, was_way) {
+        let (was_line, was_waits, was_way) = (tenant.in_line, tenant.in_waits, tenant.in_way);
+        if (line, waits, way) == (was_line, was_waits, was_way) {
             return;
         }
         let tenant = self.tenants.get_mut(id).expect("it was there above");
-        (tenant.in_line, tenant.in_way) = (line, way);
+        (tenant.in_line, tenant.in_waits, tenant.in_way) = (line, waits, way);
         let books = self.gpu_mut(gpu);
+        replace(&mut books.waits, was_waits.map(|since| (since, id)), waits.map(|since| (since, id)));
         if line != was_line {
             replace(&mut books.line, was_line.map(|rank| (rank, id)), line.map(|rank| (rank, id)));
         }
@@ -218,6 +225,7 @@ impl Core {
         Standing {
             critical: tenant.critical,
             priority: tenant.priority,
+            preferred: tenant.preferred,
             queued_at: tenant.queued_at,
             due: tenant.slo.map(|slo| tenant.queued_at + slo),
             virtual_time: tenant.virtual_time,

@@ -5,7 +5,9 @@ use super::{Core, OpKind, owned};
 use crate::gpu::Gpu;
 use crate::job::Job;
 use crate::tenant::{Grip, Phase};
-use crate::{Bytes, Class, GpuId, GpuSpec, JobId, Owned, Ratio, Scope, Settings, Slice, TenantId, Terms};
+use crate::{
+    Bytes, Class, GpuId, GpuSpec, JobId, Owned, Ratio, Scope, Settings, Slice, Span, TenantId, Terms,
+};
 use std::collections::BTreeSet;
 
 impl Core {
@@ -35,6 +37,13 @@ impl Core {
             && books.unmanaged != bytes
         {
             books.unmanaged = bytes;
+            self.concerned.insert(gpu);
+        }
+    }
+
+    pub(super) fn set_strangers(&mut self, gpu: GpuId, present: bool) {
+        if let Some(books) = self.gpus.get_mut(gpu) {
+            books.strangers = present;
             self.concerned.insert(gpu);
         }
     }
@@ -90,6 +99,7 @@ impl Core {
             return;
         }
         let job = self.jobs.remove(id).expect("it was there above");
+        self.deep.remove(&id);
         for other in job.linked {
             if let Some(other_job) = self.jobs.get_mut(other) {
                 other_job.linked.remove(&id);
@@ -170,7 +180,11 @@ impl Core {
             return;
         }
         let (now, job) = (self.now, tenant.job);
-        self.update(id, |tenant| tenant.queued_at = now);
+        let turns = self.gpu_of(tenant.gpu).turns;
+        self.update(id, |tenant| {
+            (tenant.queued_at, tenant.queued_behind, tenant.ran) = (now, turns, Span::ZERO);
+            tenant.cut_short = None;
+        });
         self.start_at_present(id);
         // Fellows take turns with it from here on, whether they have work of their own or not.
         let idle = |&fellow: &TenantId| self.tenants.get(fellow).is_some_and(|fellow| !fellow.is_active());
@@ -287,13 +301,19 @@ impl Core {
         self.end_turn_of(id);
         self.drop_hold_of(id);
         let Some(tenant) = self.unbook(id) else { return };
+        self.depart_host(id, &tenant.hosted);
+        self.homes_end(gpu, id);
         let landing = self.disown(gpu, id);
         for &handle in tenant.handles.keys() {
             self.forget_copy(owned(id, handle));
         }
-        let now = self.now;
+        let (now, gap_max) = (self.now, self.settings.gap_max);
         let door = door_key(id, &tenant);
         let books = self.gpu_mut(gpu);
+        // With fewer, there is no order that could change.
+        if books.line.len() > 1 && tenant.is_active() {
+            books.parted_until = now + gap_max;
+        }
         books.door.remove(&door);
         books.leaving.remove(&id);
         if books.incoming == Some(id) {
@@ -320,6 +340,7 @@ impl Core {
     }
 
     pub(super) fn bury(&mut self, id: TenantId) {
+        self.bury_host(id);
         let concerned = self.gpus.iter_mut().filter_map(|(gpu, books)| books.bury(id).then_some(gpu));
         self.concerned.extend(concerned);
     }

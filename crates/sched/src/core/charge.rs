@@ -53,7 +53,7 @@ impl Core {
         let owner = books.turn.map(|turn| turn.tenant);
         let others = owner
             .into_iter()
-            .chain(books.line.iter().take(2).map(|&(_, id)| id))
+            .chain(books.line.iter().take(3).map(|&(_, id)| id))
             .filter(|&id| id != newcomer);
         // Those who are latency-critical pay with no time.
         let others = others.filter_map(|id| self.tenants.get(id)).filter(|tenant| !tenant.critical);

@@ -18,6 +18,7 @@ impl Core {
         hold(needed == self.arena_needed, || {
             format!("{needed} are in the arena, not {}", self.arena_needed)
         })?;
+        self.check_host()?;
         let copies: Bytes = self.copies.values().copied().sum();
         hold(copies == self.copies_sum, || format!("{copies} are copies, not {}", self.copies_sum))
     }
@@ -53,7 +54,7 @@ impl Core {
         hold(held == books.held, || format!("{held} are held, not {}", books.held))?;
         let away: Bytes = here().map(|tenant| tenant.away).sum();
         hold(away == books.away, || format!("{away} are away, not {}", books.away))?;
-        let pinned: Bytes = here().map(|tenant| tenant.pinned).sum();
+        let pinned: Bytes = here().map(Tenant::stays).sum();
         hold(pinned == books.pinned, || format!("{pinned} are pinned, not {}", books.pinned))?;
         let residues: Bytes =
             here().filter(|tenant| tenant.phase != Phase::Queued).map(|tenant| tenant.residue).sum();
@@ -70,6 +71,12 @@ impl Core {
             hold(self.tenants.get(id).is_some_and(|t| t.in_line == Some(rank)), || {
                 format!("tenant {id} is not in line")
             })?;
+        }
+        for &(since, id) in &books.waits {
+            hold(
+                self.tenants.get(id).is_some_and(|t| t.in_waits == Some(since) && t.in_line.is_some()),
+                || format!("tenant {id} does not wait"),
+            )?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::job::Gang;
 use crate::policies;
 use crate::tenant::Tenant;
 use crate::units::scale;
-use crate::{Action, Bytes, GpuId, Ratio, Span, TenantId};
+use crate::{Action, Bytes, GpuId, Ratio, Span, TenantId, Time};
 
 impl Core {
     /// Ends the turn that is over and names who is next; finds someone to run beside the owner.
@@ -25,6 +25,7 @@ impl Core {
         }
         self.let_gang_hold(gpu);
         self.put_off_the_vain(gpu);
+        self.prefer(gpu);
         if let Some(next) = self.candidate(gpu)
             && self.turn_is_over(gpu)
         {
@@ -46,7 +47,7 @@ impl Core {
     }
 
     /// Would a turn be of no use to a tenant? Whoever is latency-critical and has all its memory runs without one.
-    fn is_vain(&self, id: TenantId) -> bool {
+    pub(super) fn is_vain(&self, id: TenantId) -> bool {
         let Some(tenant) = self.tenants.get(id) else { return true };
         let runs_anyway = tenant.critical && tenant.is_whole() && self.fellows_are_whole(tenant);
         let only_asks = !self.gang_wants(tenant);
@@ -64,11 +65,12 @@ impl Core {
         let books = self.gpu_of(gpu);
         let first = books::first(&books.line)?;
         let Some(incoming) = books.incoming else { return Some(first) };
-        if incoming == first || books.moving.is_some() {
+        let (newcomer, other) = (self.tenants.get(first)?, self.tenants.get(incoming)?);
+        // Whoever needs nothing moved need not wait for what others have moved.
+        if incoming == first || (books.moving.is_some() && !newcomer.is_whole()) {
             return None;
         }
         // Someone is on its way. Only one who would cut its turn short comes before it.
-        let (newcomer, other) = (self.tenants.get(first)?, self.tenants.get(incoming)?);
         let cuts = policies::preempts(&self.settings, &self.standing(newcomer), &self.standing(other));
         (cuts && !self.is_in_gang_together(other)).then_some(first)
     }
@@ -92,7 +94,7 @@ impl Core {
                 .map(|owner| owner.job);
             match gang {
                 Some(gang) => self.part(gang),
-                None => self.end_turn(gpu, turn.until <= self.now),
+                None => self.cut_short(gpu, &turn),
             }
         }
         let expected = self.tenants.get(next).map_or(Span::ZERO, |tenant| self.cost_of(tenant));
@@ -100,6 +102,17 @@ impl Core {
         books.incoming = Some(next);
         books.switch_cost = None;
         books.expected_cost = expected;
+    }
+
+    /// Ends a turn for somebody else's. What is left of it is for later, unless that would be a moment only.
+    fn cut_short(&mut self, gpu: GpuId, turn: &Turn) {
+        let left = turn.until.since(self.now);
+        let Some(owner) = self.tenants.get(turn.tenant) else { return self.end_turn(gpu, true) };
+        let is_kept = policies::rest_is_kept(&self.settings) && owner.is_active();
+        let is_moment = left <= Self::moment(self.turn_length(owner));
+        self.end_turn(gpu, left == Span::ZERO || (is_kept && is_moment));
+        let left = (is_kept && !is_moment).then_some(left);
+        self.update(turn.tenant, |tenant| tenant.cut_short = left);
     }
 
     /// Its turn is used up, but whoever has it is still before the first in line: it goes on.
@@ -119,6 +132,9 @@ impl Core {
         if Some(rank) >= next.in_line {
             return false;
         }
+        let id = turn.tenant;
+        self.count_crowd(gpu, id);
+        let owner = self.tenants.get(id).expect("it was there above");
         let length = self.turn_length(owner);
         let (times, per) = self.virtual_rate(owner);
         let (from, until) = (owner.virtual_time, self.now + length);
@@ -162,10 +178,12 @@ impl Core {
         }
     }
 
-    /// Is the first in line latency-critical? Then it waits for memory.
+    /// Is the first in line latency-critical, or a gang that waits for this GPU? Then it waits for memory.
     pub(super) fn critical_waits(&self, gpu: GpuId) -> bool {
-        let first = books::first(&self.gpu_of(gpu).line).and_then(|first| self.tenants.get(first));
-        first.is_some_and(|first| first.critical)
+        let books = self.gpu_of(gpu);
+        let gangs = books.gangs_waiting.iter().filter_map(|&job| self.member_here(job, gpu));
+        let mut waiting = books::first(&books.line).into_iter().chain(gangs);
+        waiting.any(|id| self.tenants.get(id).is_some_and(|tenant| tenant.critical))
     }
 
     pub(super) fn cap(&self, tenant: &Tenant) -> Option<Ratio> {
@@ -184,21 +202,38 @@ impl Core {
         let books = self.gpu_of(gpu);
         let Some(turn) = books.turn else { return true };
         let Some(owner) = self.tenants.get(turn.tenant) else { return true };
-        if books.moving.as_ref().is_some_and(|moving| moving.whom == Some(turn.tenant)) {
+        let next = self.who_waits(gpu);
+        let cut_at = next.and_then(|next| self.cut_at(&turn, owner, next));
+        let makes_room =
+            books.moving.as_ref().is_some_and(|moving| moving.purpose.whom() == Some(turn.tenant));
+        if makes_room && !(next.is_some_and(Tenant::is_whole) && cut_at == Some(turn.since)) {
             // Room is being made for it: it would be for nothing.
             return false;
         }
         if self.now >= turn.until {
             return true;
         }
-        let Some(next) = self.who_waits(gpu) else { return false };
-        if !self.gang_is_active(owner) {
-            return self.now >= owner.idle_since + self.cost_of(next);
+        let Some(next) = next else { return false };
+        if !self.gang_is_active(owner) && self.now >= self.gives_way_at(owner, next) {
+            return true;
         }
-        let cuts = policies::preempts(&self.settings, &self.standing(next), &self.standing(owner));
-        // What it cost to bring it in must not have been for nothing, unless somebody latency-critical waits.
-        let paid = turn.since + self.settings.moving_share.whole(self.cost_of(next));
-        cuts && (next.critical || self.now >= paid)
+        cut_at.is_some_and(|at| at <= self.now)
+    }
+
+    /// When whoever is next may cut a turn short, if it may.
+    pub(super) fn cut_at(&self, turn: &Turn, owner: &Tenant, next: &Tenant) -> Option<Time> {
+        let standing = self.standing(next);
+        if !policies::preempts(&self.settings, &standing, &self.standing(owner)) {
+            return None;
+        }
+        // What it cost to bring it in must not have been for nothing.
+        let paid = || turn.since + self.settings.moving_share.whole(self.cost_of(next));
+        Some(if policies::at_once(&self.settings, &standing) { turn.since } else { paid() })
+    }
+
+    /// When an idle owner gives way to whoever is next: once being idle has cost as much as the switch.
+    pub(super) fn gives_way_at(&self, owner: &Tenant, next: &Tenant) -> Time {
+        if owner.gives_way { owner.idle_since } else { owner.idle_since + self.cost_of(next) }
     }
 
     /// A tenant that was called is on: its turn begins.
@@ -206,10 +241,14 @@ impl Core {
         if !self.tenants.contains(id) {
             return;
         }
-        let cost = self.gpu_of(gpu).switch_cost.unwrap_or(self.costs.freeze + self.costs.thaw);
-        self.learn_cost(gpu, cost);
+        let books = self.gpu_of(gpu);
+        let cost = books.switch_cost.unwrap_or(self.costs.freeze + self.costs.thaw);
+        let ahead = books.ahead_cost;
+        self.learn_cost(gpu, cost, ahead);
+        self.count_crowd(gpu, id);
         let tenant = self.tenants.get(id).expect("it was there above");
         let length = self.turn_length(tenant);
+        let length = tenant.cut_short.map_or(length, |left| left.min(length));
         let owed = tenant.owes.min(Self::moment(length));
         let now = self.now;
         let (charged, until) = (now.before(owed), now + length.less(owed));
@@ -217,8 +256,9 @@ impl Core {
         let (times, per) = self.virtual_rate(tenant);
         let goal = virtual_time.saturating_add(scale(length.0, times, per));
         let books = self.gpu_mut(gpu);
-        books.switch_cost = None;
+        (books.switch_cost, books.ahead_cost) = (None, Span::ZERO);
         books.incoming = None;
+        books.turns += 1;
         books.turn = Some(Turn { tenant: id, since: now, until, charged, owed, from: virtual_time, goal });
         if !critical {
             books.present = books.present.max(virtual_time);
@@ -228,8 +268,10 @@ impl Core {
         }
         self.update(id, |tenant| {
             tenant.turns += 1;
+            tenant.preferred = false;
             tenant.stays_since = None;
             tenant.owes = Span::ZERO;
+            tenant.cut_short = None;
         });
         let until = self.even_turns(id, until);
         self.actions.push(Action::TurnBegins { tenant: id, until });
@@ -245,11 +287,13 @@ impl Core {
         let ran = now.since(turn.since);
         let cap = self.tenants.get(turn.tenant).and_then(|tenant| self.cap(tenant));
         let virtual_time = self.evened_out(gpu, &turn);
+        let turns = self.gpu_of(gpu).turns;
         self.update(turn.tenant, |tenant| {
             tenant.since = now;
+            tenant.ran = ran;
             tenant.stays_since = (tenant.is_active() && !tenant.critical).then_some(now);
             if used_up {
-                tenant.queued_at = now;
+                (tenant.queued_at, tenant.queued_behind) = (now, turns);
                 tenant.virtual_time = virtual_time;
             }
         });

@@ -7,7 +7,7 @@ use super::Core;
 use crate::gpu::Hold;
 use crate::hints::Plan;
 use crate::tenant::{Grip, Tenant};
-use crate::{Action, GpuId, Missed, Ratio, Slice, Span, TenantId, Time};
+use crate::{Action, Favour, GpuId, Missed, Span, TenantId, Time};
 
 /// Hints that wait on one GPU.
 const HOLDS_MAX: usize = 64;
@@ -20,6 +20,11 @@ const HOLD_MAX: Span = Span::from_millis(500);
 const HOLD_MIN: Span = Span::from_millis(50);
 
 impl Core {
+    /// Is somebody latency-critical at work on a GPU, or was just now?
+    pub fn is_critical(&self, gpu: GpuId) -> bool {
+        self.gpu_of(gpu).critical_mode
+    }
+
     /// A latency-critical tenant began or ended a request.
     pub(super) fn critical_stirred(&mut self, id: TenantId, wants: bool) {
         let Some(gpu) = self.tenants.get(id).map(|tenant| tenant.gpu) else { return };
@@ -34,6 +39,8 @@ impl Core {
 
     /// On while somebody latency-critical has work, and for some time after: changing it costs.
     pub(super) fn set_critical_mode(&mut self, gpu: GpuId) {
+        self.note_load(gpu);
+        self.mind_pressed(gpu);
         self.expire_holds(gpu);
         let (now, linger) = (self.now, self.settings.lc_linger);
         let books = self.gpu_mut(gpu);
@@ -42,24 +49,20 @@ impl Core {
         books.critical_mode = books.critical_wanting > 0 || (stirred && !books.critical.is_empty());
     }
 
-    /// The slice of the best-effort tenant that runs: the shortest, unless best-effort work gets less than its share.
-    pub(super) fn slice_beside_critical(&self, gpu: GpuId) -> Slice {
-        let critical = self.gpu_of(gpu).critical.iter().filter_map(|&id| self.tenants.get(id));
-        let busy: u32 = critical.filter(|tenant| tenant.is_active()).map(|tenant| tenant.busy.0).sum();
-        let crowded = Ratio(busy) > self.settings.be_guarantee.rest() && self.measured_critical(gpu);
-        if crowded { Slice::Guaranteed } else { Slice::Shortest }
-    }
-
-    /// Has anybody said how busy the latency-critical tenants are? Until then all count as fully busy, which says nothing.
-    fn measured_critical(&self, gpu: GpuId) -> bool {
-        let mut critical = self.gpu_of(gpu).critical.iter().filter_map(|&id| self.tenants.get(id));
-        critical.any(|tenant| tenant.measured)
+    /// Does somebody latency-critical serve requests? It makes room for its like only, also between two of them: each
+    /// would wait for all of its memory otherwise.
+    pub(super) fn has_requests(&self, tenant: &Tenant) -> bool {
+        let lately = self.now < tenant.idle_since + self.settings.lc_linger;
+        tenant.critical && !tenant.paused && (tenant.wants || lately)
     }
 
     /// Is best-effort work held back now?
     pub(super) fn holds_back(&self, gpu: GpuId) -> bool {
         let books = self.gpu_of(gpu);
         // Whoever is off already stays off if it would have to go again before it had come back.
+        if self.is_pressed(gpu) {
+            return true;
+        }
         let ahead = if books.held_since.is_some() { self.costs.freeze + self.costs.thaw } else { Span::ZERO };
         books.holds.iter().any(|hold| hold.from <= self.now + ahead)
     }
@@ -94,13 +97,22 @@ impl Core {
         if !able {
             return Err(Missed::Unable);
         }
+        if self.settings.favour != Favour::Latency {
+            return Err(Missed::Unfavoured);
+        }
+        // What is held back then is not made up for by slices: those are all that best-effort work has.
+        if self.is_crowded(gpu) {
+            return Err(Missed::Guarantee);
+        }
         let (now, lead) = (self.now, self.settings.hint_lead);
         self.tell_held(gpu);
         let books = self.gpu_of(gpu);
         if books.holds.len() >= HOLDS_MAX {
             return Err(Missed::Distrusted);
         }
-        if !books.guarantee.allows(now, within.min(lead) + lead, self.settings.be_guarantee) {
+        // It may be off already for a request that is pressed for time.
+        let pressed = books.pressed_until.since(now);
+        if !books.guarantee.allows(now, pressed + within.min(lead) + lead, self.settings.be_guarantee) {
             return Err(Missed::Guarantee);
         }
         // By what was measured only as long as that is usual: one slow freeze must not make all hints late, since then
@@ -108,8 +120,9 @@ impl Core {
         if within < self.costs.freeze.min(lead) && self.someone_runs(gpu) {
             return Err(Missed::Late);
         }
+        let measured = books.lead.within(lead);
         let tenant = self.tenants.get_mut(id).ok_or(Missed::Unable)?;
-        let plan = tenant.hints.plan(now, within, lead)?;
+        let plan = tenant.hints.plan(now, within, measured)?;
         let hold = |plan: Plan| Hold {
             tenant: id,
             from: plan.freeze_at,
@@ -121,6 +134,22 @@ impl Core {
         Ok(plan.map(hold))
     }
 
+    /// When best-effort work was to go for a hint, and when its request is expected: of the first that holds it back now.
+    pub fn aim(&self, gpu: GpuId) -> Option<(Time, Time)> {
+        let began = self.gpu_of(gpu).holds.iter().filter(|hold| hold.from <= self.now);
+        began.map(|hold| (hold.from, hold.expect)).min()
+    }
+
+    /// Somebody was taken off for a moment, which took so long. If that was the last one who was in the way of a request, it
+    /// is known how long that took in all; the request may be over by now.
+    pub(super) fn learn_lead(&mut self, gpu: GpuId, took: Span) {
+        if self.someone_runs(gpu) {
+            return;
+        }
+        let in_all = self.aim(gpu).map_or(took, |(from, _)| self.now.since(from).max(took));
+        self.gpu_mut(gpu).lead.learn(in_all);
+    }
+
     /// Is there best-effort work that would have to go off first?
     fn someone_runs(&self, gpu: GpuId) -> bool {
         let running = self.gpu_of(gpu).running.iter().filter_map(|&id| self.tenants.get(id));
@@ -129,7 +158,7 @@ impl Core {
 
     /// Tells the guarantee for how long best-effort work has been held back: also while it still is, since holds that
     /// follow each other may never end.
-    fn tell_held(&mut self, gpu: GpuId) {
+    pub(super) fn tell_held(&mut self, gpu: GpuId) {
         let now = self.now;
         let books = self.gpu_mut(gpu);
         if let Some(since) = &mut books.held_since {

@@ -31,6 +31,9 @@ impl Core {
             residue: tenant.residue,
             granted: tenant.granted_sum,
             pinned: tenant.pinned,
+            host: tenant.hosted.own_sum(),
+            rehomed: tenant.homes.changed,
+            reserved: tenant.reserved,
         })
     }
 
@@ -42,6 +45,8 @@ impl Core {
             used: books.held + books.residues + books.departed(),
             unmanaged: books.unmanaged,
             running: books.turn.map(|turn| turn.tenant),
+            stays: books.pinned,
+            strangers: books.strangers,
             critical: books.critical_mode,
         })
     }

@@ -1,7 +1,7 @@
 //! What comes of actions: completions, and deadlines that pass without one.
 
 use super::{Core, OpKind};
-use crate::gpu::Moving;
+use crate::gpu::{For, Moving};
 use crate::tenant::{Grip, Spot};
 use crate::{Action, Bytes, GpuId, OpId, Outcome, Owned, Scope, Span, TenantId};
 use std::collections::BTreeSet;
@@ -21,12 +21,14 @@ impl Core {
                         if good {
                             tenant.slice = slice;
                         } else {
-                            tenant.grip_retry = later;
+                            tenant.slice_retry = later;
                         }
                     }
                 });
             }
             OpKind::Move(gpu) => self.moved(gpu, op, outcome),
+            OpKind::Prepare(tenant) => self.prepared(tenant, took(&outcome).is_some()),
+            OpKind::Rehome(tenant, _) => self.rehomed(tenant, op, outcome),
             OpKind::Inspect(tenants) => self.found(op, tenants, outcome),
         }
     }
@@ -61,11 +63,13 @@ impl Core {
                 self.update(id, |tenant| {
                     if tenant.slicing == Some(op) {
                         tenant.slicing = None;
-                        tenant.grip_retry = later;
+                        tenant.slice_retry = later;
                     }
                 });
             }
             OpKind::Move(gpu) => self.move_lost(gpu, op),
+            OpKind::Prepare(tenant) => self.prepared(tenant, false),
+            OpKind::Rehome(tenant, _) => self.rehoming_lost(tenant, op),
             OpKind::Inspect(tenants) => self.inspect_again(op, tenants),
         }
     }
@@ -100,6 +104,9 @@ impl Core {
             tenant.owes += stayed;
         });
         self.concern_fellows(id);
+        if scope == Scope::Compute {
+            self.learn_lead(gpu, took);
+        }
         learn(&mut self.costs.freeze, took);
         self.add_cost(gpu, took);
     }
@@ -183,21 +190,34 @@ impl Core {
             let books = self.gpu_mut(gpu);
             books.stuck_until = stuck_until;
         }
-        if let Some(took) = took {
+        let ahead = matches!(moving.purpose, For::Later(_));
+        if ahead {
+            self.gpu_mut(gpu).ahead_cost += took.unwrap_or_default();
+            if !stuck && into.len() == moving.into.len() {
+                self.learn_per_move(bytes_out, bytes_in, took.unwrap_or_default());
+            }
+        } else if let Some(took) = took {
             self.add_cost(gpu, took);
             // What goes only in part takes its time for other reasons.
             if !stuck && into.len() == moving.into.len() {
                 self.learn_bandwidth(bytes_out, bytes_in, took);
             }
-            if moving.whom.is_some() && moving.whom == self.gpu_of(gpu).turn.map(|turn| turn.tenant) {
+            let whom = moving.purpose.whom();
+            let is_owners = whom.is_some() && whom == self.gpu_of(gpu).turn.map(|turn| turn.tenant);
+            if is_owners && !self.grew_into_what_was_fetched(gpu) {
                 self.grew(gpu, took);
             }
         }
         // A death explains it, and what is left to do is found at the next look.
         if went + bytes_in == Bytes::ZERO && !moving.bereft {
-            let later = self.later();
-            self.gpu_mut(gpu).move_retry = later;
-            if let Some(id) = moving.whom {
+            // What is only fetched ahead must not keep anybody from its turn.
+            if ahead {
+                self.fetch_no_more_for_a_while(gpu);
+            } else {
+                let later = self.later();
+                self.gpu_mut(gpu).move_retry = later;
+            }
+            if let Some(id) = moving.purpose.whom() {
                 self.give_up_on(gpu, id);
             }
         }
@@ -207,6 +227,9 @@ impl Core {
     /// Nobody knows what became of a move: what it was about may be here or there until somebody has looked.
     fn move_lost(&mut self, gpu: GpuId, op: OpId) {
         let Some(moving) = self.end_move(gpu, op) else { return };
+        if matches!(moving.purpose, For::Later(_)) {
+            self.fetch_no_more_for_a_while(gpu);
+        }
         let mut tenants = BTreeSet::new();
         for &(owned, _) in moving.out.iter().chain(&moving.into) {
             self.put(owned, Spot::Unsettled);
@@ -251,7 +274,7 @@ impl Core {
     }
 
     /// A handle is here or there from now on.
-    fn put(&mut self, owned: Owned, spot: Spot) {
+    pub(super) fn put(&mut self, owned: Owned, spot: Spot) {
         self.forget_copy(owned);
         self.update(owned.tenant, |tenant| {
             tenant.change(owned.handle, |held| {
@@ -337,7 +360,19 @@ impl Core {
             *known = (*known / 4 * 3 + rate(bytes) / 4).max(1);
         }
     }
+
+    /// What a move costs beside its bytes, from a small one. Where nothing takes time nothing is learnt.
+    fn learn_per_move(&mut self, out: Bytes, into: Bytes, took: Span) {
+        if took > Span::ZERO {
+            let most = self.settings.costs.per_move.times(PER_MOVE_TIMES_MAX);
+            let beside = took.less(self.copying(out, into)).min(most);
+            learn(&mut self.costs.per_move, beside);
+        }
+    }
 }
+
+/// One move that had to wait for something says nothing about the next: it counts as so many usual ones at most.
+const PER_MOVE_TIMES_MAX: u64 = 8;
 
 /// Moves of less say more about handles than about the bus.
 const LEARNT_FROM: Bytes = Bytes::from_mib(64);

@@ -5,7 +5,7 @@ use crate::job::Gang;
 use crate::placement::{self, Seat};
 use crate::pressure::Pressure;
 use crate::tenant::{Phase, Tenant};
-use crate::{Action, Bytes, Class, GpuId, JobId, Short, Span, TenantId, TicketId, Time};
+use crate::{Action, Bytes, Class, GpuId, JobId, Short, TenantId, TicketId, Time};
 
 /// Tenants at one door.
 const DOOR_MAX: usize = 4_096;
@@ -31,12 +31,28 @@ impl Core {
             self.actions.push(Action::Refuse { tenant: id, why });
             return;
         }
-        let mut tenant = Tenant::new(job, gpu, residue, self.now);
-        let owner = self.jobs.get_mut(job).expect("it was there above");
-        owner.members.insert(id);
-        tenant.heed(&owner.terms);
-        tenant.paused = owner.paused;
-        tenant.critical = owner.class == Class::LatencyCritical;
+        let tenant = Tenant::new(job, gpu, residue, self.now);
+        let key = self.enrol(id, tenant);
+        self.gpu_mut(gpu).door.insert(key);
+        self.concerned.insert(gpu);
+        // Let in at once, it hears nothing of a door.
+        self.open_door(gpu);
+        self.tell_the_door(gpu, Some(id));
+        if self.tenants.get(id).is_some_and(|tenant| tenant.phase == Phase::Arriving) {
+            let forecast = Some(self.until_there_is_room(gpu));
+            self.actions.push(Action::Queue { tenant: id, place: 1, forecast, why: Short::Context });
+        }
+    }
+
+    /// Puts a new tenant on the books of a job and a GPU that are there. Says what its place at the door would be.
+    pub(super) fn enrol(&mut self, id: TenantId, mut tenant: Tenant) -> (u8, Time, TenantId) {
+        let (job, gpu) = (tenant.job, tenant.gpu);
+        if let Some(owner) = self.jobs.get_mut(job) {
+            owner.members.insert(id);
+            tenant.heed(&owner.terms);
+            tenant.paused = owner.paused;
+            tenant.critical = owner.class == Class::LatencyCritical;
+        }
         tenant.virtual_time = self.gpu_of(gpu).present;
         let key = door_key(id, &tenant);
         self.book(id, tenant);
@@ -44,17 +60,7 @@ impl Core {
             // One that was alone so far is of a gang from here on, and gets its turns as one.
             self.part(job);
         }
-        self.gpu_mut(gpu).door.insert(key);
-        self.concerned.insert(gpu);
-        // Let in at once, it hears nothing of a door.
-        self.open_door(gpu);
-        self.tell_the_door(gpu, Some(id));
-        if self.tenants.get(id).is_some_and(|tenant| tenant.phase == Phase::Arriving) {
-            let books = self.gpu_of(gpu);
-            let out = books.short_of(Bytes::ZERO, self.settings.headroom).at(self.costs.out_per_second);
-            let forecast = Some(self.costs.freeze + self.costs.per_move + out);
-            self.actions.push(Action::Queue { tenant: id, place: 1, forecast, why: Short::Context });
-        }
+        key
     }
 
     /// Changes a tenant that may be at the door, and its place there.
@@ -156,8 +162,7 @@ impl Core {
                 continue;
             };
             let why = self.why_not(gpu, tenant).unwrap_or(Short::Context);
-            let known = books.stay > Span::ZERO && books.tenants > 0;
-            let forecast = known.then(|| Span(books.stay.0 / u64::from(books.tenants) * u64::from(place)));
+            let forecast = self.until_let_in(gpu, place);
             said.push(Action::Queue { tenant: id, place, forecast, why });
         }
         self.actions.extend(said);
@@ -178,8 +183,9 @@ impl Core {
             .map(|(gpu, books)| (gpu, books, self.expected_on(gpu)))
             .map(|(gpu, books, (coming, coming_bytes))| Seat {
                 gpu,
-                usable: books.usable(self.settings.headroom),
-                held: books.everything() + coming_bytes,
+                // What stays on the device is not to be had by anybody who comes.
+                usable: books.usable(self.settings.headroom).less(books.pinned),
+                held: books.everything().less(books.pinned) + coming_bytes,
                 tenants: books.tenants,
                 coming,
                 tenants_max: self.settings.tenants_max,

@@ -1,6 +1,8 @@
 //! Who runs beside an owner that has gaps.
 
 use super::Core;
+use crate::policies;
+use crate::tenant::Tenant;
 use crate::{GpuId, Ratio, TenantId};
 
 /// How many in line are looked at to find one.
@@ -19,8 +21,11 @@ impl Core {
                     && !self.is_in_gang_together(owner)
             });
         if let Some((filler, _)) = books.filler {
-            let good =
-                self.tenants.get(filler).is_some_and(|filler| filler.in_line.is_some() && filler.is_whole());
+            let good = self.tenants.get(filler).is_some_and(|filler| {
+                filler.in_line.is_some()
+                    && filler.is_whole()
+                    && owner.is_some_and(|owner| self.may_fill(filler, owner))
+            });
             if wanted && good {
                 return;
             }
@@ -30,6 +35,7 @@ impl Core {
             return;
         }
         let books = self.gpu_of(gpu);
+        let owner = main.and_then(|main| self.tenants.get(main));
         let fits = |&id: &TenantId| {
             self.tenants.get(id).is_some_and(|tenant| {
                 tenant.is_whole()
@@ -37,6 +43,7 @@ impl Core {
                     && self.cap(tenant).is_none()
                     && !books.leaving.contains(&id)
                     && self.gang_of(tenant).is_none()
+                    && owner.is_some_and(|owner| self.may_fill(tenant, owner))
             })
         };
         let others = books.line.iter().map(|&(_, id)| id).filter(|&id| Some(id) != main);
@@ -48,6 +55,10 @@ impl Core {
             // What it has from here on is on the books.
             self.update(filler, |tenant| tenant.stays_since = None);
         }
+    }
+
+    fn may_fill(&self, filler: &Tenant, owner: &Tenant) -> bool {
+        policies::may_fill(&self.settings, &self.standing(filler), &self.standing(owner))
     }
 
     /// Nobody runs beside the owner any more.
@@ -62,5 +73,10 @@ impl Core {
         self.gpu_mut(gpu).filler = None;
         let share = self.share_beside(filler, owner);
         self.charge_to(filler, share.of(self.now.since(since)));
+        // It ran so far: only from here on it waits.
+        let (now, turns) = (self.now, self.gpu_of(gpu).turns);
+        self.update(filler, |tenant| {
+            (tenant.since, tenant.queued_at, tenant.queued_behind) = (now, now, turns);
+        });
     }
 }

@@ -25,7 +25,7 @@ impl Core {
 
     /// What all of a gang have pinned on a GPU.
     pub(super) fn gang_pinned(&self, job: &Job, gpu: GpuId) -> Bytes {
-        self.members_on(job, gpu).map(|tenant| tenant.pinned).sum()
+        self.members_on(job, gpu).map(Tenant::stays).sum()
     }
 
     /// What all of a gang ask for on a GPU.
@@ -33,7 +33,7 @@ impl Core {
         self.members_on(job, gpu).map(|tenant| tenant.asked_sum).sum()
     }
 
-    fn members_on<'a>(&'a self, job: &'a Job, gpu: GpuId) -> impl Iterator<Item = &'a Tenant> {
+    pub(super) fn members_on<'a>(&'a self, job: &'a Job, gpu: GpuId) -> impl Iterator<Item = &'a Tenant> {
         let members = job.members.iter().filter_map(|&id| self.tenants.get(id));
         members.filter(move |tenant| tenant.gpu == gpu)
     }

@@ -1,6 +1,7 @@
 //! How long turns are: what switching costs, and what that makes worthwhile.
 
 use super::Core;
+use super::gaps::dear;
 use crate::gpu::Turn;
 use crate::job::Gang;
 use crate::policies;
@@ -41,9 +42,10 @@ impl Core {
         let books = self.gpu_of(gpu);
         let fits = books.everything() + books.asked <= books.usable(settings.headroom);
         let grip = self.costs.freeze + self.costs.thaw;
-        let cost = if fits { grip } else { books.known_cost.max(grip) };
-        // What is known may lag behind by an eighth.
-        let by_share = settings.moving_share.whole(cost + Span(cost.0 / 8)).less(cost);
+        let cost = if fits { grip } else { books.switching.known.max(grip) };
+        // What is moved ahead counts too: otherwise ever more would be moved in ever shorter turns.
+        let moving = if fits { grip } else { books.moving_in_all.known.max(grip) };
+        let by_share = settings.moving_share.whole(dear(moving)).less(cost);
         if policies::to_the_end(settings) {
             return Span::MAX;
         }
@@ -54,10 +56,9 @@ impl Core {
                 settings.lc_turn.max(by_share.min(settings.turn_max))
             };
         }
-        let is_in_line = gpu == tenant.gpu && tenant.in_line.is_some();
-        let others = (books.line.len() - usize::from(is_in_line)).max(1) as u64;
-        let by_gap = Span(settings.gap_max.less(cost).0 / others).less(cost).max(cost);
-        by_share.min(by_gap).clamp(settings.turn_min, settings.turn_max.max(settings.turn_min))
+        by_share
+            .min(self.length_by_gap(gpu, tenant, cost))
+            .clamp(settings.turn_min, settings.turn_max.max(settings.turn_min))
     }
 
     /// Within a turn of this length, a moment.
@@ -97,28 +98,25 @@ impl Core {
     /// Room was made for whoever has the turn, and is to be worth it: the turn is a whole one from here, within the
     /// longest gap.
     pub(super) fn grew(&mut self, gpu: GpuId, cost: Span) {
-        self.learn_cost(gpu, cost);
+        self.learn_cost(gpu, cost, Span::ZERO);
         self.charge(gpu);
         let Some(turn) = self.gpu_of(gpu).turn else { return };
         let Some(owner) = self.tenants.get(turn.tenant) else { return };
         let length = self.turn_length(owner);
         let (times, per) = self.virtual_rate(owner);
         let goal = owner.virtual_time.saturating_add(scale(length.0, times, per));
-        let until = (self.now + length).min(turn.since + self.settings.gap_max).max(turn.until);
+        // What it took to make room is part of it for all who wait, as a switch would be.
+        let known = self.gpu_of(gpu).switching.known;
+        let by_gap = turn.since + self.length_by_gap(gpu, owner, known) + known;
+        let until = (self.now + length).min(by_gap.max(self.now + known)).max(turn.until);
         self.gpu_mut(gpu).turn = Some(Turn { until, goal, ..turn });
     }
 
-    /// Learns what a switch cost. Lengths of turns follow only when that changed by more than an eighth.
-    pub(super) fn learn_cost(&mut self, gpu: GpuId, cost: Span) {
+    /// Learns what a switch cost, and what was moved ahead of it.
+    pub(super) fn learn_cost(&mut self, gpu: GpuId, cost: Span, ahead: Span) {
         let books = self.gpu_mut(gpu);
-        // Quick to see that it costs more, slow to believe that it costs less.
-        books.mean_cost = match cost > books.mean_cost {
-            true => Span(books.mean_cost.max(books.expected_cost.min(cost)).0.midpoint(cost.0)),
-            false => Span(books.mean_cost.0 - (books.mean_cost.0 - cost.0) / 8),
-        };
-        let (mean, known) = (books.mean_cost.0, books.known_cost.0);
-        if mean.abs_diff(known) > known / 8 {
-            books.known_cost = books.mean_cost;
-        }
+        let expected = books.expected_cost;
+        books.switching.learn(cost, expected);
+        books.moving_in_all.learn(cost + ahead, expected + ahead);
     }
 }

@@ -13,7 +13,9 @@ impl Core {
     pub(super) fn ask(&mut self, id: TenantId, request: RequestId, bytes: Bytes) {
         let Some(tenant) = self.tenants.get(id) else { return };
         let (gpu, was_active) = (tenant.gpu, tenant.is_active());
-        let taken = tenant.asked.contains_key(&request) || tenant.granted.contains_key(&request);
+        let taken = tenant.asked.contains_key(&request)
+            || tenant.granted.contains_key(&request)
+            || tenant.hosted.knows(request);
         let own = tenant.whole_bytes() + tenant.asked_sum + bytes;
         // A gang runs only when all of it is here.
         let together = self
@@ -35,9 +37,11 @@ impl Core {
             _ => None,
         };
         let now_not = || self.not_now(gpu, id, bytes).filter(|_| !waits);
+        if never.is_none() && self.better_on_host(id, own.max(together), usable, bytes) {
+            return self.deny_or_host(id, request, bytes, Short::Context);
+        }
         if let Some(why) = never.or_else(now_not) {
-            self.actions.push(Action::Deny { tenant: id, request, why });
-            return;
+            return self.deny_or_host(id, request, bytes, why);
         }
         self.update(id, |tenant| {
             tenant.asked.insert(request, bytes);
@@ -47,7 +51,7 @@ impl Core {
     }
 
     /// Why a request cannot be granted now, even if there were room on the device.
-    fn not_now(&self, gpu: GpuId, id: TenantId, bytes: Bytes) -> Option<Short> {
+    pub(super) fn not_now(&self, gpu: GpuId, id: TenantId, bytes: Bytes) -> Option<Short> {
         self.short_with(gpu, id, bytes, Bytes::ZERO)
     }
 
@@ -69,6 +73,9 @@ impl Core {
         if own + bytes > left {
             return Some(Short::Device { wanted: own + bytes, usable: left });
         }
+        if let Some(short) = self.short_of_reserve(gpu, id, bytes, usable) {
+            return Some(short);
+        }
         if self.pressure >= Pressure::Refusing && books.short_of(bytes, self.settings.headroom) > free {
             return Some(Short::Pressure);
         }
@@ -76,17 +83,26 @@ impl Core {
     }
 
     /// What others have pinned, which is in the way whoever's turn it is.
-    fn pinned_beside(&self, gpu: GpuId, tenant: &Tenant) -> Bytes {
-        let own = self.gang_of(tenant).map_or(tenant.pinned, |gang| self.gang_pinned(gang, gpu));
+    pub(super) fn pinned_beside(&self, gpu: GpuId, tenant: &Tenant) -> Bytes {
+        let own = self.gang_of(tenant).map_or(tenant.stays(), |gang| self.gang_pinned(gang, gpu));
         self.gpu_of(gpu).pinned.less(own)
     }
 
     /// Why so much more of a tenant's memory cannot stay on the device for good: somebody else's would not find room any
     /// more.
     pub fn cannot_stay(&self, id: TenantId, bytes: Bytes) -> Option<Short> {
-        let books = self.gpus.get(self.tenants.get(id)?.gpu)?;
+        let tenant = self.tenants.get(id).filter(|tenant| !tenant.reserved)?;
+        let books = self.gpus.get(tenant.gpu)?;
         let usable = books.usable(self.settings.headroom);
         let wanted = books.largest_without(id) + bytes;
+        (wanted > usable).then_some(Short::Device { wanted, usable })
+    }
+
+    /// The same of somebody who is not here yet.
+    pub fn cannot_stay_on(&self, gpu: GpuId, bytes: Bytes) -> Option<Short> {
+        let books = self.gpus.get(gpu).filter(|_| bytes > Bytes::ZERO)?;
+        let usable = books.usable(self.settings.headroom);
+        let wanted = books.largest() + bytes;
         (wanted > usable).then_some(Short::Device { wanted, usable })
     }
 
@@ -164,24 +180,37 @@ impl Core {
                 tenant.granted_sum += bytes;
                 tenant.piece_max = tenant.piece_max.max(bytes.min(handle_max));
             });
-            self.actions.push(Action::Grant { tenant: id, request });
+            let granted = match self.release_host(id, request) {
+                None => Action::Grant { tenant: id, request },
+                Some(host) => Action::GrantHost { tenant: id, request, host },
+            };
+            self.actions.push(granted);
         }
         true
     }
 
-    /// What could be had when it was asked for may not be any more: then it is out of memory, if its job does not wait.
+    /// What could be had when it was asked for may not be any more: then it is out of memory, if its job does not wait, or
+    /// waits for more than its limit is by now.
     pub(super) fn deny_the_impossible(&mut self, id: TenantId) {
         while let Some(tenant) = self.tenants.get(id)
             && let Some((&request, &bytes)) = tenant.asked.first_key_value()
-            && self.jobs.get(tenant.job).is_some_and(|job| job.terms.when_full == WhenFull::Fail)
+            && let Some(job) = self.jobs.get(tenant.job)
             && let Some(why) = self.not_now(tenant.gpu, id, bytes)
+            && (job.terms.when_full == WhenFull::Fail || self.is_beyond_limit_alone(tenant, bytes))
         {
             self.update(id, |tenant| {
                 tenant.asked.remove(&request);
                 tenant.asked_sum -= bytes;
             });
-            self.actions.push(Action::Deny { tenant: id, request, why });
+            self.deny_or_host(id, request, bytes, why);
         }
+    }
+
+    /// Would a tenant have more than its job may, if it were the only one of it?
+    fn is_beyond_limit_alone(&self, tenant: &Tenant, bytes: Bytes) -> bool {
+        let limit = self.jobs.get(tenant.job).and_then(|job| job.terms.memory_max);
+        let alone = tenant.whole_bytes() + tenant.residue + self.settings.context_growth + bytes;
+        limit.is_some_and(|limit| alone > limit)
     }
 
     /// What a tenant asks for and could get if there were room on the device.
@@ -198,7 +227,8 @@ impl Core {
         let Owned { tenant: id, handle } = claimed;
         let left =
             self.has_grant(id, request).filter(|&granted| granted >= bytes).map(|granted| granted - bytes);
-        let Some(left) = left.filter(|_| bytes > Bytes::ZERO && !self.has_handle(claimed)) else { return };
+        let is_new = !self.has_handle(claimed) && !self.is_on_host(claimed);
+        let Some(left) = left.filter(|_| bytes > Bytes::ZERO && is_new) else { return };
         let handle_max = self.settings.handle_max;
         self.update(id, |tenant| {
             match left {
@@ -222,6 +252,7 @@ impl Core {
 
     pub(super) fn take_back(&mut self, id: TenantId, request: RequestId) {
         let was_active = self.tenants.get(id).is_some_and(|tenant| tenant.is_active());
+        self.take_back_host(id, request);
         self.update(id, |tenant| {
             if let Some(bytes) = tenant.granted.remove(&request) {
                 tenant.granted_sum -= bytes;
@@ -236,6 +267,10 @@ impl Core {
 
     pub(super) fn free(&mut self, id: TenantId, handles: &[HandleId]) {
         for &handle in handles {
+            self.forget_home(owned(id, handle));
+            if self.free_on_host(id, handle) {
+                continue;
+            }
             self.update(id, |tenant| tenant.remove(handle));
             self.forget_copy(owned(id, handle));
         }

@@ -3,7 +3,7 @@
 //! kept only for people is forgotten.
 
 use super::{Core, Due};
-use crate::gpu::Gpu;
+use crate::gpu::{Crowd, Gpu};
 use crate::guarantee::HALF;
 use crate::tenant::{Grip, Phase, Tenant};
 use crate::way::Places;
@@ -25,6 +25,8 @@ struct Shift {
     past_max: u64,
     /// Nor does it for how long somebody has been idle.
     idle_max: u64,
+    /// The same for the latency-critical: until then they keep their memory.
+    linger: u64,
     /// Nor for how long somebody has stayed after its turn.
     stay_max: u64,
     numbers: BTreeMap<OpId, OpId>,
@@ -44,6 +46,7 @@ impl Core {
             to: ORIGIN + self.phase(),
             past_max: self.settings.gap_max.0.max(self.settings.deadlines.movement.times(2).0),
             idle_max: self.gpus.values().map(|books| self.cost_max(books).0).max().unwrap_or(0),
+            linger: self.settings.lc_linger.0.min(ORIGIN / 2),
             stay_max: self.settings.turn_max.0.max(self.settings.turn_min.0).min(ORIGIN / 2),
             numbers: self.ops.keys().copied().zip((first.0..).map(OpId)).collect(),
             least: gpus.iter().map(|&gpu| (gpu, moved.begin_at_the_present(gpu))).collect(),
@@ -58,6 +61,7 @@ impl Core {
         moved.forget_late();
         moved.expected.iter_mut().for_each(|expected| shift.at(&mut expected.until));
         gpus.iter().for_each(|&gpu| moved.forget_goal(gpu));
+        gpus.iter().for_each(|&gpu| moved.forget_crowd(gpu));
         for (_, tenant) in moved.tenants.iter_mut() {
             shift.tenant(tenant);
         }
@@ -101,6 +105,16 @@ impl Core {
         self.gpu_mut(gpu).turn = Some(turn);
     }
 
+    /// How many waited of late does not matter where turns are short enough for as many.
+    fn forget_crowd(&mut self, gpu: GpuId) {
+        let longest = self.settings.turn_max.max(self.settings.turn_min);
+        let cost = super::gaps::dear(self.cost_max(self.gpu_of(gpu)));
+        let others = self.gpu_of(gpu).crowd.others.max(1);
+        if Span(self.settings.gap_max.less(cost).0 / others).less(cost) >= longest {
+            self.gpu_mut(gpu).crowd = Crowd::default();
+        }
+    }
+
     /// How far into a window of the clock it is now, where anybody may be held back.
     fn phase(&self) -> u64 {
         let counts = |books: &Gpu| !books.critical.is_empty() || books.held_since.is_some();
@@ -115,7 +129,8 @@ impl Core {
     }
 
     /// Of when somebody came only the order matters, and of when it went to the end of the line too, unless waiting
-    /// counts.
+    /// counts. Of the turns since then it matters how many, up to as many as there are tenants; and how long its own last one
+    /// was, up to two of the longest.
     fn close_ranks(&mut self) {
         let now = self.now;
         let order = |times: BTreeSet<Time>| -> BTreeMap<Time, Time> {
@@ -126,25 +141,37 @@ impl Core {
         let queues = order(self.tenants.iter().map(|(_, tenant)| tenant.queued_at).collect());
         let in_order = matches!(self.settings.policy, PolicyKind::Fair | PolicyKind::Serial)
             && self.tenants.iter().all(|(_, tenant)| tenant.slo.is_none());
-        for (_, tenant) in self.tenants.iter_mut() {
+        let wanting: BTreeSet<_> =
+            self.tenants.iter().filter(|(_, tenant)| self.gang_is_active(tenant)).map(|(id, _)| id).collect();
+        let ran_max = self.settings.turn_max.max(self.settings.turn_min).times(2);
+        let many = self.tenants.iter().count() as u64;
+        let turns: BTreeMap<_, _> = self.gpus.iter().map(|(gpu, books)| (gpu, books.turns)).collect();
+        for (id, tenant) in self.tenants.iter_mut() {
+            tenant.queued_behind = many - (turns[&tenant.gpu] - tenant.queued_behind).min(many);
             tenant.arrived = arrivals[&tenant.arrived];
+            tenant.ran = tenant.ran.min(ran_max);
             if in_order {
                 tenant.queued_at = queues[&tenant.queued_at];
             }
+            if !wanting.contains(&id) {
+                (tenant.queued_behind, tenant.ran) = (many, Span::ZERO);
+            }
         }
+        self.gpus.values_mut().for_each(|books| books.turns = many);
     }
 
     /// All lines anew: the places in them follow from what was moved.
     fn stand_in_line(&mut self) {
         for books in self.gpus.values_mut() {
             books.line.clear();
+            books.waits.clear();
             books.way = Places::default();
             books.door.clear();
         }
         let everybody: Vec<_> = self.tenants.iter().map(|(id, _)| id).collect();
         for &id in &everybody {
             if let Some(tenant) = self.tenants.get_mut(id) {
-                (tenant.in_line, tenant.in_way) = (None, None);
+                (tenant.in_line, tenant.in_waits, tenant.in_way) = (None, None, None);
             }
         }
         for id in everybody {
@@ -193,13 +220,15 @@ impl Shift {
         self.virtual_time(tenant.gpu, &mut tenant.virtual_time);
         self.at(&mut tenant.arrived);
         self.at(&mut tenant.idle_since);
-        tenant.idle_since.0 = tenant.idle_since.0.max(self.to - self.idle_max);
+        let idle_max = if tenant.critical { self.idle_max.max(self.linger) } else { self.idle_max };
+        tenant.idle_since.0 = tenant.idle_since.0.max(self.to - idle_max);
         self.at(&mut tenant.queued_at);
         if let Some(since) = &mut tenant.stays_since {
             self.at(since);
             since.0 = since.0.max(self.to - self.stay_max);
         }
         self.over(&mut tenant.grip_retry);
+        self.over(&mut tenant.slice_retry);
         self.over(&mut tenant.not_before);
         self.over(&mut tenant.near_from);
         tenant.pauses.moved(Time(self.from), |time| self.over(time));
@@ -219,8 +248,12 @@ impl Shift {
 
     fn gpu(&self, gpu: GpuId, books: &mut Gpu) {
         self.over(&mut books.move_retry);
+        self.over(&mut books.ahead_retry);
         self.over(&mut books.stuck_until);
         self.over(&mut books.critical_until);
+        self.over(&mut books.crowd.until);
+        self.over(&mut books.parted_until);
+        self.over(&mut books.pressed_until);
         let since =
             [&mut books.starved_since, &mut books.burials_since, &mut books.held_since, &mut books.wake];
         since.into_iter().flatten().for_each(|time| self.at(time));
@@ -242,7 +275,13 @@ impl Shift {
         books.moving.iter_mut().for_each(|moving| self.number(&mut moving.op));
         books.looking.iter_mut().for_each(|op| self.number(op));
         books.guarantee.moved(self.from / HALF.0, self.to / HALF.0);
+        books.load.moved(self.from / HALF.0, self.to / HALF.0);
+        if let Some(since) = &mut books.load_since {
+            self.at(since);
+        }
         self.virtual_time(gpu, &mut books.present);
         books.stay = Span::ZERO;
+        // As before any was measured: of a hint's lead only the longest is looked at.
+        books.lead = crate::lead::Lead::default();
     }
 }

@@ -5,8 +5,8 @@
 //! be done at once; the rest follows when completions come in.
 
 use super::{Core, OpKind};
-use crate::gpu::Moving;
-use crate::tenant::{Grip, Spot};
+use crate::gpu::{For, Moving};
+use crate::tenant::{Grip, Spot, Tenant};
 use crate::{Action, Bytes, GpuId, Owned, Scope, Slice, Span, TenantId, Time};
 use std::collections::BTreeSet;
 
@@ -45,8 +45,9 @@ impl Core {
             tenant.is_some_and(|tenant| tenant.context && !tenant.paused && !self.makes_way(id, tenant))
         };
         for &id in &books.critical {
-            if can(id) && self.tenants.get(id).is_some_and(|tenant| tenant.is_whole()) {
-                target.push((id, Slice::Critical));
+            let runs = |tenant: &Tenant| tenant.is_whole() && !self.makes_way_for_tighter(gpu, tenant);
+            if can(id) && self.tenants.get(id).is_some_and(runs) {
+                target.push((id, self.slice_of_critical(gpu, id)));
             }
         }
         let held_back = self.holds_back(gpu);
@@ -54,7 +55,7 @@ impl Core {
             let critical = self.tenants.get(main).is_some_and(|tenant| tenant.critical);
             let fellows = self.fellows(gpu, main);
             let slice = match () {
-                () if critical => Slice::Critical,
+                () if critical => self.slice_of_critical(gpu, main),
                 // A gang counts as one, but two of the shortest would only switch.
                 () if books.critical_mode && !fellows.is_empty() => Slice::Guaranteed,
                 () if books.critical_mode => self.slice_beside_critical(gpu),
@@ -90,7 +91,8 @@ impl Core {
             let Some(tenant) = self.tenants.get(id) else { continue };
             if tenant.grip_retry <= self.now && target.iter().all(|&(target, _)| target != id) {
                 // Held back for a moment, its copies may go on; whoever makes way for others may have to move.
-                let briefly = held_back && owner == Some(id) && !self.makes_way(id, tenant);
+                let held_back = held_back && owner == Some(id) || tenant.critical && !tenant.paused;
+                let briefly = held_back && !self.makes_way(id, tenant);
                 freeze.push((id, if briefly { Scope::Compute } else { Scope::All }));
             }
         }
@@ -172,7 +174,7 @@ impl Core {
                     let tenant = self.tenants.get(id).expect("it was there above");
                     let matters =
                         tenant.slice != slice && !(slice == Slice::Own && tenant.slice == Slice::Long);
-                    if matters && tenant.slicing.is_none() {
+                    if matters && tenant.slicing.is_none() && tenant.slice_retry <= self.now {
                         let op = self.begin(OpKind::Slice(id, slice), deadline);
                         self.update(id, |tenant| tenant.slicing = Some(op));
                         self.actions.push(Action::Slice { op, tenant: id, slice });
@@ -216,6 +218,9 @@ impl Core {
             books.starved_since = None;
             // Others may have turns meanwhile that need no room: it is still the same wait.
             books.burials_since = books.burials_since.filter(|_| books.burials_pending());
+            if !self.empty_the_deep(gpu) && !self.change_homes(gpu) {
+                self.fetch_ahead(gpu);
+            }
             return;
         }
         if books.short_of(needs + grows, headroom) > Bytes::ZERO && books.burials_pending() {
@@ -257,48 +262,54 @@ impl Core {
             self.gpu_mut(gpu).leaving = room.out.iter().map(|(owned, _)| owned.tenant).collect();
             return;
         }
-        let dirty = room.out.iter().filter(|(owned, _)| self.handle(*owned).is_some_and(|held| !held.clean));
-        let to_arena: Bytes = dirty.map(|&(_, bytes)| bytes).sum();
         let into: Vec<_> = company.iter().flat_map(|&id| self.away_of(id)).collect();
-        let from_arena: Bytes = into.iter().map(|&(_, bytes)| bytes).sum();
-        // What comes in gives up its place in the arena as it comes.
-        let more = to_arena.less(from_arena);
-        if more > Bytes::ZERO && !self.clear_arena(more, &room.out) {
+        if !self.begin_move(gpu, room.out, into, For::Turn(main)) {
             self.starve(gpu, main);
             return;
         }
-        let books = self.gpu_of(gpu);
-        let free = books.room(self.settings.headroom);
-        let out_sum: Bytes = room.out.iter().map(|&(_, bytes)| bytes).sum();
-        let took = out_sum.at(self.costs.out_per_second).max(from_arena.at(self.costs.in_per_second));
+        let books = self.gpu_mut(gpu);
+        (books.starved_since, books.burials_since) = (None, None);
+    }
+
+    /// Begins a move. False if the arena has no place for what goes.
+    pub(super) fn begin_move(
+        &mut self,
+        gpu: GpuId,
+        out: Vec<(Owned, Bytes)>,
+        into: Vec<(Owned, Bytes)>,
+        purpose: For,
+    ) -> bool {
+        let dirty = out.iter().filter(|(owned, _)| self.handle(*owned).is_some_and(|held| !held.clean));
+        let to_arena: Bytes = dirty.map(|&(_, bytes)| bytes).sum();
+        let from_arena: Bytes = into.iter().map(|&(_, bytes)| bytes).sum();
+        // What comes in gives up its place in the arena as it comes.
+        let more = to_arena.less(from_arena);
+        if more > Bytes::ZERO && !self.clear_arena(more, &out) {
+            return false;
+        }
+        let free = self.gpu_of(gpu).room(self.settings.headroom);
+        let out_sum: Bytes = out.iter().map(|&(_, bytes)| bytes).sum();
+        let took = self.copying(out_sum, from_arena);
         let deadline = self.now + self.settings.deadlines.movement + took.times(4);
         // Copies of what goes have their place already, and are not to be dropped any more.
-        let copied = room.out.iter().filter_map(|(owned, _)| self.copies.get(owned)).copied().sum::<Bytes>();
+        let copied = out.iter().filter_map(|(owned, _)| self.copies.get(owned)).copied().sum::<Bytes>();
         let to_arena = more + copied;
-        for &(owned, _) in &room.out {
+        for &(owned, _) in &out {
             self.forget_copy(owned);
         }
         let op = self.begin(OpKind::Move(gpu), deadline);
-        let concerned: BTreeSet<_> = room.out.iter().chain(&into).map(|(owned, _)| owned.tenant).collect();
+        let concerned: BTreeSet<_> = out.iter().chain(&into).map(|(owned, _)| owned.tenant).collect();
         for &id in &concerned {
             self.update(id, |tenant| tenant.moving = true);
         }
         let names = |all: &[(Owned, Bytes)]| all.iter().map(|&(owned, _)| owned).collect();
-        self.actions.push(Action::Move { op, gpu, out: names(&room.out), into: names(&into), room: free });
-        let books = self.gpu_mut(gpu);
-        (books.starved_since, books.burials_since) = (None, None);
-        books.moving = Some(Moving {
-            op,
-            out: room.out,
-            into,
-            landing: from_arena,
-            to_arena,
-            whom: main,
-            bereft: false,
-        });
+        self.actions.push(Action::Move { op, gpu, out: names(&out), into: names(&into), room: free });
+        self.gpu_mut(gpu).moving =
+            Some(Moving { op, out, into, landing: from_arena, to_arena, purpose, bereft: false });
+        true
     }
 
-    fn away_of(&self, id: TenantId) -> Vec<(Owned, Bytes)> {
+    pub(super) fn away_of(&self, id: TenantId) -> Vec<(Owned, Bytes)> {
         let Some(tenant) = self.tenants.get(id) else { return Vec::new() };
         let away = tenant.handles.iter().filter(|(_, held)| held.spot == Spot::Arena);
         away.map(|(&handle, held)| (super::owned(id, handle), held.bytes)).collect()
@@ -317,23 +328,18 @@ impl Core {
                 break;
             }
             let Some(tenant) = self.tenants.get(id) else { continue };
-            // Whoever is latency-critical and has work makes room for its like only.
-            let needed = tenant.critical && tenant.wants && !tenant.paused && !for_critical;
+            let needed = !for_critical && self.has_requests(tenant);
             let stays = tenant.is_unsettled() || !tenant.context || needed;
             if Some(id) == main || kept.contains(&id) || stays {
                 continue;
             }
-            let movable = tenant.handles.iter().filter(|(_, held)| held.can_go(self.now));
-            let mut movable: Vec<_> =
-                movable.map(|(&handle, held)| (!held.clean, handle, held.bytes)).collect();
-            movable.sort_unstable();
             let before = room.out.len();
-            for (_, handle, size) in movable {
+            for (owned, size) in self.going_of(id) {
                 if room.freed >= bytes {
                     break;
                 }
                 room.freed += size;
-                room.out.push((super::owned(id, handle), size));
+                room.out.push((owned, size));
             }
             let off = tenant.grip == Grip::Frozen(Scope::All) && !self.a_fellow_may_run(tenant);
             if room.out.len() > before && !off {
@@ -341,6 +347,15 @@ impl Core {
             }
         }
         room
+    }
+
+    /// What of a tenant can go out now, those first that need no copying.
+    pub(super) fn going_of(&self, id: TenantId) -> Vec<(Owned, Bytes)> {
+        let Some(tenant) = self.tenants.get(id).filter(|tenant| !tenant.reserved) else { return Vec::new() };
+        let movable = tenant.handles.iter().filter(|(_, held)| held.can_go(self.now));
+        let mut movable: Vec<_> = movable.map(|(&handle, held)| (!held.clean, handle, held.bytes)).collect();
+        movable.sort_unstable();
+        movable.into_iter().map(|(_, handle, bytes)| (super::owned(id, handle), bytes)).collect()
     }
 
     /// There is no way to give `id` its turn now: it is tried again later, and others have theirs.

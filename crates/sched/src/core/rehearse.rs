@@ -6,13 +6,12 @@
 
 use super::roster::Roster;
 use super::{Core, OpKind};
-use crate::policies;
-use crate::tenant::{Grip, Phase, Spot, Tenant};
+use crate::tenant::{Grip, Spot, Tenant};
 use crate::{Action, Event, GpuId, HandleId, OpId, Outcome, Owned, Ratio, Span, TenantId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many steps are looked ahead: what is further away than that nobody knows.
-const STEPS_MAX: usize = 20_000;
+pub(super) const STEPS_MAX: usize = 20_000;
 
 /// Or so far.
 const AHEAD_MAX: Span = Span::from_secs(3_600);
@@ -33,7 +32,7 @@ enum Expected {
     Buried(TenantId),
 }
 
-struct Rehearsal {
+pub(super) struct Rehearsal {
     core: Core,
     now: Time,
     /// What is expected when, in the order in which it was thought of.
@@ -42,22 +41,8 @@ struct Rehearsal {
 }
 
 impl Core {
-    /// How long until a tenant runs that waits for it, as far as can be said now.
-    pub fn forecast(&self, id: TenantId, now: Time) -> Option<Span> {
-        let tenant = self.tenants.get(id)?;
-        let waits = tenant.phase == Phase::Here && tenant.context && !tenant.paused;
-        if !waits || !self.gang_is_active(tenant) || tenant.grip == Grip::Thawed {
-            return None;
-        }
-        if policies::to_the_end(&self.settings) {
-            // Nobody knows when whoever runs is done.
-            return None;
-        }
-        Rehearsal::new(self.around(tenant.gpu), now.max(self.now)).until_runs(id)
-    }
-
     /// All that can matter to a GPU within the time of a forecast.
-    fn around(&self, gpu: GpuId) -> Self {
+    pub(super) fn around(&self, gpu: GpuId) -> Self {
         let gpus = self.tied_gpus(gpu);
         let mut tenants = Roster::default();
         let mut jobs = Roster::default();
@@ -69,8 +54,10 @@ impl Core {
         }
         let is_here = |id: TenantId| self.tenants.get(id).is_some_and(|tenant| gpus.contains(&tenant.gpu));
         let matters = |kind: &OpKind| match kind {
-            OpKind::Freeze(id) | OpKind::Thaw(id, _) | OpKind::Slice(id, _) => is_here(*id),
-            OpKind::Move(gpu) => gpus.contains(gpu),
+            OpKind::Freeze(id) | OpKind::Thaw(id, _) | OpKind::Slice(id, _) | OpKind::Prepare(id) => {
+                is_here(*id)
+            }
+            OpKind::Move(gpu) | OpKind::Rehome(_, gpu) => gpus.contains(gpu),
             OpKind::Inspect(ids) => ids.iter().copied().any(is_here),
         };
         let ops: BTreeMap<_, _> =
@@ -101,7 +88,10 @@ impl Core {
                 .map(|(&o, &b)| (o, b))
                 .collect(),
             copies_sum: self.copies_sum,
+            hosted_sum: self.hosted_sum,
+            hosted_departed: self.hosted_departed.clone(),
             pressure: self.pressure,
+            deep: self.deep.clone(),
             expected: Vec::new(),
             end_not_before: self.end_not_before,
             actions: Vec::new(),
@@ -125,7 +115,7 @@ impl Core {
 }
 
 impl Rehearsal {
-    fn new(core: Core, now: Time) -> Self {
+    pub(super) fn new(core: Core, now: Time) -> Self {
         let mut this = Self { core, now, agenda: BTreeMap::new(), thoughts: 0 };
         let open: Vec<_> = this.core.ops.keys().copied().collect();
         for op in open {
@@ -169,28 +159,46 @@ impl Rehearsal {
         }
     }
 
-    fn until_runs(mut self, id: TenantId) -> Option<Span> {
+    /// How long until each of these runs for the first time: those who do within so many steps.
+    pub(super) fn until_they_run(mut self, ids: &[TenantId], steps_max: usize) -> BTreeMap<TenantId, Span> {
         let begin = self.now;
+        let mut run = BTreeMap::new();
+        let mut left: Vec<_> = ids.to_vec();
         self.step(Event::Tick);
-        for _ in 0..STEPS_MAX {
-            if self.core.tenants.get(id)?.grip == Grip::Thawed {
-                let thawing = self.core.costs.thaw.less(THAW_EFFECT.of(self.core.costs.thaw));
-                return Some(self.now.since(begin).less(thawing));
-            }
-            let expected = self.agenda.first_key_value().map(|(&(at, _), _)| at);
-            let wake = self.core.wake_at().map(|at| at.max(self.now));
-            self.now = [expected, wake].into_iter().flatten().min()?;
-            if self.now.since(begin) > AHEAD_MAX {
-                return None;
-            }
-            if expected == Some(self.now) {
-                let (_, expected) = self.agenda.pop_first()?;
-                self.happen(expected);
-            } else {
-                self.step(Event::Tick);
+        for _ in 0..steps_max {
+            let thawing = self.core.costs.thaw.less(THAW_EFFECT.of(self.core.costs.thaw));
+            let after = self.now.since(begin).less(thawing);
+            left.retain(|&id| {
+                let grip = self.core.tenants.get(id).map(|tenant| tenant.grip);
+                if grip == Some(Grip::Thawed) {
+                    run.insert(id, after);
+                }
+                grip.is_some_and(|grip| grip != Grip::Thawed)
+            });
+            if left.is_empty() || !self.goes_on(begin) {
+                break;
             }
         }
-        None
+        run
+    }
+
+    /// Lets happen what is next. False if nothing is, or it is too far away.
+    fn goes_on(&mut self, begin: Time) -> bool {
+        let expected = self.agenda.first_key_value().map(|(&(at, _), _)| at);
+        let wake = self.core.wake_at().map(|at| at.max(self.now));
+        let Some(next) = [expected, wake].into_iter().flatten().min() else { return false };
+        self.now = next;
+        if self.now.since(begin) > AHEAD_MAX {
+            return false;
+        }
+        match self.agenda.first_entry().filter(|_| expected == Some(next)) {
+            Some(first) => {
+                let expected = first.remove();
+                self.happen(expected);
+            }
+            None => self.step(Event::Tick),
+        }
+        true
     }
 
     fn happen(&mut self, expected: Expected) {
@@ -228,11 +236,13 @@ impl Rehearsal {
                 | Action::Thaw { op, .. }
                 | Action::Slice { op, .. }
                 | Action::Move { op, .. }
+                | Action::Prepare { op, .. }
+                | Action::Rehome { op, .. }
                 | Action::Inspect { op, .. } => {
                     let took = self.core.usual_cost(op);
                     self.expect(self.now + took, Expected::Done(op, took));
                 }
-                Action::Grant { tenant, request } => {
+                Action::Grant { tenant, request } | Action::GrantHost { tenant, request, .. } => {
                     // It makes one handle of it at once.
                     let owned = Owned { tenant, handle: HandleId(u64::MAX - self.thoughts) };
                     self.thoughts += 1;
@@ -254,7 +264,7 @@ impl Core {
         let Some(open) = self.ops.get(&op) else { return self.now };
         let allowed = match open.kind {
             OpKind::Freeze(_) | OpKind::Thaw(..) | OpKind::Slice(..) => self.settings.deadlines.grip,
-            OpKind::Inspect(_) => self.settings.deadlines.movement,
+            OpKind::Inspect(_) | OpKind::Prepare(_) | OpKind::Rehome(..) => self.settings.deadlines.movement,
             OpKind::Move(_) => {
                 self.settings.deadlines.movement + self.usual_cost(op).less(self.costs.per_move).times(4)
             }
@@ -271,10 +281,9 @@ impl Core {
                 let Some(moving) = &self.gpu_of(*gpu).moving else { return self.costs.per_move };
                 let sum =
                     |all: &[(Owned, crate::Bytes)]| all.iter().map(|&(_, bytes)| bytes).sum::<crate::Bytes>();
-                let out = sum(&moving.out).at(self.costs.out_per_second);
-                self.costs.per_move + out.max(sum(&moving.into).at(self.costs.in_per_second))
+                self.costs.per_move + self.copying(sum(&moving.out), sum(&moving.into))
             }
-            Some(OpKind::Inspect(_)) | None => self.costs.per_move,
+            Some(OpKind::Inspect(_) | OpKind::Prepare(_) | OpKind::Rehome(..)) | None => self.costs.per_move,
         }
     }
 
@@ -282,7 +291,11 @@ impl Core {
     fn usual_outcome(&self, op: OpId, took: Span) -> Option<Outcome> {
         let names = |all: &[(Owned, crate::Bytes)]| all.iter().map(|&(owned, _)| owned).collect();
         Some(match &self.ops.get(&op)?.kind {
-            OpKind::Freeze(_) | OpKind::Thaw(..) | OpKind::Slice(..) => Outcome::Done { took },
+            OpKind::Freeze(_) | OpKind::Thaw(..) | OpKind::Slice(..) | OpKind::Prepare(_) => {
+                Outcome::Done { took }
+            }
+            // Which homes handles have makes no difference to anybody's turns.
+            OpKind::Rehome(..) => Outcome::Failed,
             OpKind::Move(gpu) => {
                 let moving = self.gpu_of(*gpu).moving.as_ref()?;
                 let (out, into) = (names(&moving.out), names(&moving.into));

@@ -7,7 +7,7 @@
 use super::Core;
 use crate::gpu::Gpu;
 use crate::tenant::Tenant;
-use crate::{Action, Bytes, GpuId, Short, TenantId};
+use crate::{Bytes, GpuId, Short, TenantId};
 
 impl Core {
     /// Denies requests, the youngest first, until somebody can go on.
@@ -20,7 +20,7 @@ impl Core {
                 tenant.asked.remove(&request);
                 tenant.asked_sum -= bytes;
             });
-            self.actions.push(Action::Deny { tenant: id, request, why: Short::Standstill });
+            self.deny_or_host(id, request, bytes, Short::Standstill);
         }
     }
 

@@ -1,17 +1,30 @@
 //! How the core behaves, case by case. What always holds whatever happens is checked in `tests/`.
 
+mod ahead;
 mod books;
 mod critical;
+mod deep;
 mod describe;
 mod door;
 mod failures;
 mod fillers;
 mod forecasts;
 mod gangs;
+mod gaps;
+mod grants;
 mod hardship;
-mod memory;
+mod homes;
+mod host;
+mod meeting;
+mod moves;
+mod outlook;
 mod pinned;
+mod pressed;
+mod pressure;
+mod priorities;
 mod rebase;
+mod rejoined;
+mod reserve;
 mod shares;
 mod standstill;
 mod turns;
@@ -122,7 +135,10 @@ impl Rig {
             self.off(tenant);
             self.away.retain(|owned| owned.tenant != tenant);
         }
-        if let Event::Context { tenant, present: true } = event {
+        // Contexts begin thawed, those of tenants with memory away excepted.
+        if let Event::Context { tenant, present: true } = event
+            && !self.away.iter().any(|owned| owned.tenant == tenant)
+        {
             self.thawed.insert(tenant, (self.now, Slice::Own));
         }
         let actions = self.core.step(self.now, event);
@@ -173,10 +189,11 @@ impl Rig {
                 self.after(self.thaw, Event::Done { op, outcome });
             }
             Action::Slice { op, tenant, slice } => {
-                if let Some(thawed) = self.thawed.get_mut(&tenant) {
+                if let Some(thawed) = self.thawed.get_mut(&tenant).filter(|_| !failed) {
                     thawed.1 = slice;
                 }
-                self.after(Span(1000), Event::Done { op, outcome: Outcome::Done { took: Span(1000) } });
+                let outcome = if failed { Outcome::Failed } else { Outcome::Done { took: Span(1000) } };
+                self.after(Span(1000), Event::Done { op, outcome });
             }
             Action::Move { op, out, into, .. } => {
                 for owned in out.iter().chain(&into) {

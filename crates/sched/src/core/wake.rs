@@ -1,8 +1,8 @@
 //! When to look at a GPU again, so that nothing is missed.
 
 use super::Core;
-use crate::policies;
-use crate::{GpuId, Time};
+use crate::guarantee::HALF;
+use crate::{GpuId, TenantId, Time};
 
 impl Core {
     /// When to look again, so that nothing is missed.
@@ -40,19 +40,27 @@ impl Core {
             }
             if let (Some(owner), Some(next)) = (owner, first) {
                 if !self.gang_is_active(owner) {
-                    at(owner.idle_since + self.cost_of(next));
-                } else if policies::preempts(&self.settings, &self.standing(next), &self.standing(owner)) {
-                    at(turn.since + self.settings.moving_share.whole(self.cost_of(next)));
+                    at(self.gives_way_at(owner, next));
+                }
+                if let Some(cut) = self.cut_at(&turn, owner, next) {
+                    at(cut);
                 }
             }
         }
         // Whoever is idle is in somebody's way only then.
         let dozing_matter = !self.is_vacant(gpu) || self.somebody_leaves();
+        let mut retries = |id: TenantId| {
+            let tenant = self.tenants.get(id);
+            tenant.into_iter().flat_map(|tenant| [tenant.grip_retry, tenant.slice_retry]).for_each(&mut at);
+        };
         for &id in books.awake.iter().chain(books.dozing.iter().take_while(|_| dozing_matter)) {
-            at(self.tenants.get(id).map_or(Time::ZERO, |tenant| tenant.grip_retry));
+            retries(id);
         }
         for id in books.incoming.iter().chain(&books.critical) {
-            at(self.tenants.get(*id).map_or(Time::ZERO, |tenant| tenant.grip_retry));
+            retries(*id);
+        }
+        if let Some(begins) = self.ahead_at(gpu) {
+            at(begins);
         }
         at(books.move_retry);
         at(books.stuck_until);
@@ -70,6 +78,18 @@ impl Core {
         }
         if let Some(hold) = self.next_hold(gpu) {
             at(hold);
+        }
+        if books.load_since.is_some() {
+            at(self.now + HALF);
+        }
+        if let Some(until) = self.next_precedence(gpu) {
+            at(until);
+        }
+        if let Some(pressed) = self.next_pressed(gpu) {
+            at(pressed);
+        }
+        if let Some(lapses) = books.homing.and_then(|id| self.tenants.get(id)?.homes.lapses()) {
+            at(lapses);
         }
         next
     }

@@ -74,6 +74,8 @@ pub(crate) struct Config {
     pub(crate) arena: u64,
     /// The pause after a failure.
     pub(crate) retry: Span,
+    /// What each move is believed to take besides. None takes any time.
+    pub(crate) per_move: Span,
     pub(crate) parts: Vec<Part>,
     pub(crate) jobs: Vec<Terms>,
     pub(crate) budget: Budget,
@@ -94,6 +96,8 @@ fn plain() -> Config {
         arena: 64,
         // A handle that could not go is left alone for ten times the pause after a failure.
         retry: Span(BEAT.0 / 10),
+        // So there is no time to fetch anything ahead.
+        per_move: Span::ZERO,
         parts: Vec::new(),
         jobs: Vec::new(),
         budget: Budget::NOTHING,
@@ -162,6 +166,18 @@ pub(crate) fn three_from_the_door_on(budget: Budget) -> Config {
     }
 }
 
+/// Three tenants of which one fits, with a third of another one: what is left over is fetched ahead of turns.
+pub(crate) fn left_over(budget: Budget) -> Config {
+    const THIRDS: &[u64] = &[1, 1, 1];
+    Config {
+        name: "three tenants of which one fits with a third of another",
+        capacity: 8,
+        per_move: Span(BEAT.0 / 8),
+        parts: vec![on(0, 0, THIRDS), on(0, 1, THIRDS), on(0, 2, THIRDS)],
+        ..three(budget)
+    }
+}
+
 /// Somebody latency-critical beside two best-effort tenants, which fit together or not.
 pub(crate) fn critical(fit: bool, budget: Budget) -> Config {
     let lc = Terms { class: Class::LatencyCritical, ..Terms::default() };
@@ -223,6 +239,11 @@ pub(crate) fn standstill(budget: Budget) -> Config {
 }
 
 impl Config {
+    /// Is there time to fetch something ahead of a turn?
+    pub(crate) fn fetches_ahead(&self) -> bool {
+        self.per_move > Span::ZERO
+    }
+
     /// Do not all fit on the first GPU, with their contexts and what is the daemon's?
     pub(crate) fn is_crowded(&self) -> bool {
         let first = self.parts.iter().filter(|part| part.gpu == 0);
@@ -243,7 +264,7 @@ impl Config {
                 thaw: Span::ZERO,
                 out_per_second: u64::MAX,
                 in_per_second: u64::MAX,
-                per_move: Span::ZERO,
+                per_move: self.per_move,
             },
             deadlines: Deadlines { grip: BEAT, movement: BEAT, retry: self.retry },
             ..Settings::default()

@@ -21,7 +21,7 @@ use stateright::{Checker, Expectation, Model, Property};
 use std::ops::RangeInclusive;
 use steps::{CONTEXT, Moment, Step};
 use world::rules::Rule;
-use world::truth::Stage;
+use world::truth::{Deed, Op, Stage};
 
 const NOTHING: Budget = Budget::NOTHING;
 
@@ -73,6 +73,8 @@ impl Model for Config {
             Gang: "nothing of a gang goes out while a fellow may run",
             Answer: "every question is answered once",
             Turn: "turns begin and end in pairs, and only those run who may",
+            Ahead: "ahead of a turn only the memory of one who could have it comes in",
+            Reserve: "what is reserved does not go out, and is promised to nobody else",
             Books: "the core's books are the world's",
         ];
         assert_eq!(all.len(), Rule::ALL.len());
@@ -99,6 +101,19 @@ impl Model for Config {
             "somebody is away, unless all fit",
             |config: &Self, moment: &Moment| {
                 !config.is_crowded() || moment.world.living().any(|(_, t)| !t.whole())
+            },
+        ));
+        all.push(Property::sometimes(
+            "something is fetched ahead, if there is time",
+            |config: &Self, moment| {
+                let Moment { world, .. } = moment;
+                let is_ahead = |op: &Op| match &op.deed {
+                    Deed::Move { gpu, into, .. } => {
+                        world.is_ahead(*gpu, &into.iter().map(|(owned, _)| owned.tenant).collect())
+                    }
+                    _ => false,
+                };
+                !config.fetches_ahead() || world.ops.values().any(is_ahead)
             },
         ));
         all.push(Property::sometimes("all that may happen has happened", |_, moment: &Moment| {
@@ -175,8 +190,13 @@ fn three_tenants_of_which_two_fit() {
 }
 
 #[test]
+fn three_tenants_that_are_fetched_ahead() {
+    explore(configuration::left_over(Budget { faults: 1, ..NOTHING }), 50_000..=220_000);
+}
+
+#[test]
 fn a_latency_critical_tenant_and_two_others() {
-    explore(configuration::critical(true, Budget { faults: 1, ..NOTHING }), 9_000..=40_000);
+    explore(configuration::critical(true, Budget { faults: 1, ..NOTHING }), 17_000..=70_000);
 }
 
 #[test]
@@ -219,6 +239,12 @@ fn large_three_tenants() {
     explore(configuration::three(Budget { faults: 2, ..NOTHING }), 180_000..=720_000);
     let budget = Budget { faults: 1, deaths: 1, idles: 1, ..NOTHING };
     explore(configuration::three(budget), 600_000..=2_500_000);
+}
+
+#[test]
+#[ignore = "takes minutes: make model"]
+fn large_fetching_ahead() {
+    explore(configuration::left_over(Budget { deaths: 1, idles: 1, ..NOTHING }), 150_000..=600_000);
 }
 
 #[test]

@@ -89,7 +89,7 @@ impl Life {
         let owned = Owned { tenant, handle: HandleId(NOBODY) };
         let request = RequestId(NOBODY);
         if known.is_none()
-            && ["Gpu", "Settings", "Unmanaged", "Arena", "User", "Place", "Tick"].contains(&kind)
+            && ["Gpu", "Settings", "Unmanaged", "Strangers", "Arena", "User", "Place", "Tick"].contains(&kind)
         {
             return None;
         }
@@ -97,12 +97,14 @@ impl Life {
             "Gpu" => Event::Gpu { gpu, spec: there.spec.clone() },
             "Settings" => Event::Settings(Box::new(self.world.settings.clone())),
             "Unmanaged" => Event::Unmanaged { gpu, bytes: there.unmanaged },
+            "Strangers" => Event::Strangers { gpu, present: there.strangers },
             "Arena" => Event::Arena(self.world.arena),
             "User" => Event::User { user: UserId(0), weight: 1 },
             "Job" => Event::Job { job, terms: self.world.jobs.get(&job)?.terms.clone() },
             "JobOver" => Event::JobOver(job),
             "Pause" => Event::Pause(job),
             "Resume" => Event::Resume(job),
+            "Deep" => Event::Deep { job, deep: true },
             "Place" => {
                 self.ticket_last += 1;
                 let ticket = TicketId(self.ticket_last);
@@ -116,14 +118,30 @@ impl Life {
                 }
             }
             // Somebody who left the door is forgotten at once.
-            "Arrived" if known.is_some_and(|t| t.gone.is_some_and(|gone| gone.device == Bytes::ZERO)) => {
+            "Arrived" | "Rejoined"
+                if known.is_some_and(|t| t.gone.is_some_and(|gone| gone.device == Bytes::ZERO)) =>
+            {
                 return None;
             }
             "Arrived" => Event::Arrived { tenant, job, gpu, residue: Bytes::from_mib(500) },
+            "Rejoined" => {
+                let (residue, handles) = (Bytes::from_mib(500), Vec::new());
+                Event::Rejoined { tenant, job, gpu, residue, handles }
+            }
             "Context" => Event::Context { tenant, present: true },
             "ContextGone" => Event::Context { tenant, present: false },
             "Shares" => Event::Shares(tenant, tenant),
             "Ask" => Event::Ask { tenant, request, bytes: Bytes::ZERO },
+            "AskHost" => Event::AskHost { tenant, request, bytes: Bytes::from_mib(2) },
+            "ClaimedHost" => Event::ClaimedHost { owned, request, bytes: Bytes::from_mib(2) },
+            "Looked" => {
+                let sighting = sched::Sighting { handle: owned.handle, blocks: 8, changed: 8 };
+                Event::Looked { tenant, seen: vec![sighting] }
+            }
+            "HomeIs" => Event::HomeIs { owned, on_host: true },
+            "HostedBefore" => {
+                Event::HostedBefore { tenant, handles: vec![(owned.handle, Bytes::from_mib(2))] }
+            }
             "Claimed" => Event::Claimed { owned, request, bytes: Bytes::from_mib(2) },
             "Adopted" => Event::Adopted { owned, movable: true },
             "Pinned" => Event::Pinned { owned, pinned: true },
@@ -133,6 +151,7 @@ impl Life {
             "Wants" => Event::Wants(tenant),
             "Idle" => Event::Idle(tenant),
             "Measured" => Event::Measured { tenant, busy: Ratio::ONE },
+            "GivesWay" => Event::GivesWay { tenant, gives_way: true },
             "Hint" => Event::Hint { tenant, within: Span::from_millis(1) },
             "Answers" => Event::Answers(tenant),
             "Left" => Event::Left(tenant),

@@ -67,6 +67,14 @@ impl World {
                 });
             }
             Action::Grant { tenant, request } => self.grant(*tenant, *request),
+            Action::Prepare { tenant, .. } | Action::Rehome { tenant, .. } => {
+                self.require(Rule::Answer, false, || {
+                    format!("memory of tenant {tenant} changes its home, which has only one")
+                });
+            }
+            Action::GrantHost { tenant, request, .. } => self.require(Rule::Answer, false, || {
+                format!("{request} of tenant {tenant} is granted in memory that its job may not have")
+            }),
             Action::Deny { tenant, request, .. } => {
                 let expected = self.to_deny.take_if(|denied| *denied == (*tenant, *request)).is_some();
                 let asked = self.tenants.get_mut(tenant).filter(|t| t.lives());
@@ -203,6 +211,13 @@ impl World {
                 format!("move {id} of tenant {tenant}, which may be running")
             });
         }
+        for tenant in out.iter().map(|owned| owned.tenant).collect::<BTreeSet<_>>() {
+            let reserved = self.tenants.get(&tenant).is_some_and(|t| self.reserved(t));
+            self.require(Rule::Reserve, !reserved, || {
+                format!("move {id} out of tenant {tenant}, which is reserved")
+            });
+        }
+        self.check_ahead(gpu, &into.iter().map(|owned| owned.tenant).collect());
         // A fellow may read what goes, not what comes.
         for tenant in out.iter().map(|owned| owned.tenant).collect::<BTreeSet<_>>() {
             let fellow = self.fellows(tenant).into_iter().find(|fellow| self.tenants[fellow].may_run());
@@ -258,6 +273,7 @@ impl World {
         self.check_growth(gpu, before, "a grant");
         self.check_limit(tenant, "a grant");
         self.check_overcommit(gpu, "a grant");
+        self.check_reserve(tenant, "a grant");
     }
 
     fn give_up(&mut self, id: OpId) {

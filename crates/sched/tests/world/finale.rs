@@ -39,10 +39,11 @@ impl Life {
         }
         for job in self.world.jobs.keys().copied().collect::<Vec<JobId>>() {
             self.tell(Event::Resume(job));
-            // A gang that never fits on a GPU could never run together.
+            // A gang that never fits on a GPU could never run together, nor anybody beside too much that is reserved.
             let terms = self.world.jobs[&job].terms.clone();
-            if terms.gang && !self.fits(job) {
-                self.tell(Event::Job { job, terms: Terms { gang: false, ..terms } });
+            let gang = terms.gang && self.fits(job);
+            if (terms.gang, terms.reserve) != (gang, false) {
+                self.tell(Event::Job { job, terms: Terms { gang, reserve: false, ..terms } });
             }
         }
     }
@@ -51,7 +52,8 @@ impl Life {
     fn fits(&self, job: JobId) -> bool {
         self.world.gpus.iter().all(|(&gpu, there)| {
             let on_it = || self.world.living().filter(|(_, t)| t.gpu == gpu);
-            let contexts: Bytes = on_it().filter(|(_, t)| t.admitted()).map(|(_, t)| t.residue).sum();
+            // Those at the door may come in yet.
+            let contexts: Bytes = on_it().map(|(_, t)| t.residue).sum();
             let members = on_it().filter(|(_, t)| t.job == job);
             let wanted: Bytes =
                 members.map(|(_, t)| t.all().less(t.residue) + t.asks.values().copied().sum()).sum();

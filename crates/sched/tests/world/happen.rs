@@ -11,8 +11,10 @@ impl World {
     pub(crate) fn happen(&mut self, event: &Event) {
         match event {
             Event::Gpu { gpu, spec } => {
-                let unmanaged = self.gpus.get(gpu).map_or(Bytes::ZERO, |gpu| gpu.unmanaged);
-                self.gpus.insert(*gpu, Gpu { spec: spec.clone(), unmanaged, still: 0 });
+                let before = self.gpus.get(gpu);
+                let unmanaged = before.map_or(Bytes::ZERO, |gpu| gpu.unmanaged);
+                let strangers = before.is_some_and(|gpu| gpu.strangers);
+                self.gpus.insert(*gpu, Gpu { spec: spec.clone(), unmanaged, strangers, still: 0 });
                 self.upset();
             }
             Event::Settings(settings) => {
@@ -22,6 +24,12 @@ impl World {
             Event::Unmanaged { gpu, bytes } => {
                 if let Some(gpu) = self.gpus.get_mut(gpu) {
                     gpu.unmanaged = *bytes;
+                }
+                self.upset();
+            }
+            Event::Strangers { gpu, present } => {
+                if let Some(gpu) = self.gpus.get_mut(gpu) {
+                    gpu.strangers = *present;
                 }
                 self.upset();
             }
@@ -46,12 +54,26 @@ impl World {
                 }
                 self.upset();
             }
+            Event::Deep { .. } => self.upset(),
             Event::Arrived { tenant, job, gpu, residue } => {
                 if self.tenants.get(tenant).is_some_and(|t| t.stage != Stage::Refused) {
                     self.to_refuse = Some(*tenant);
                     return;
                 }
                 self.tenants.insert(*tenant, Tenant::new(*job, *gpu, *residue));
+                self.upset();
+            }
+            Event::Rejoined { tenant, job, gpu, residue, handles } => {
+                let unknown = !self.gpus.contains_key(gpu) || !self.jobs.contains_key(job);
+                if unknown || self.tenants.get(tenant).is_some_and(|t| t.stage != Stage::Refused) {
+                    self.to_refuse = Some(*tenant);
+                    return;
+                }
+                let mut t = Tenant::new(*job, *gpu, *residue);
+                t.stage = Stage::Admitted;
+                t.handles = handles.iter().map(|one| (one.handle, Handle::survived(one))).collect();
+                t.next = handles.len() as u64 + 1;
+                self.tenants.insert(*tenant, t);
                 self.upset();
             }
             Event::Shares(one, other) => self.share(*one, *other),
@@ -99,9 +121,21 @@ impl World {
             Event::Adopted { owned, .. } | Event::Pinned { owned, .. } | Event::Copied { owned, .. } => {
                 self.happen_to_handle(owned, event);
             }
+            // No job here may have memory of the host's.
+            Event::AskHost { tenant, request, .. } => {
+                let known = |t: &Tenant| t.lives() && t.stage != Stage::Refused;
+                if self.tenants.get(tenant).is_some_and(known) {
+                    self.to_deny = Some((*tenant, *request));
+                }
+            }
+            Event::ClaimedHost { .. }
+            | Event::HostedBefore { .. }
+            | Event::Looked { .. }
+            | Event::HomeIs { .. } => {}
             Event::User { .. } => self.upset(),
             Event::Place { .. }
             | Event::Measured { .. }
+            | Event::GivesWay { .. }
             | Event::Answers(_)
             | Event::Done { .. }
             | Event::Tick => {}

@@ -51,6 +51,10 @@ impl Life {
                 self.tell(Event::User { user, weight });
             }
             154 => self.swell(),
+            155 => {
+                let gives_way = self.chance.below(2) == 0;
+                self.tell_one(Stage::Context, |tenant| Event::GivesWay { tenant, gives_way });
+            }
             _ => self.nonsense(),
         }
     }
@@ -77,10 +81,12 @@ impl Life {
             class: if chance.percent(25) { Class::LatencyCritical } else { Class::BestEffort },
             priority: chance.of(&priorities).expect("some"),
             slo: chance.percent(30).then(|| Span::from_millis(5 + chance.below(500))),
+            host_max: Bytes::ZERO,
             memory_max: chance.percent(30).then(|| chance.mib(2048, 16384)),
             compute_max: chance.percent(15).then(|| Ratio::from_percent(20 + chance.below(80) as u32)),
             when_full: if chance.percent(50) { WhenFull::Wait } else { WhenFull::Fail },
             gang: chance.percent(20),
+            reserve: chance.percent(15),
         }
     }
 
@@ -254,6 +260,10 @@ impl Life {
         if let Some((job, paused)) = self.chance.of(&jobs)
             && (paused || self.chance.percent(40))
         {
+            if self.chance.percent(30) {
+                let deep = !paused;
+                self.tell(Event::Deep { job, deep });
+            }
             self.tell(if paused { Event::Resume(job) } else { Event::Pause(job) });
         }
     }
@@ -267,6 +277,7 @@ impl Life {
             let gpu = self.a_gpu();
             let bytes = if self.chance.percent(50) { Bytes::ZERO } else { self.chance.mib(0, 6 << 10) };
             self.tell(Event::Unmanaged { gpu, bytes });
+            self.tell(Event::Strangers { gpu, present: bytes > Bytes::ZERO });
         }
     }
 

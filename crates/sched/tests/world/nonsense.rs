@@ -18,7 +18,7 @@ impl Life {
         let stage = t.map(|t| t.stage);
         let owned = Owned { tenant, handle: HandleId(NOBODY) };
         let request = RequestId(NOBODY);
-        let event = match self.chance.below(21) {
+        let event = match self.chance.below(22) {
             0 => Event::Claimed { owned, request, bytes: Bytes::from_gib(1) },
             1 => Event::Adopted { owned, movable: true },
             2 => Event::Pinned { owned, pinned: true },
@@ -38,6 +38,7 @@ impl Life {
             16 if stage != Some(Stage::Context) => Event::Context { tenant, present: false },
             17 => return self.bad_ask(tenant, inside),
             18 => Event::Unmanaged { gpu: GpuId(77), bytes: Bytes::from_gib(1) },
+            21 if !inside => Event::GivesWay { tenant, gives_way: true },
             20 if !inside => Event::Residue { tenant, bytes: Bytes::from_gib(1) },
             19 => Event::Shares(tenant, TenantId(NOBODY)),
             _ => Event::Pause(JobId(NOBODY)),

@@ -3,6 +3,7 @@
 use super::World;
 use super::truth::{Deed, Stage};
 use sched::{Bytes, GpuId, Slice, TenantId};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// What always holds.
@@ -28,7 +29,7 @@ pub(crate) enum Rule {
     Wait,
     /// A hint is honoured or reported as missed.
     Hint,
-    /// Never two of the shortest slices on a GPU.
+    /// Never two of the shortest slices on a GPU, nor one beside somebody whose slice nobody sets.
     Shortest,
     /// While somebody latency-critical is active, at most one best-effort tenant is thawed.
     Critical,
@@ -38,12 +39,17 @@ pub(crate) enum Rule {
     Answer,
     /// Nobody is thawed who has left, is paused or has no context; turns begin and end in pairs.
     Turn,
+    /// While somebody has its turn, memory comes in for itself or for one other, who could run, and not beside somebody
+    /// latency-critical.
+    Ahead,
+    /// What is reserved does not go out, and nobody is promised it.
+    Reserve,
     /// The core's books are the world's.
     Books,
 }
 
 impl Rule {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::Capacity,
         Self::Arena,
         Self::Limit,
@@ -59,6 +65,8 @@ impl Rule {
         Self::Gang,
         Self::Answer,
         Self::Turn,
+        Self::Ahead,
+        Self::Reserve,
         Self::Books,
     ];
 }
@@ -188,6 +196,25 @@ impl World {
         });
     }
 
+    /// Memory was promised to a tenant: could it be there beside all that others have reserved, and whoever else has most
+    /// beside what this one has, if that is reserved?
+    pub(crate) fn check_reserve(&mut self, tenant: TenantId, what: &str) {
+        let Some(gpu) = self.tenants.get(&tenant).map(|t| t.gpu) else { return };
+        let there = || self.living().filter(|(_, t)| t.gpu == gpu && t.admitted());
+        let has = |t: &super::Tenant| t.all().less(t.residue);
+        let stays = |(id, t): &(TenantId, &super::Tenant)| *id == tenant || self.reserved(t);
+        let together: Bytes = there().filter(stays).map(|(_, t)| has(t)).sum();
+        let largest = there().filter(|one| !stays(one)).map(|(_, t)| has(t)).max().unwrap_or_default();
+        let beside = if self.reserved(&self.tenants[&tenant]) { largest } else { Bytes::ZERO };
+        let contexts: Bytes = there().map(|(_, t)| t.residue).sum();
+        let Some(books) = self.gpus.get(&gpu) else { return };
+        let kept = books.spec.reserve + books.unmanaged + self.settings.headroom + contexts;
+        let usable = books.spec.capacity.less(kept);
+        self.require(Rule::Reserve, together + beside <= usable, || {
+            format!("{what}: {together:?} have to be on GPU {gpu} beside {beside:?}, of {usable:?}")
+        });
+    }
+
     /// A slice is asked for: does nobody else have what only one may have?
     pub(crate) fn check_slice(&mut self, tenant: TenantId, slice: Slice) {
         let Some(gpu) = self.tenants.get(&tenant).map(|t| t.gpu) else { return };
@@ -195,8 +222,36 @@ impl World {
             *id != tenant && t.gpu == gpu && t.may_run() && t.slices.contains(&Slice::Shortest)
         };
         let other = self.living().find(other).map(|(id, _)| id);
-        self.require(Rule::Shortest, slice != Slice::Shortest || other.is_none(), || {
-            format!("tenant {tenant} gets the shortest slice, and tenant {other:?} may have it too")
+        let strangers = self.gpus.get(&gpu).is_some_and(|gpu| gpu.strangers);
+        self.require(Rule::Shortest, slice != Slice::Shortest || other.is_none() && !strangers, || {
+            format!(
+                "tenant {tenant} gets the shortest slice, and tenant {other:?} may have it too; strangers: {strangers}"
+            )
+        });
+    }
+
+    /// Does a move bring in memory for others than whoever has the turn?
+    pub(crate) fn is_ahead(&self, gpu: GpuId, into: &BTreeSet<TenantId>) -> bool {
+        let owner = self.living().find(|(_, t)| t.gpu == gpu && t.in_turn).map(|(id, _)| id);
+        let is_owners =
+            |id: &TenantId| owner.is_none_or(|owner| *id == owner || self.fellows(owner).contains(id));
+        !into.iter().any(is_owners) && !into.is_empty()
+    }
+
+    /// Memory comes in: if for one who has no turn yet, is it one who could?
+    pub(crate) fn check_ahead(&mut self, gpu: GpuId, into: &BTreeSet<TenantId>) {
+        if !self.is_ahead(gpu, into) {
+            return;
+        }
+        let could_run = |id: &TenantId| {
+            let t = &self.tenants[id];
+            t.lives() && !self.paused(t) && (t.wants || !t.asks.is_empty()) && self.fellows(*id).is_empty()
+        };
+        let fit = self.settings.prefetch && into.len() == 1 && into.iter().all(could_run);
+        self.require(Rule::Ahead, fit, || format!("memory of {into:?} comes in while another has its turn"));
+        let disturbs = self.critical_active(gpu);
+        self.require(Rule::Ahead, !disturbs, || {
+            format!("memory of {into:?} comes in ahead of its turn, beside somebody latency-critical")
         });
     }
 

@@ -3,8 +3,8 @@
 use super::World;
 use super::execute::How;
 use sched::{
-    Bytes, Class, GpuId, GpuSpec, HandleId, JobId, Owned, RequestId, Scope, Slice, Span, TenantId, Terms,
-    Time,
+    Bytes, Class, GpuId, GpuSpec, HandleId, JobId, Owned, RequestId, Scope, Slice, Span, Survivor,
+    SurvivorPlace, TenantId, Terms, Time,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Gpu {
     pub(crate) spec: GpuSpec,
     pub(crate) unmanaged: Bytes,
+    /// Somebody outside of rota may compute on it.
+    pub(crate) strangers: bool,
     /// How often time has passed while everybody there waited for everybody else's memory.
     pub(crate) still: u32,
 }
@@ -61,6 +63,18 @@ pub(crate) struct Handle {
     pub(crate) pinned: bool,
     /// The arena has a copy of what is on the device.
     pub(crate) clean: bool,
+}
+
+impl Handle {
+    /// One that outlived a worker.
+    pub(crate) fn survived(one: &Survivor) -> Self {
+        let (place, movable) = match one.place {
+            SurvivorPlace::Device { movable } => (Place::Device, movable),
+            SurvivorPlace::Arena => (Place::Arena, true),
+            SurvivorPlace::Unsettled => (Place::Unsettled, true),
+        };
+        Self { bytes: one.bytes, place, adopted: true, movable, pinned: false, clean: false }
+    }
 }
 
 /// A hint that is neither honoured nor reported.
@@ -267,8 +281,9 @@ impl World {
         let on_it = || self.tenants.values().filter(|t| t.gpu == gpu);
         let taken = |t: &Tenant| match t.gone {
             Some(gone) if gone.lingers => gone.device,
-            None if t.admitted() => t.residue,
-            _ => Bytes::ZERO,
+            Some(_) => Bytes::ZERO,
+            // Also for whom room is only being made: it is counted already.
+            None => t.residue,
         };
         let taken: Bytes = on_it().map(taken).sum();
         let kept = there.spec.reserve + there.unmanaged + self.settings.headroom;
@@ -276,7 +291,9 @@ impl World {
         // What is pinned is in everybody's way; that of the largest counts twice here, so this is rather too little.
         let handles = on_it().filter(|t| t.lives()).flat_map(|t| t.handles.values());
         let pinned: Bytes = handles.filter(|handle| handle.pinned).map(|handle| handle.bytes).sum();
-        there.spec.capacity.less(taken + kept).less(largest + pinned)
+        let reserved = self.living().filter(|(_, t)| t.gpu == gpu && self.reserved(t));
+        let reserved: Bytes = reserved.map(|(_, t)| t.all().less(t.residue)).sum();
+        there.spec.capacity.less(taken + kept).less(largest + pinned + reserved)
     }
 
     /// Device bytes that are taken or promised: never more than there are, by rota's own doing.
@@ -337,6 +354,10 @@ impl World {
 
     pub(crate) fn terms(&self, tenant: &Tenant) -> Option<&Terms> {
         self.jobs.get(&tenant.job).map(|job| &job.terms)
+    }
+
+    pub(crate) fn reserved(&self, tenant: &Tenant) -> bool {
+        self.terms(tenant).is_some_and(|terms| terms.reserve)
     }
 
     pub(crate) fn paused(&self, tenant: &Tenant) -> bool {

@@ -1,4 +1,4 @@
-//! The daemon's orders: take memory away from under addresses, and put new memory there.
+//! The daemon's orders: take memory away from under addresses, and put new memory there, or such as another program had.
 //!
 //! They come while the tenant is frozen, so nothing on the GPU uses those addresses. Every handle of an order is
 //! answered for exactly once, unless the program is exiting: then there is nobody to answer for.
@@ -10,6 +10,7 @@ use wire::{HANDLES_MAX, HandleId, ToDaemon};
 use super::Ended;
 use crate::memory::physical::{self, Refused};
 use crate::memory::table::Part;
+use crate::memory::taken::TakenFile;
 use crate::memory::{cache, peers};
 use crate::session::Session;
 
@@ -73,17 +74,14 @@ pub(super) fn create(session: &Session, handles: &[HandleId]) -> Result<(), Ende
 fn create_one(session: &Session, handle: HandleId) -> Result<OwnedFd, Refused> {
     let driver = session.driver;
     let mut table = session.table();
-    let Some((context, part)) = table.part(handle) else {
-        // Not an error of the driver: the program freed it meanwhile, and the daemon is about to hear so.
-        return Err(Refused { call: "freed", code: cuda::CUresult::SUCCESS });
-    };
+    let Some((context, part)) = table.part(handle) else { return Err(FREED) };
     physical::within(driver, context, || {
         // What is there already is only exported again.
         if let Some(physical) = part.physical {
-            return physical::export(driver, physical);
+            return physical::file_of(driver, &part, physical);
         }
         let physical = physical::bring(driver, &part)?;
-        match physical::export(driver, physical) {
+        match physical::file_of(driver, &part, physical) {
             Ok(file) => {
                 table.set_physical(handle, Some(physical));
                 // What the program maps itself, it opens itself.
@@ -99,6 +97,42 @@ fn create_one(session: &Session, handle: HandleId) -> Result<OwnedFd, Refused> {
         }
     })
 }
+
+/// Puts memory under these that another program had. It is filled already.
+pub(super) fn take(session: &Session, handles: &[HandleId], files: Vec<OwnedFd>) -> Result<(), Ended> {
+    // All at once, so that a forked child finds them.
+    let mut files = files.into_iter().map(TakenFile::keep).collect::<Vec<_>>().into_iter();
+    let mut done = Vec::new();
+    for &handle in handles {
+        match take_one(session, handle, files.next().flatten()) {
+            Ok(()) => done.push(handle),
+            Err(refused) => fail(session, handle, refused)?,
+        }
+    }
+    for handles in done.chunks(HANDLES_MAX) {
+        session.say(ToDaemon::Taken { handles: handles.to_vec() });
+    }
+    session.open_gate_if_whole(&session.table());
+    Ok(())
+}
+
+fn take_one(session: &Session, handle: HandleId, file: Option<TakenFile>) -> Result<(), Refused> {
+    let driver = session.driver;
+    let mut table = session.table();
+    let Some((context, part)) = table.part(handle) else { return Err(FREED) };
+    // What others may have, or is there already, cannot be another's; and without its file it could not be shown again.
+    let file = file.filter(|_| part.passable && part.physical.is_none());
+    let file = file.ok_or(Refused { call: "Take", code: cuda::CUresult::OPERATING_SYSTEM })?;
+    physical::within(driver, context, || {
+        let physical = physical::take(driver, &part, file.file())?;
+        table.set_taken(handle, physical, file);
+        peers::let_in(session, &table, &Part { physical: Some(physical), ..part });
+        Ok(())
+    })
+}
+
+/// Not an error of the driver: the program freed it meanwhile, and the daemon is about to hear so.
+const FREED: Refused = Refused { call: "freed", code: cuda::CUresult::SUCCESS };
 
 fn fail(session: &Session, handle: HandleId, refused: Refused) -> Result<(), Ended> {
     if refused.code == cuda::CUresult::DEINITIALIZED {

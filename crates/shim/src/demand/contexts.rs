@@ -2,7 +2,7 @@
 //! others', and then nothing is concluded from them.
 
 use std::collections::BTreeSet;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
@@ -13,6 +13,7 @@ use cuda::types::{CUcontext, CUdevice};
 use crate::forward::index;
 use crate::gpus;
 use crate::guard::{guarded, lock};
+use crate::memory::captures;
 
 /// Made lazily, so that a child of `fork` finds no lock that was held.
 static KNOWN: AtomicPtr<Mutex<BTreeSet<usize>>> = AtomicPtr::new(ptr::null_mut());
@@ -21,6 +22,15 @@ static SEVERAL: AtomicBool = AtomicBool::new(false);
 /// Is there but one context, whose streams are all there are?
 pub(super) fn is_the_only_one() -> bool {
     !SEVERAL.load(SeqCst)
+}
+
+/// All there are; none where one may be a green one, whose handle is no context's.
+pub(super) fn all() -> Vec<CUcontext> {
+    if captures::any_green() {
+        return Vec::new();
+    }
+    let known = lock(super::made_once(&KNOWN, || Mutex::new(BTreeSet::new())));
+    known.iter().map(|&context| CUcontext(context as *mut c_void)).collect()
 }
 
 /// In a forked child: none.

@@ -9,7 +9,7 @@ use cuda::CUresult;
 use super::recorded::{Point, Recorded};
 use super::slots::StreamKey;
 use super::streams::{await_point, call, point, with_own};
-use super::{Handover, WORK, made_once, settle};
+use super::{Handover, WORK, awaited, made_once, patience, settle};
 use crate::forgetting;
 use crate::forward::index;
 use crate::guard::{guarded, lock};
@@ -42,7 +42,8 @@ fn point_of_event(event: usize) -> Option<(Point, u64)> {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuEventSynchronize(event: usize) -> CUresult {
     let look = || call(index::cuEventQuery, [event, 0, 0]);
-    let wait = || call(index::cuEventSynchronize, [event, 0, 0]);
+    let real = || call(index::cuEventSynchronize, [event, 0, 0]);
+    let wait = || patience::wait_for_event("cuEventSynchronize", event, &look, &real);
     await_point("cuEventSynchronize", || point_of_event(event), Some(&look), wait)
 }
 
@@ -57,6 +58,7 @@ unsafe extern "C" fn cuEventQuery(event: usize) -> CUresult {
 }
 
 fn forget_event(event: usize) {
+    patience::forget_event(event);
     lock(recorded()).forget(event as u64);
 }
 
@@ -88,6 +90,7 @@ fn record(
         name,
         || None,
         || {
+            awaited::recorded(event);
             lock(recorded()).forget(event as u64);
             let key = StreamKey::of(stream, per_thread);
             let handover = Handover::begin(key);

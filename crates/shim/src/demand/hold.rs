@@ -80,11 +80,19 @@ pub(super) fn forget() {
     let _ = DEPTH.try_with(|depth| depth.set(0));
 }
 
-/// There is a new session. Whether launches are held back from now on.
-pub(super) fn begin() -> bool {
-    let holds = session::all().any(|session| session.page.holds_launches());
-    HOLDS.store(holds, SeqCst);
-    holds
+/// There is a new session, which says whether launches are held back from now on.
+pub(super) fn begin() {
+    HOLDS.store(session::all().any(|session| session.page.holds_launches()), SeqCst);
+}
+
+/// Whether launches are held back while the program is frozen.
+pub(super) fn holds() -> bool {
+    HOLDS.load(SeqCst)
+}
+
+/// Whether this thread is in a call that may use the GPU, or never waits.
+pub(super) fn is_within() -> bool {
+    DEPTH.try_with(Cell::get).is_ok_and(|depth| depth > 0)
 }
 
 /// This thread is in a call that may use the GPU, until it is dropped.
@@ -110,7 +118,7 @@ pub(crate) fn exempt_this_thread() {
 
 /// For work that was just counted as begun: waits until it may go on.
 pub(super) fn pass(key: Option<StreamKey>) {
-    if !HOLDS.load(SeqCst) || DEPTH.try_with(Cell::get).is_ok_and(|depth| depth > 0) {
+    if !HOLDS.load(SeqCst) || is_within() {
         return;
     }
     note(key);

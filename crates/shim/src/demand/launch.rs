@@ -14,7 +14,7 @@
 use std::arch::naked_asm;
 
 use super::slots::{Slot, StreamKey};
-use super::{Handover, WORK, stir};
+use super::{Handover, WORK, launch_seen, stir, vacate};
 use crate::guard::guarded;
 
 /// One launch. The instructions given load the stream's key into r10, and change nothing else but flags.
@@ -110,6 +110,7 @@ extern "C" fn count(key: u64) -> *const Slot {
         let slot: *const Slot = handover.slot();
         // The launch itself says when the driver has taken it.
         std::mem::forget(handover);
+        vacate::count_off();
         slot
     };
     let lost = || {
@@ -118,6 +119,7 @@ extern "C" fn count(key: u64) -> *const Slot {
         std::ptr::from_ref(slot)
     };
     let slot = guarded("counting a launch", lost, counted);
+    guarded("counting a launch", || (), launch_seen);
     guarded("counting a launch", || (), stir);
     slot
 }

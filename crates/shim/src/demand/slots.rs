@@ -193,6 +193,12 @@ impl Slots {
         }
     }
 
+    /// How much work was ever begun, without calls that only may have had some.
+    pub(super) fn handed_over(&self) -> u64 {
+        let slots = self.slots.iter().chain([&self.rest]);
+        slots.fold(0, |sum, slot| sum.wrapping_add(slot.begun.load(SeqCst)))
+    }
+
     /// How much was ever begun, if all of it was done at some instant of the call; else None. Twice the same number with no
     /// other in between: nothing was begun meanwhile.
     pub(super) fn at_rest(&self) -> Option<u64> {

@@ -11,7 +11,7 @@ use cuda::types::{CUcontext, CUstream};
 use super::events::finish;
 use super::recorded::Point;
 use super::slots::StreamKey;
-use super::{Inside, WORK, contexts, hold, page, stir};
+use super::{Inside, WORK, contexts, hold, page, patience, stir, vacate};
 use crate::forgetting;
 use crate::forward::{self, index};
 use crate::guard::guarded;
@@ -111,6 +111,7 @@ pub(super) fn await_point(
             let waits = |look: &dyn Fn() -> CUresult| {
                 page().idle_since_ns().is_none() || look() == CUresult::NOT_READY
             };
+            vacate::rest();
             (look.is_some_and(waits).then(Inside::enter), point())
         },
     );
@@ -146,9 +147,14 @@ macro_rules! waiting_for_a_stream {
                 let looks = index::$symbol != index::$query;
                 let look = || call(index::$query, [stream, 0, 0]);
                 let look = looks.then_some(&look as &dyn Fn() -> CUresult);
-                let wait = || {
-                    await_point(stringify!($symbol), point, look, || call(index::$symbol, [stream, 0, 0]))
+                let real = || call(index::$symbol, [stream, 0, 0]);
+                let patient = || match look {
+                    Some(look) => {
+                        patience::wait_for_stream(stringify!($symbol), stream, $per_thread, look, &real)
+                    }
+                    None => real(),
                 };
+                let wait = || await_point(stringify!($symbol), point, look, patient);
                 pool::for_stream(stringify!($symbol), CUstream(stream as *mut c_void), $per_thread, wait)
             }
         )*
@@ -201,7 +207,9 @@ fn await_context(name: &str, context: usize, wait: impl FnOnce() -> CUresult) ->
 /// As for the driver's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
-    await_context("cuCtxSynchronize", 0, || call(index::cuCtxSynchronize, [0, 0, 0]))
+    await_context("cuCtxSynchronize", 0, || {
+        patience::wait_for_context("cuCtxSynchronize", &|| call(index::cuCtxSynchronize, [0, 0, 0]))
+    })
 }
 
 /// Waits for a context.

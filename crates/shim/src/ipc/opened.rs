@@ -51,9 +51,28 @@ pub(crate) struct Names {
     /// Ranges of this process by their start, each with its first handle, whose number is never used again.
     published: BTreeMap<u64, (HandleId, Token)>,
     opened: Vec<Opened>,
+    /// Of what is published, what a new daemon does not know yet: its start, its first handle, its token.
+    to_publish: Vec<(u64, HandleId, Token)>,
 }
 
 impl Names {
+    /// A new daemon is there, and knows no names. Returns what is open of others, each as often as it is.
+    pub(crate) fn begin_again(&mut self) -> Vec<Token> {
+        let published = self.published.iter();
+        self.to_publish = published.map(|(&start, &(first, token))| (start, first, token)).collect();
+        self.opened.iter().map(|opened| opened.token).collect()
+    }
+
+    /// The next that the new daemon is to be told of.
+    pub(super) fn next_to_publish(&mut self) -> Option<(u64, HandleId, Token)> {
+        self.to_publish.pop()
+    }
+
+    /// It could not be told for the moment.
+    pub(super) fn publish_later(&mut self, start: u64, first: HandleId, token: Token) {
+        self.to_publish.insert(0, (start, first, token));
+    }
+
     /// The token of a range, if it is published.
     pub(super) fn published(&self, start: u64, first: HandleId) -> Option<Token> {
         self.published.get(&start).filter(|(handle, _)| *handle == first).map(|(_, token)| *token)
@@ -188,6 +207,22 @@ mod tests {
         assert_eq!(names.end(context(1)).len(), 1);
         assert_eq!(names.around(0x10008), None);
         assert_eq!(names.context_of(0x20000), Some(context(2)));
+    }
+
+    #[test]
+    fn a_new_daemon_is_told_of_every_name_and_of_what_is_open() {
+        let mut names = Names::default();
+        names.note_published(0x1000, HandleId(1), TOKEN, |_| true);
+        names.note_published(0x5000, HandleId(2), Token(8), |_| true);
+        names.add(Opened::new(context(1), Token(9), 0x10000, vec![0x1000]), &name(0, 16));
+        assert_eq!(names.next_to_publish(), None, "the daemon knows them");
+        assert_eq!(names.begin_again(), [Token(9)]);
+        let first = names.next_to_publish().unwrap();
+        names.publish_later(first.0, first.1, first.2);
+        let mut told = [(); 2].map(|()| names.next_to_publish().unwrap());
+        told.sort_unstable_by_key(|(start, ..)| *start);
+        assert_eq!(told, [(0x1000, HandleId(1), TOKEN), (0x5000, HandleId(2), Token(8))]);
+        assert_eq!(names.next_to_publish(), None);
     }
 
     #[test]

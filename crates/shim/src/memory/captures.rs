@@ -29,6 +29,9 @@ static INSIDE: AtomicUsize = AtomicUsize::new(0);
 /// How long a capture waits for those. They are past the driver's look in less than a microsecond, unless the system takes
 /// their thread off the processor just there; what stays longer waits for the GPU.
 const SETTLE: Duration = Duration::from_micros(100);
+/// The same for calls that never wait for the GPU, and how long a capture waits for those.
+static LOOKING: AtomicUsize = AtomicUsize::new(0);
+const SETTLE_LOOKS: Duration = Duration::from_millis(50);
 static GREEN: AtomicBool = AtomicBool::new(false);
 
 /// A stream, in so far as two calls mean the same.
@@ -64,8 +67,16 @@ pub(crate) fn unless_any<T>(call: impl FnOnce() -> T) -> Option<T> {
     result
 }
 
+/// The same for a call that never waits for the GPU: a capture that begins meanwhile waits for it to return.
+pub(crate) fn look_unless_any<T>(look: impl FnOnce() -> T) -> Option<T> {
+    LOOKING.fetch_add(1, SeqCst);
+    let result = (!any()).then(look);
+    LOOKING.fetch_sub(1, SeqCst);
+    result
+}
+
 /// Whether the program uses green contexts, each of which is waited for by itself.
-pub(super) fn any_green() -> bool {
+pub(crate) fn any_green() -> bool {
     GREEN.load(SeqCst)
 }
 
@@ -78,6 +89,7 @@ pub(super) fn forget(context: CUcontext) {
 pub(super) fn forget_parent() {
     COUNT.store(0, SeqCst);
     INSIDE.store(0, SeqCst);
+    LOOKING.store(0, SeqCst);
     GREEN.store(false, SeqCst);
 }
 
@@ -115,6 +127,9 @@ fn begin(name: &str, stream: CUstream, per_thread: bool, begin: impl FnOnce() ->
             let now = Instant::now();
             while INSIDE.load(SeqCst) != 0 && now.elapsed() < SETTLE {
                 std::hint::spin_loop();
+            }
+            while LOOKING.load(SeqCst) != 0 && now.elapsed() < SETTLE_LOOKS {
+                std::thread::yield_now();
             }
             Some(started)
         },
@@ -262,8 +277,11 @@ mod tests {
         assert_eq!(unless_any(|| 1), Some(1));
         COUNT.store(1, SeqCst);
         assert_eq!(unless_any(|| 1), None);
+        assert_eq!(look_unless_any(|| 1), None);
         forget_parent();
         assert!(!any(), "a child has no captures");
         assert_eq!(INSIDE.load(SeqCst), 0);
+        assert_eq!(look_unless_any(|| LOOKING.load(SeqCst)), Some(1));
+        assert_eq!(LOOKING.load(SeqCst), 0);
     }
 }

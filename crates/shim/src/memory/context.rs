@@ -14,6 +14,7 @@ use cuda::types::{CUcontext, CUdevice};
 
 use super::table::HeapId;
 use super::{cache, captures, kept, native, probe};
+use crate::agent::warm_up;
 use crate::demand;
 use crate::guard::guarded;
 use crate::ipc;
@@ -104,6 +105,8 @@ fn ending(
             Some(Ended { session, context, heaps })
         },
     );
+    // Nor any other thread of rota's own. It may have to wait for one that waits for the GPU, as this call does anyway.
+    let mut loaded = guarded(name, || None, || Some(warm_up::keep_off()));
     let result = end();
     if let Some(ended) = ended {
         guarded(
@@ -111,6 +114,10 @@ fn ending(
             || (),
             || {
                 let heir = if result == CUresult::SUCCESS { heir(&ended) } else { Some(ended.context) };
+                if let Some(loaded) = loaded.as_mut().filter(|_| heir != Some(ended.context)) {
+                    loaded.forget(ended.context);
+                }
+                drop(loaded.take());
                 settle(&ended, heir);
             },
         );

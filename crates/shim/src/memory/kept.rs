@@ -10,7 +10,7 @@ mod arrays;
 pub(crate) mod managed;
 pub(crate) mod watched;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use cuda::CUresult;
 use cuda::types::CUcontext;
@@ -54,13 +54,31 @@ pub(crate) struct Kept {
     /// The blocks that small ones share.
     blocks: Vec<HandleId>,
     small_bytes: u64,
-    /// What is booked in all.
+    /// What is booked in all, by name.
+    booked: BTreeMap<HandleId, u64>,
+    /// And how much that is.
     bytes: u64,
     /// Managed memory, of which the driver counts nothing for this process.
     managed_bytes: u64,
 }
 
 impl Kept {
+    /// All that a daemon counts.
+    pub(crate) fn booked(&self) -> impl Iterator<Item = SizedHandle> {
+        self.booked.iter().map(|(&handle, &bytes)| SizedHandle { handle, bytes })
+    }
+
+    /// Something is booked.
+    fn enter(&mut self, handle: HandleId, bytes: u64) {
+        self.booked.insert(handle, bytes);
+        self.bytes += bytes;
+    }
+
+    /// Something is not booked any more.
+    fn strike(&mut self, handle: HandleId) {
+        self.bytes -= self.booked.remove(&handle).unwrap_or(0);
+    }
+
     /// Notes what something is. Returns what had the same name: that went on a way that was not seen.
     fn insert(&mut self, made: Made, context: CUcontext, booking: Booking) -> Option<Booking> {
         let before = self.remove(made);
@@ -96,7 +114,7 @@ impl Kept {
         self.small_bytes = self.small_bytes.saturating_sub(bytes);
         let needed = self.small_bytes.div_ceil(BLOCK_BYTES) as usize;
         let spare = self.blocks.split_off(needed.min(self.blocks.len()));
-        self.bytes -= spare.len() as u64 * BLOCK_BYTES;
+        spare.iter().for_each(|&handle| self.strike(handle));
         spare
     }
 }
@@ -110,7 +128,12 @@ fn book(session: &Session, bytes: u64) -> Option<Result<HandleId, CUresult>> {
             let handle = session.new_handle();
             // In the order of the books: a free that comes later is told later.
             let mut kept = session.kept();
-            kept.bytes += bytes;
+            if !session.knows_grant(grant) {
+                // There is another daemon meanwhile.
+                drop(kept);
+                return book(session, bytes);
+            }
+            kept.enter(handle, bytes);
             session.table().set_kept_bytes(kept.bytes);
             session.say(ToDaemon::Kept { grant, handle: SizedHandle { handle, bytes } });
             drop(kept);
@@ -119,6 +142,12 @@ fn book(session: &Session, bytes: u64) -> Option<Result<HandleId, CUresult>> {
         }
         Answer::Denied(reason) => {
             DENIED.notice(format_args!("no memory that stays on the GPU for this program: {reason}"));
+            Some(Err(CUresult::OUT_OF_MEMORY))
+        }
+        Answer::GrantedHost(_) => {
+            // Not where it would be of use.
+            session.say(ToDaemon::Returned { grant });
+            session.wake_agent();
             Some(Err(CUresult::OUT_OF_MEMORY))
         }
         Answer::Ended => None,
@@ -145,8 +174,8 @@ fn keep(session: &Session, bytes: u64) -> Option<Result<Booking, CUresult>> {
 fn let_go(session: &Session, booking: Booking) {
     let mut kept = session.kept();
     match booking {
-        Booking::Own(handle, bytes) => {
-            kept.bytes -= bytes;
+        Booking::Own(handle, _) => {
+            kept.strike(handle);
             session.say_freed(handle);
         }
         Booking::Small(bytes) => {
@@ -174,7 +203,7 @@ fn counting() -> Option<(&'static Session, CUcontext)> {
 fn note(session: &Session, made: Made, context: CUcontext, booking: Booking) {
     let mut kept = session.kept();
     let before = kept.insert(made, context, booking);
-    session.page.set_unseen_bytes(kept.managed_bytes);
+    session.table().set_managed_bytes(kept.managed_bytes);
     drop(kept);
     if let Some(booking) = before {
         let_go(session, booking);
@@ -186,7 +215,7 @@ fn forget(made: Made) {
     for session in session::all() {
         let mut kept = session.kept();
         let gone = kept.remove(made);
-        session.page.set_unseen_bytes(kept.managed_bytes);
+        session.table().set_managed_bytes(kept.managed_bytes);
         drop(kept);
         if let Some(booking) = gone {
             let_go(session, booking);
@@ -198,7 +227,7 @@ fn forget(made: Made) {
 pub(crate) fn context_ended(session: &Session, context: CUcontext) {
     let mut kept = session.kept();
     let gone = kept.remove_of(context);
-    session.page.set_unseen_bytes(kept.managed_bytes);
+    session.table().set_managed_bytes(kept.managed_bytes);
     drop(kept);
     gone.into_iter().for_each(|booking| let_go(session, booking));
 }
@@ -230,7 +259,7 @@ mod tests {
         assert!(!kept.take_small(1));
         for handle in 1..=2 {
             kept.blocks.push(HandleId(handle));
-            kept.bytes += BLOCK_BYTES;
+            kept.enter(HandleId(handle), BLOCK_BYTES);
         }
         assert!(kept.take_small(BLOCK_BYTES - 1));
         assert!(kept.take_small(BLOCK_BYTES));

@@ -48,6 +48,7 @@ native! {
         address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint
     );
     cuMemFree_v2(address: CUdeviceptr);
+    cuMemcpyDtoD_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize);
     cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: c_uint);
     cuArrayCreate_v2(array: *mut *mut c_void, description: *const c_void);
     cuArray3DCreate_v2(array: *mut *mut c_void, description: *const c_void);

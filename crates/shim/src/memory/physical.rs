@@ -1,9 +1,11 @@
 //! The driver's calls that make, map, export and release memory. None of them waits for the GPU.
 
-use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+use std::ffi::c_void;
+use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
 use cuda::types::{
     CUcontext, CUdeviceptr, CUmemAllocationHandleType, CUmemAllocationProp, CUmemGenericAllocationHandle,
+    CUmemLocationType,
 };
 use cuda::{CUresult, Driver};
 
@@ -43,15 +45,26 @@ pub(crate) fn make(
     wanted: &CUmemAllocationProp,
     bytes: u64,
 ) -> Result<CUmemGenericAllocationHandle, Refused> {
-    let mut physical = CUmemGenericAllocationHandle(0);
-    // SAFETY: the driver writes one handle and reads the properties.
-    let result = unsafe { (driver.cuMemCreate)(&mut physical, bytes as usize, wanted, 0) };
-    check("cuMemCreate", result)?;
-    Ok(physical)
+    let make = |wanted: &CUmemAllocationProp| {
+        let mut physical = CUmemGenericAllocationHandle(0);
+        // SAFETY: the driver writes one handle and reads the properties.
+        let result = unsafe { (driver.cuMemCreate)(&mut physical, bytes as usize, wanted, 0) };
+        check("cuMemCreate", result).map(|()| physical)
+    };
+    let made = make(wanted);
+    let is_hosts = wanted.location.type_ == CUmemLocationType::HOST_NUMA;
+    match made {
+        // Perhaps the driver has no files for memory of the host's: then it cannot change its home.
+        Err(refused) if is_hosts && refused.code != CUresult::OUT_OF_MEMORY => {
+            make(&CUmemAllocationProp { requested_handle_types: CUmemAllocationHandleType::NONE, ..*wanted })
+                .map_err(|_| refused)
+        }
+        made => made,
+    }
 }
 
 /// Lets memory go that is mapped nowhere. Memory that the driver would not release is lost, and there is nothing left to undo.
-fn release(driver: &Driver, physical: CUmemGenericAllocationHandle) {
+pub(crate) fn release(driver: &Driver, physical: CUmemGenericAllocationHandle) {
     // SAFETY: the handle is used nowhere from here on.
     let _ = unsafe { (driver.cuMemRelease)(physical) };
 }
@@ -74,7 +87,7 @@ pub(crate) fn unmap(driver: &Driver, address: u64, bytes: u64) -> Result<(), Ref
 }
 
 /// Maps memory as it was. On failure nothing is left.
-fn map_again(
+pub(crate) fn map_again(
     driver: &Driver,
     mapping: &Mapping,
     bytes: u64,
@@ -94,7 +107,23 @@ fn map_again(
 
 /// Makes memory for a part and maps it at its addresses. On failure nothing is left.
 pub(crate) fn bring(driver: &Driver, part: &Part) -> Result<CUmemGenericAllocationHandle, Refused> {
-    let physical = make(driver, &part.kind.made(), part.bytes)?;
+    map_everywhere(driver, part, make(driver, &part.made(), part.bytes)?)
+}
+
+/// Maps memory that a file stands for at a part's addresses. On failure nothing is left.
+pub(crate) fn take(
+    driver: &Driver,
+    part: &Part,
+    file: &impl AsFd,
+) -> Result<CUmemGenericAllocationHandle, Refused> {
+    map_everywhere(driver, part, import(driver, file)?)
+}
+
+fn map_everywhere(
+    driver: &Driver,
+    part: &Part,
+    physical: CUmemGenericAllocationHandle,
+) -> Result<CUmemGenericAllocationHandle, Refused> {
     for (done, mapping) in part.mappings.iter().enumerate() {
         if let Err(refused) = map_again(driver, mapping, part.bytes, physical) {
             for before in &part.mappings[..done] {
@@ -125,7 +154,55 @@ pub(crate) fn send_away(
     Ok(())
 }
 
-/// A file that stands for the memory, for the daemon.
+/// Puts other memory under a part's addresses, where some may lie already. If that fails, nothing has changed.
+pub(crate) fn exchange(
+    driver: &Driver,
+    part: &Part,
+    from: Option<CUmemGenericAllocationHandle>,
+    to: CUmemGenericAllocationHandle,
+) -> Result<(), Refused> {
+    for (done, mapping) in part.mappings.iter().enumerate() {
+        let as_it_was = |mapping: &Mapping| {
+            let _ = from.map(|from| map_again(driver, mapping, part.bytes, from));
+        };
+        let cleared = from.map_or(Ok(()), |_| unmap(driver, mapping.address, part.bytes));
+        let mapped = cleared
+            .and_then(|()| map_again(driver, mapping, part.bytes, to).inspect_err(|_| as_it_was(mapping)));
+        if let Err(refused) = mapped {
+            for before in &part.mappings[..done] {
+                let _ = unmap(driver, before.address, part.bytes);
+                as_it_was(before);
+            }
+            return Err(refused);
+        }
+    }
+    Ok(())
+}
+
+/// Memory that a file stands for.
+fn import(driver: &Driver, file: &impl AsFd) -> Result<CUmemGenericAllocationHandle, Refused> {
+    let mut physical = CUmemGenericAllocationHandle(0);
+    // The driver takes the number in place of a pointer.
+    let number = std::ptr::without_provenance_mut::<c_void>(file.as_fd().as_raw_fd() as usize);
+    let kind = CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR;
+    // SAFETY: the driver writes one handle, and `number` is that of an open file.
+    let result = unsafe { (driver.cuMemImportFromShareableHandle)(&mut physical, number, kind) };
+    check("cuMemImportFromShareableHandle", result)?;
+    Ok(physical)
+}
+
+/// A file that stands for the memory under a part, for the daemon.
+pub(crate) fn file_of(
+    driver: &Driver,
+    part: &Part,
+    physical: CUmemGenericAllocationHandle,
+) -> Result<OwnedFd, Refused> {
+    match &part.file {
+        None => export(driver, physical),
+        Some(taken) => taken.copy().map_err(|_| Refused { call: "dup", code: CUresult::OPERATING_SYSTEM }),
+    }
+}
+
 pub(crate) fn export(driver: &Driver, physical: CUmemGenericAllocationHandle) -> Result<OwnedFd, Refused> {
     let mut file: RawFd = -1;
     let kind = CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR;

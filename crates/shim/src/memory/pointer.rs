@@ -12,7 +12,7 @@ use cuda::types::{
 use super::heap::Block;
 use super::query::write_unless_null;
 use super::second_reference::{if_it_stays, is_refused};
-use super::table::{Allocation, Table};
+use super::table::{Allocation, Part, Table};
 use super::{native, while_mapped};
 use crate::guard::guarded;
 use crate::session;
@@ -71,7 +71,11 @@ unsafe extern "C" fn cuPointerGetAttribute(
     let native = || while_mapped(|| unsafe { native::cuPointerGetAttribute(data, attribute, address) });
     match found {
         Place::Mapped(view) => {
-            let result = native();
+            let mut result = native();
+            // Of the host's memory the driver does not say which device it serves.
+            if result == CUresult::INVALID_VALUE && view.is_hosted(attribute) && !data.is_null() {
+                result = CUresult::SUCCESS;
+            }
             if let (CUresult::SUCCESS, Some(value)) = (result, view.value(attribute)) {
                 // SAFETY: the driver has just written this attribute there.
                 unsafe { value.put(data) };
@@ -161,15 +165,24 @@ struct View {
     is_in_parts: bool,
     /// Where it was opened, which the driver does not know.
     opened_in: Option<CUcontext>,
+    /// The device it is told to be on, if some of it lies in the host's memory.
+    hosted_for: Option<CUdevice>,
 }
 
 impl View {
+    /// Is this a property that the host's memory has otherwise?
+    fn is_hosted(&self, attribute: Attribute) -> bool {
+        self.hosted_for.is_some() && [Attribute::MEMORY_TYPE, Attribute::DEVICE_ORDINAL].contains(&attribute)
+    }
+
     /// A property that the driver would tell otherwise.
     fn value(&self, attribute: Attribute) -> Option<Value> {
         match attribute {
             Attribute::ALLOWED_HANDLE_TYPES => Some(Value::Long(self.handle_types.0.into())),
             // The driver's changes when memory moves.
             Attribute::BUFFER_ID if self.opened_in.is_none() => Some(Value::Long(self.buffer)),
+            Attribute::MEMORY_TYPE if self.hosted_for.is_some() => Some(Value::Short(CU_MEMORYTYPE_DEVICE)),
+            Attribute::DEVICE_ORDINAL => self.hosted_for.map(|device| Value::Short(device.0 as u32)),
             Attribute::CONTEXT => self.opened_in.map(|context| Value::Long(context.0.addr() as u64)),
             Attribute::RANGE_START_ADDR | Attribute::MAPPING_BASE_ADDR if self.is_in_parts => {
                 Some(Value::Long(self.start))
@@ -218,6 +231,7 @@ fn opened(address: u64) -> Place {
             handle_types: CUmemAllocationHandleType::NONE,
             is_in_parts: true,
             opened_in: Some(context),
+            hosted_for: None,
         })
     })
 }
@@ -232,6 +246,7 @@ fn view(table: &Table, address: u64) -> Option<View> {
         handle_types: created.kind.handle_types,
         is_in_parts: created.parts.len() > 1,
         opened_in: None,
+        hosted_for: created.parts.iter().any(Part::is_on_host).then_some(created.kind.device),
     })
 }
 

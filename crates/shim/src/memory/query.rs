@@ -69,7 +69,7 @@ unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) ->
                     Some(session) if session.has_ended() => None,
                     Some(session) => tenant_total(session, device, real),
                     // It is not used yet, but its size is known.
-                    None => gpus::capacity_bytes(device).map(|capacity| capacity.min(real)),
+                    None => gpus::capacity_bytes(device),
                 };
                 if let Some(total) = total {
                     // SAFETY: as above.
@@ -83,11 +83,12 @@ unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) ->
 
 /// The size of the shared GPU for a tenant, which is what its job may have; None for another GPU.
 fn tenant_total(session: &Session, device: CUdevice, real: u64) -> Option<u64> {
-    let limit = match session.page.limit_bytes() {
-        0 => session.capacity_bytes,
+    // More than the GPU has is told only where the job may have it in the host's memory.
+    let total = match session.page.limit_bytes() {
+        0 => session.capacity_bytes.min(real),
         limit => limit,
     };
-    session.shares(device).then(|| limit.min(real))
+    session.shares(device).then_some(total)
 }
 
 /// What the job has of it: its contexts, and what its programs have, wherever that lies just now. What rota keeps for them

@@ -11,10 +11,12 @@
 //! anything that can: a frozen program would keep the agent from bringing its memory back.
 
 mod created;
+mod homes;
 mod parts;
+mod passing;
 mod returning;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cuda::types::{CUcontext, CUdevice, CUevent, CUmemoryPool};
 use wire::{GrantId, HandleId};
@@ -23,8 +25,9 @@ use super::heap::{Block, Growth, Heap};
 use super::peers::Peers;
 use crate::pool::{Accounts, Reuse, Stream};
 pub(crate) use created::{Created, Creations, Making, Mapped, is_number};
-use parts::{Home, Parts};
-pub(crate) use parts::{Kind, Mapping, Part, part_sizes};
+use parts::{Counted, Parts, Whole};
+pub(crate) use parts::{Home, Kind, Mapping, Part, part_sizes};
+pub(crate) use returning::{Survivors, Told};
 
 /// The first number of a buffer. The driver counts its own from 1.
 const BUFFER_MIN: u64 = 1 << 48;
@@ -108,11 +111,15 @@ pub(crate) struct Table {
     /// What the program created itself.
     created: Creations,
     parts: Parts,
+    /// Memory for parts that are to have another home.
+    prepared: homes::Prepared,
     allocations: BTreeMap<u64, Allocation>,
     /// What the program has in ranges, rounded up.
     used_bytes: u64,
     /// What the driver itself has for the program, as it is booked.
     kept_bytes: u64,
+    /// Of that, what NVML counts for nobody.
+    managed_bytes: u64,
     /// What was freed in streams.
     pub(crate) reuse: Reuse,
     /// The program's pools.
@@ -121,6 +128,8 @@ pub(crate) struct Table {
     events: Vec<(CUcontext, CUevent)>,
     next_heap: u64,
     buffers: u64,
+    /// What the daemon knows and has no file of, because it was there before that.
+    unshown: BTreeSet<HandleId>,
     /// The agent is unmapping some.
     is_unmapping: bool,
     /// The agent looks again by itself for ranges that are idle.
@@ -128,7 +137,7 @@ pub(crate) struct Table {
     /// Other devices that may use the memory.
     pub(crate) peers: Peers,
     /// What a new daemon was asked to take in, by the number of the request.
-    returning: BTreeMap<u64, Home>,
+    returning: BTreeMap<u64, Whole>,
 }
 
 /// What the program asks for.
@@ -191,7 +200,7 @@ impl Table {
     }
 
     /// Adds a range for requests like this one.
-    pub(crate) fn add(&mut self, context: CUcontext, asked: u64, range: Range, now_ns: u64) {
+    pub(crate) fn add(&mut self, context: CUcontext, asked: u64, mut range: Range, now_ns: u64) {
         let known = self.heaps.iter().find(|(_, owned)| owned.context == context).map(|(id, _)| *id);
         let id = known.unwrap_or_else(|| {
             self.next_heap += 1;
@@ -203,7 +212,8 @@ impl Table {
             heap: Heap::default(),
         });
         owned.heap.add(asked, range.block, now_ns);
-        self.parts.insert(Home::Range(range.block.address), &range.parts);
+        self.parts.allow_passing(&mut range.parts);
+        self.parts.insert(Whole::Range(range.block.address), &range.parts);
         let before = self.ranges.insert(range.block.address, (id, range));
         debug_assert!(before.is_none(), "the driver reserved an address twice");
     }
@@ -350,7 +360,7 @@ impl Table {
     pub(crate) fn add_created(&mut self, created: Created) -> u64 {
         let number = self.created.add(created);
         if let Some(created) = self.created.get(number) {
-            self.parts.insert(Home::Created(number), &created.parts);
+            self.parts.insert(Whole::Created(number), &created.parts);
         }
         number
     }
@@ -406,7 +416,7 @@ impl Table {
 
     /// Whether a part is of a range, and not of what the program created.
     pub(crate) fn is_in_a_range(&self, handle: HandleId) -> bool {
-        matches!(self.parts.place(handle), Some((Home::Range(_), _)))
+        matches!(self.parts.place(handle), Some((Whole::Range(_), _)))
     }
 
     /// All parts of ranges.
@@ -416,38 +426,29 @@ impl Table {
 
     /// A part, with the context of its range; what the program created is of no context.
     pub(crate) fn part(&self, handle: HandleId) -> Option<(CUcontext, Part)> {
-        let (home, place) = self.parts.place(handle)?;
-        let (context, parts) = match home {
-            Home::Range(start) => {
+        let (whole, place) = self.parts.place(handle)?;
+        let (context, parts) = match whole {
+            Whole::Range(start) => {
                 let (heap, range) = self.ranges.get(&start)?;
                 (self.heaps.get(heap)?.context, &range.parts)
             }
-            Home::Created(number) => (CUcontext::NULL, &self.created.get(number)?.parts),
+            Whole::Created(number) => (CUcontext::NULL, &self.created.get(number)?.parts),
         };
         Some((context, parts.get(place)?.clone()))
     }
 
     /// Changes a part that is there.
     fn change(&mut self, handle: HandleId, change: impl FnOnce(&mut Part)) {
-        let Some((home, place)) = self.parts.place(handle) else { return };
-        let parts = match home {
-            Home::Range(start) => self.ranges.get_mut(&start).map(|(_, range)| &mut range.parts),
-            Home::Created(number) => self.created.parts_mut(number),
+        let Some((whole, place)) = self.parts.place(handle) else { return };
+        let parts = match whole {
+            Whole::Range(start) => self.ranges.get_mut(&start).map(|(_, range)| &mut range.parts),
+            Whole::Created(number) => self.created.parts_mut(number),
         };
         if let Some(part) = parts.and_then(|parts| parts.get_mut(place)) {
-            let was_absent = part.physical.is_none();
+            let before = Counted::of(part);
             change(part);
-            self.parts.absent_changed(was_absent, part.physical.is_none());
+            self.parts.changed(before, Counted::of(part));
         }
-    }
-
-    /// New memory lies under a part, or none any more.
-    pub(crate) fn set_physical(
-        &mut self,
-        handle: HandleId,
-        physical: Option<cuda::types::CUmemGenericAllocationHandle>,
-    ) {
-        self.change(handle, |part| part.physical = physical);
     }
 
     /// The daemon has the file of a part.
@@ -464,8 +465,8 @@ impl Table {
     /// The grant that covers a part; None if it is gone.
     pub(crate) fn grant(&self, handle: HandleId) -> Option<GrantId> {
         match self.parts.place(handle)?.0 {
-            Home::Range(start) => self.ranges.get(&start).map(|(_, range)| range.grant),
-            Home::Created(number) => self.created.get(number).map(|created| created.grant),
+            Whole::Range(start) => self.ranges.get(&start).map(|(_, range)| range.grant),
+            Whole::Created(number) => self.created.get(number).map(|created| created.grant),
         }
     }
 

@@ -142,6 +142,17 @@ impl Program {
     }
 }
 
+/// What a program says that comes back.
+pub(crate) struct Survivor {
+    pub(crate) epoch: u64,
+    pub(crate) resident: bool,
+    pub(crate) frozen: bool,
+    pub(crate) here: Vec<(SizedHandle, OwnedFd)>,
+    pub(crate) away: Vec<SizedHandle>,
+    pub(crate) unshown: Vec<SizedHandle>,
+    pub(crate) passable: Vec<wire::HandleId>,
+}
+
 pub(crate) struct Daemon {
     pub(crate) connection: Connection,
     pub(crate) page: SharedPage,
@@ -163,6 +174,40 @@ impl Daemon {
             FromDaemon::Welcome { tenant: TenantId(1), gpu: GPU.to_owned(), capacity_bytes: CAPACITY_BYTES };
         daemon.connection.send(&welcome, &[daemon.page.file()]).unwrap();
         daemon
+    }
+
+    /// Takes over a program whose daemon went: hears who it was and what it has, and gives it a page.
+    pub(crate) fn take_over(page: SharedPage, listener: &Listener) -> (Self, Survivor) {
+        let connection = listener.accept().unwrap();
+        let daemon = Self { connection, page };
+        let (rejoin, _) = daemon.receive();
+        let ToDaemon::Rejoin { version: wire::VERSION, tenant, epoch, job, gpu, resident, frozen, .. } =
+            rejoin
+        else {
+            panic!("{rejoin:?}")
+        };
+        assert_eq!((tenant, job.as_str(), gpu.as_str()), (TenantId(1), "night shift", GPU));
+        daemon.send(FromDaemon::Waiting { reason: "its memory".to_owned() });
+        let (here, away, unshown, passable) = Default::default();
+        let mut survivor = Survivor { epoch, resident, frozen, here, away, unshown, passable };
+        loop {
+            let (message, files) = daemon.receive();
+            let ToDaemon::Has { here, away, unshown, passable, complete } = message else {
+                panic!("{message:?}")
+            };
+            survivor.passable.extend(passable);
+            assert_eq!(here.len(), files.len());
+            survivor.here.extend(here.into_iter().zip(files));
+            survivor.away.extend(away);
+            survivor.unshown.extend(unshown);
+            if complete {
+                break;
+            }
+        }
+        let welcome =
+            FromDaemon::Welcome { tenant: TenantId(1), gpu: GPU.to_owned(), capacity_bytes: CAPACITY_BYTES };
+        daemon.connection.send(&welcome, &[daemon.page.file()]).unwrap();
+        (daemon, survivor)
     }
 
     pub(crate) fn send(&self, message: FromDaemon) {
@@ -212,7 +257,7 @@ impl Daemon {
         let wanted = self.grant(asked);
         let address = program.allocated();
         let (message, mut files) = self.next();
-        let ToDaemon::Allocated { grant, handle } = message else { panic!("{message:?}") };
+        let ToDaemon::Allocated { grant, handle, .. } = message else { panic!("{message:?}") };
         assert_eq!((grant, handle.bytes, files.len()), (wanted, asked.next_multiple_of(BLOCK_BYTES), 1));
         (address, handle, files.remove(0))
     }

@@ -62,3 +62,32 @@ fn channels_that_cannot_be_handed_over_are_missing_until_they_can() {
         }
     }
 }
+
+#[test]
+fn a_slice_that_the_driver_sets_behind_the_daemons_is_told_at_once() {
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[("OWN_SLICE", "2048")]);
+    // The daemon has given it another one, as soon as it knew of the group.
+    daemon.page.set_slice_us(1000);
+    program.enter();
+    assert_eq!(daemon.page.channel_generation(), 2, "one for the group, one for its slice");
+    assert_eq!(daemon.page.slice_us(), Some(2048), "what it goes back to");
+    loop {
+        let (message, _) = daemon.receive();
+        let ToDaemon::Channels { generation, groups, .. } = message else { panic!("{message:?}") };
+        if generation == 2 {
+            assert_eq!(groups.len(), 1);
+            break;
+        }
+    }
+    assert!(program.end().success());
+}
+
+#[test]
+fn a_slice_that_the_driver_sets_before_the_daemon_has_is_nobodys_business() {
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[("OWN_SLICE", "2048")]);
+    program.enter();
+    assert_eq!((daemon.page.channel_generation(), daemon.page.slice_us()), (1, None));
+    assert!(program.end().success());
+}

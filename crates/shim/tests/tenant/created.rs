@@ -21,7 +21,7 @@ pub(crate) fn create(program: &mut Program, daemon: &Daemon, bytes: u64, kind: u
     let wanted = daemon.grant(bytes);
     let created = number(&program.answer());
     let (message, files) = daemon.next();
-    let ToDaemon::Allocated { grant, handle } = message else { panic!("{message:?}") };
+    let ToDaemon::Allocated { grant, handle, .. } = message else { panic!("{message:?}") };
     assert_eq!((grant, files.len()), (wanted, 1));
     (created, handle)
 }

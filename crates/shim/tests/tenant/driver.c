@@ -15,7 +15,7 @@
 
 int ioctl(int file, unsigned long request, ...);
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_SUPPORTED = 801, CAPTURE = 900 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, OPERATING_SYSTEM = 304, NOT_SUPPORTED = 801, CAPTURE = 900 };
 
 static void note(const char *word) {
     const char *path = getenv("FAKE_LOG");
@@ -66,6 +66,11 @@ static void make_channels(void) {
     allocate(DEVICE, GROUP, 0xa06c, group, sizeof group);
     allocate(GROUP, CHANNEL, 0xc86f, NULL, 0);
     ioctl(control_file, 0xc020462aul, &schedule);
+    // The real one gives the group its slice last.
+    const char *own = getenv("OWN_SLICE");
+    uint64_t us = own ? strtoull(own, NULL, 10) : 0;
+    struct rm_control slice = {CLIENT, GROUP, 0xa06c0103, 0, (uintptr_t)&us, sizeof us, 0};
+    if (own) ioctl(control_file, 0xc020462aul, &slice);
 }
 
 static void free_channels(void) {
@@ -173,6 +178,9 @@ int cuMemCreate(uint64_t *handle, size_t bytes, const void *wanted, unsigned lon
     const char *times = getenv("FAKE_CREATES_MAX");
     static unsigned long long created;
     if (times && ++created > strtoull(times, NULL, 0)) return OUT_OF_MEMORY;
+    const char *waits = getenv("FAKE_CREATE_WAITS"); // While this file is there.
+    if (waits && !access(waits, F_OK)) note("creating");
+    while (waits && !access(waits, F_OK)) usleep(1000);
     const char *refused = getenv("FAKE_REFUSED_TYPES"); // Ways of sharing that this driver does not know together.
     if (refused && ((const uint32_t *)wanted)[1] == strtoul(refused, NULL, 0)) return NOT_SUPPORTED;
     if (((const unsigned char *)wanted)[25] != 0) return INVALID_VALUE; // For RDMA: whoever registers it would not notice that it moves.
@@ -182,7 +190,9 @@ int cuMemCreate(uint64_t *handle, size_t bytes, const void *wanted, unsigned lon
     note("create");
     return SUCCESS;
 }
-int cuMemRelease(uint64_t handle) { note("release"); close((int)handle); return SUCCESS; }
+// Handles that came by a file: like the real driver, this exports none of them.
+static unsigned char imported[1 << 16];
+int cuMemRelease(uint64_t handle) { note("release"); imported[handle % sizeof imported] = 0; close((int)handle); return SUCCESS; }
 int cuMemMap(uint64_t address, size_t bytes, size_t offset, uint64_t handle, unsigned long long flags) {
     (void)flags;
     const char *fails = getenv("FAKE_MAP_FAILS");
@@ -199,8 +209,20 @@ int cuMemUnmap(uint64_t address, size_t bytes) {
 int cuMemSetAccess(uint64_t address, size_t bytes, const void *access, size_t count) { (void)address, (void)bytes, (void)access; if (getenv("FAKE_NOTES_ACCESS")) note("access"); return count == 1 ? SUCCESS : INVALID_VALUE; }
 int cuMemExportToShareableHandle(int *file, uint64_t handle, int kind, unsigned long long flags) {
     (void)flags;
-    *file = kind == 1 ? fcntl((int)handle, F_DUPFD_CLOEXEC, 0) : -1;
+    const char *fails = getenv("FAKE_EXPORTS_FAIL"); // While this file is there.
+    if (fails && !access(fails, F_OK)) return OPERATING_SYSTEM;
+    *file = kind == 1 && !imported[handle % sizeof imported] ? fcntl((int)handle, F_DUPFD_CLOEXEC, 0) : -1;
     return *file < 0 ? INVALID_VALUE : SUCCESS;
+}
+int cuMemImportFromShareableHandle(uint64_t *handle, void *file, int kind) {
+    const char *waits = getenv("FAKE_IMPORT_WAITS"); // While this file is there.
+    if (waits && !access(waits, F_OK)) note("importing");
+    while (waits && !access(waits, F_OK)) usleep(1000);
+    if (getenv("FAKE_IMPORTS_FAIL")) return NOT_SUPPORTED;
+    int copy = kind == 1 ? fcntl((int)(intptr_t)file, F_DUPFD_CLOEXEC, 0) : -1;
+    *handle = (uint64_t)copy;
+    if (copy >= 0) imported[copy % sizeof imported] = 1;
+    return copy < 0 ? INVALID_VALUE : SUCCESS;
 }
 int cuMemGetAddressRange_v2(uint64_t *base, size_t *bytes, uint64_t address) { (void)base, (void)bytes, (void)address; return INVALID_VALUE; }
 // Like the real driver, this knows only what is mapped: the kernel refuses to read anything else.
@@ -240,9 +262,9 @@ int cuMemcpyBatchAsync(uint64_t *to, uint64_t *from, size_t *bytes, size_t count
 #define MISSING(name) int name(void) { return NOT_SUPPORTED; }
 MISSING(cuGetErrorName) MISSING(cuGetErrorString) MISSING(cuDeviceGetName)
 MISSING(cuMemGetAllocationGranularity)
-MISSING(cuMemImportFromShareableHandle) MISSING(cuMemHostRegister_v2) MISSING(cuMemHostUnregister)
+MISSING(cuMemHostRegister_v2) MISSING(cuMemHostUnregister)
 MISSING(cuMemHostGetDevicePointer_v2) MISSING(cuMemHostAlloc) MISSING(cuMemFreeHost) MISSING(cuMemcpyDtoHAsync_v2) MISSING(cuMemsetD8Async)
-MISSING(cuMemcpyHtoDAsync_v2) MISSING(cuStreamCreate) MISSING(cuStreamDestroy_v2) MISSING(cuStreamSynchronize)
+MISSING(cuMemcpyHtoDAsync_v2) MISSING(cuMemcpyDtoDAsync_v2) MISSING(cuStreamCreate) MISSING(cuStreamDestroy_v2) MISSING(cuStreamSynchronize)
 MISSING(cuEventCreate) MISSING(cuEventRecord) MISSING(cuEventQuery) MISSING(cuEventSynchronize)
 MISSING(cuEventDestroy_v2) MISSING(cuModuleLoadData) MISSING(cuModuleUnload) MISSING(cuModuleGetFunction)
 MISSING(cuLaunchKernel)

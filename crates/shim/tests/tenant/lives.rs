@@ -40,9 +40,9 @@ fn without_its_daemon_a_resident_program_goes_on() {
 }
 
 #[test]
-fn without_its_daemon_a_program_that_is_away_ends() {
+fn without_any_daemon_a_program_that_is_away_ends() {
     let bench = Bench::new();
-    let (mut program, daemon) = bench.tenant(&[]);
+    let (mut program, daemon) = bench.tenant(&[("ROTA_WAIT_FOR_DAEMON", "1")]);
     program.enter();
     let (_, handle, _) = daemon.serve(&mut program, 100);
     daemon.page.set_frozen(true);

@@ -8,4 +8,8 @@ mod contexts;
 mod created;
 mod lives;
 mod memory;
+mod names;
+mod opens;
+mod passing;
 mod rejoin;
+mod requests;

@@ -159,7 +159,7 @@ fn a_large_allocation_moves_in_parts() {
     let parts: Vec<_> = (0..3)
         .map(|_| {
             let (message, files) = daemon.next();
-            let ToDaemon::Allocated { grant, handle } = message else { panic!("{message:?}") };
+            let ToDaemon::Allocated { grant, handle, .. } = message else { panic!("{message:?}") };
             assert_eq!((grant, files.len()), (wanted, 1));
             handle
         })

@@ -119,6 +119,21 @@ int main(void) {
             result = call5("cuMemExportToShareableHandle", AT(file), value, more, 0, 0);
             if (!result && pread(file, &first, sizeof first, 0) < 0) result = -1;
             printf("%d %llx\n", result, (unsigned long long)first);
+        } else if (!strcmp(word, "name")) {
+            // A name for others; the first half of its token.
+            char bytes[64] = {0};
+            result = call("cuIpcGetMemHandle", (uintptr_t)bytes, value, 0);
+            memcpy(&first, bytes + 8, sizeof first);
+            printf("%d %llx\n", result, (unsigned long long)first);
+        } else if (!strcmp(word, "open-name")) {
+            // Memory of another process: the token of its name, and its size.
+            struct { char bytes[64]; } of_others = {"rota-ipc"};
+            memcpy(of_others.bytes + 8, &value, sizeof value);
+            memcpy(of_others.bytes + 32, &more, sizeof more);
+            int (*opens)(uint64_t *, __typeof__(of_others), unsigned) =
+                (int (*)(uint64_t *, __typeof__(of_others), unsigned))dlsym(RTLD_DEFAULT, "cuIpcOpenMemHandle_v2");
+            result = opens(&address, of_others, 1);
+            printf("%d %llx\n", result, (unsigned long long)address);
         } else if (!strcmp(word, "deinitialize")) {
             void *driver = dlopen(getenv("ROTA_DRIVER"), RTLD_NOW);
             ((void (*)(void))dlsym(driver, "fake_deinitialize"))();
@@ -134,6 +149,14 @@ int main(void) {
             }
             waitpid(child, &result, 0);
             printf("%d\n", result);
+        } else if (!strcmp(word, "fork-stays")) {
+            if (!fork()) {
+                /* It says so itself: only then the handlers of its fork have run. */
+                printf("%d\n", (int)getpid());
+                fflush(stdout);
+                alarm(120);
+                for (;;) pause();
+            }
         } else {
             printf("unknown\n");
         }

@@ -43,6 +43,7 @@ impl Books {
                 wanted: Span::ZERO,
                 ran: Span::ZERO,
                 ran_beside: Span::ZERO,
+                late: 0,
             });
             open.push(Open {
                 gpu: seat.gpu,

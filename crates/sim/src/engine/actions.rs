@@ -44,8 +44,11 @@ impl Engine<'_> {
                 self.denied(tenant, request);
             }
             Action::Place { ticket, gpus, .. } => self.placed(ticket, &gpus),
-            // Grants are used at once here: there is nothing to give back.
-            Action::Reclaim { .. } => {}
+            // Grants are used at once here: there is nothing to give back. And no job may have memory of the host's.
+            Action::Reclaim { .. }
+            | Action::GrantHost { .. }
+            | Action::Prepare { .. }
+            | Action::Rehome { .. } => {}
             Action::TurnBegins { .. }
             | Action::TurnEnds { .. }
             | Action::Queue { .. }

@@ -88,6 +88,7 @@ impl Engine<'_> {
             wanted: Span::ZERO,
             ran: Span::ZERO,
             ran_beside: Span::ZERO,
+            late: 0,
         });
         index
     }

@@ -1,4 +1,5 @@
 mod any;
+mod critical;
 
 use sched::{Class, Event, Ratio, Settings, Span, Terms};
 
@@ -88,6 +89,26 @@ fn two_that_do_not_fit_move_and_both_end() {
     assert!(record.moving > Span::ZERO);
     assert!(record.stretches.iter().any(|stretch| stretch.what == What::MovedOut));
     assert!(record.stretches.iter().any(|stretch| stretch.what == What::MovedIn));
+}
+
+/// One after the other ends, and the first round is like all others.
+#[test]
+fn gaps_stay_as_short_as_they_have_to_be_when_programs_end() {
+    for (gap, percent) in [(22, 4), (35, 3)] {
+        for first in [5, 23, 31, 47] {
+            let totals = [first, first + 13, first + 40, first + 90];
+            let jobs = totals.map(|total| job("a", 12, steady(total))).to_vec();
+            let settings = Settings {
+                gap_max: Span::from_secs(gap),
+                moving_share: Ratio::from_percent(percent),
+                ..Settings::default()
+            };
+            let record = run(&Scenario { settings, ..scenario(16, jobs) });
+            assert!(record.finished);
+            let longest = record.tenants.iter().map(|fate| fate.gap_max).max().unwrap();
+            assert!(longest <= Span::from_secs(gap), "{longest} with {first} s of work for the first");
+        }
+    }
 }
 
 #[test]

@@ -101,7 +101,10 @@ impl Engine<'_> {
         }
         // A warm-up is nobody's request.
         let Some(came) = self.tenants[tenant].serving.take() else { return };
-        self.record.latencies.push(self.now.since(came));
+        let took = self.now.since(came);
+        self.record.latencies.push(took);
+        let slo = self.scenario.jobs[self.tenants[tenant].job].terms.slo;
+        self.record.tenants[tenant].late += u64::from(slo.is_some_and(|slo| took > slo));
         self.serves_next(tenant);
     }
 

@@ -17,6 +17,7 @@ const ALL: &[(&str, &str)] = builtin![
     "seed-4x12",
     "h200-4x12",
     "h200-4x12-long",
+    "spare-4x12",
     "six-fit-three",
     "lc-alone",
     "lc-four-be",

@@ -1,6 +1,9 @@
 //! The bus of one GPU: copies from the host and to the host, each way by itself, beside compute.
 //!
 //! The copies of one group go one after the other; groups share a way equally. While both ways are busy each is slower.
+//!
+//! Memory that is released is cleared by the engine that copies from the host: meanwhile nothing comes in. Beside copies to the
+//! host that takes twice as long (H200: 256 MiB in 0.35 ms, beside copies out in 0.75).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -67,6 +70,9 @@ pub struct Bus {
     lanes: [Lane; 2],
     frozen: Vec<GroupKey>,
     busy: Nanos,
+    clear_rate: Rate,
+    /// Bytes that are to be cleared, in billionths.
+    unclear: u128,
 }
 
 impl Bus {
@@ -78,12 +84,25 @@ impl Bus {
             lanes: Default::default(),
             frozen: Vec::new(),
             busy: Nanos::ZERO,
+            clear_rate: spec.clear_rate,
+            unclear: 0,
         }
     }
 
     /// A copy that may run.
     pub fn submit(&mut self, way: Way, key: GroupKey, passing: Passing) {
         self.lanes[way as usize].groups.entry(key).or_default().push_back(passing);
+    }
+
+    /// So much memory was released.
+    pub fn clear(&mut self, bytes: u64) {
+        self.unclear += u128::from(bytes) * SECOND;
+    }
+
+    /// What is cleared in a second.
+    fn clearing(&self) -> u128 {
+        let rate = u128::from(self.clear_rate.0.max(1));
+        if self.movers(Way::Out as usize).is_empty() { rate } else { rate.div_ceil(2) }
     }
 
     /// A group goes, with its copies.
@@ -114,6 +133,9 @@ impl Bus {
 
     /// Groups that can move bytes on a lane.
     fn movers(&self, lane: usize) -> Vec<GroupKey> {
+        if lane == Way::In as usize && self.unclear > 0 {
+            return Vec::new();
+        }
         let moving = |key: &&GroupKey| !self.frozen.contains(key);
         self.lanes[lane].groups.keys().filter(moving).copied().collect()
     }
@@ -130,6 +152,10 @@ impl Bus {
     pub fn next(&self, now: Nanos) -> Option<Nanos> {
         let movers = [self.movers(0), self.movers(1)];
         let mut next: Option<Nanos> = None;
+        if self.unclear > 0 {
+            let time = self.unclear.div_ceil(self.clearing()).min(u128::from(u64::MAX)) as u64;
+            next = Some(now + Nanos(time.max(1)));
+        }
         for lane in 0..2 {
             for key in &movers[lane] {
                 let passing = &self.lanes[lane].groups[key][0];
@@ -149,6 +175,8 @@ impl Bus {
         if movers.iter().any(|movers| !movers.is_empty()) {
             self.busy += to.since(now);
         }
+        let cleared = self.clearing() * u128::from(to.since(now).0);
+        self.unclear = self.unclear.saturating_sub(cleared);
         for lane in 0..2 {
             for key in &movers[lane] {
                 let passing = &self.lanes[lane].groups[key][0];

@@ -11,13 +11,13 @@ mod ring;
 use std::collections::BTreeMap;
 
 use vgpu_messages::ContextId;
-use vgpu_messages::quantity::Nanos;
+use vgpu_messages::quantity::{Nanos, Rate};
 use vgpu_messages::spec::Costs;
 
 use super::{Ended, GroupKey};
 use crate::item::ItemId;
 use crate::kernels::{Kernel, Step};
-use crate::space::touch::{Store, Touch, Toucher};
+use crate::space::touch::{Fault, Store, Touch, Toucher};
 
 /// The most kernels of one group that run at the same time.
 const CONCURRENT_MAX: usize = 128;
@@ -62,6 +62,28 @@ impl Group {
     }
 }
 
+/// A kernel that has done everything, and waits for the bus only.
+#[derive(Debug)]
+struct Over;
+
+impl Kernel for Over {
+    fn run(&mut self, _time: Nanos, _now: Nanos, _memory: &mut Touch<'_>) -> Result<Step, Fault> {
+        Ok(Step::Done)
+    }
+
+    fn remaining(&self, _now: Nanos) -> Option<Nanos> {
+        Some(Nanos::ZERO)
+    }
+
+    fn is_heavy(&self) -> bool {
+        false
+    }
+
+    fn longest_step(&self) -> Nanos {
+        Nanos::ZERO
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Idle,
@@ -86,6 +108,8 @@ pub struct Compute {
     save: Nanos,
     load: Nanos,
     restore: Nanos,
+    /// How fast kernels reach the host's memory.
+    bus: Rate,
     groups: BTreeMap<GroupKey, Group>,
     loaded: Option<GroupKey>,
     last: Option<GroupKey>,
@@ -96,12 +120,13 @@ pub struct Compute {
 
 impl Compute {
     /// With nobody on it.
-    pub fn new(costs: &Costs) -> Self {
+    pub fn new(costs: &Costs, bus: Rate) -> Self {
         let (save, load) = (costs.switch.share(costs.switch_save), costs.switch.share(costs.switch_load));
         Self {
             save,
             load,
             restore: costs.switch.since(save).since(load),
+            bus,
             groups: BTreeMap::new(),
             loaded: None,
             last: None,
@@ -221,8 +246,16 @@ impl Compute {
                 time = Nanos(time.0.div_ceil(heavy));
             }
             let mut memory = Touch { store: &mut *store, who: &active.who };
-            let result = match active.kernel.run(time, to, &mut memory) {
+            memory.store.over_bus = 0;
+            let run = active.kernel.run(time, to, &mut memory);
+            // What it reached over the bus took longer than it would have in the device's own memory: it waits for that.
+            active.start += self.bus.time_of(store.over_bus);
+            let result = match run {
                 Ok(Step::More) => continue,
+                Ok(Step::Done) if active.start > Nanos::ZERO => {
+                    active.kernel = Box::new(Over);
+                    continue;
+                }
                 Ok(Step::Done) => Ok(()),
                 Err(fault) => Err(fault),
             };

@@ -48,6 +48,8 @@ pub enum Then {
     Unregister(vgpu_messages::SessionId, u64),
     /// Channels are taken off or put back.
     Grip(Grip, Answer),
+    /// A process is locked, if it is at rest by now.
+    Lock(vgpu_messages::SessionId),
 }
 
 /// A kind of file that the device gives out.

@@ -130,6 +130,9 @@ impl Machine {
 
     /// Starts what can start, and answers what can be answered, until nothing changes any more.
     pub(crate) fn pump(&mut self) {
+        for (device, bytes) in self.store.physical.take_released() {
+            self.gpus[device.0 as usize].bus.clear(bytes);
+        }
         let polled = std::mem::take(&mut self.polled);
         for (item, context, job) in polled {
             self.start(item, context, job);

@@ -102,6 +102,7 @@ impl Machine {
                 self.unregister_now(session, address);
                 Ok(Answer::Done)
             }
+            Then::Lock(session) => self.lock_at_last(session),
             Then::Grip(grip, answer) => {
                 self.apply_grip(&grip);
                 Ok(answer)

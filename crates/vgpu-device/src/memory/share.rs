@@ -39,7 +39,7 @@ impl Machine {
         match request {
             MemoryRequest::Export(handle) => {
                 let block = self.block_of(session, handle)?;
-                if self.store.physical.block(block).properties.handle_types & FILE_HANDLE == 0 {
+                if self.properties_of(session, handle)?.handle_types & FILE_HANDLE == 0 {
                     return Err(CUresult::INVALID_VALUE.into());
                 }
                 let file = FileKey(self.id());
@@ -51,7 +51,7 @@ impl Machine {
                 let block =
                     file.and_then(|file| self.exports.get(&file).copied()).ok_or(CUresult::UNKNOWN)?;
                 self.store.physical.hold(block, session);
-                Ok(Answer::Handle(self.new_handle(session, block)).into())
+                Ok(Answer::Handle(self.new_import(session, block)).into())
             }
             MemoryRequest::IpcExport(address) => {
                 let region = self.store.spaces[&session].starting(address.0);

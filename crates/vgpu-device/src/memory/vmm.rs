@@ -85,8 +85,7 @@ impl Machine {
                 Ok(Answer::Handle(self.new_handle(session, block)).into())
             }
             MemoryRequest::Properties(handle) => {
-                let block = self.block_of(session, handle)?;
-                Ok(Answer::HandleProperties(self.store.physical.block(block).properties).into())
+                Ok(Answer::HandleProperties(self.properties_of(session, handle)?).into())
             }
             MemoryRequest::Granularity(properties) => {
                 self.check_properties(&properties)?;
@@ -126,8 +125,28 @@ impl Machine {
     pub(crate) fn new_handle(&mut self, session: SessionId, block: BlockId) -> HandleId {
         let id = HandleId(self.id());
         let handles = &mut self.sessions.get_mut(&session).expect("it asks").handles;
-        handles.insert(id, Handle { block, count: 1 });
+        handles.insert(id, Handle { block, count: 1, imported: false });
         id
+    }
+
+    /// The same for memory that came by a file: it cannot be exported again.
+    pub(crate) fn new_import(&mut self, session: SessionId, block: BlockId) -> HandleId {
+        let id = self.new_handle(session, block);
+        let handles = &mut self.sessions.get_mut(&session).expect("it asks").handles;
+        handles.get_mut(&id).expect("just made").imported = true;
+        id
+    }
+
+    /// As what a handle was made: one that was imported has no types of handles.
+    pub(crate) fn properties_of(
+        &self,
+        session: SessionId,
+        id: HandleId,
+    ) -> Result<HandleProperties, Refusal> {
+        let handle = self.sessions[&session].handles.get(&id).ok_or_else(invalid)?;
+        let properties = self.store.physical.block(handle.block).properties;
+        let handle_types = if handle.imported { 0 } else { properties.handle_types };
+        Ok(HandleProperties { handle_types, ..properties })
     }
 
     /// The block that a handle names.

@@ -41,6 +41,8 @@ pub struct Store {
     pub spaces: BTreeMap<SessionId, Space>,
     /// Bytes of programs.
     pub host: Box<dyn HostMemory>,
+    /// Bytes of the host's memory that were reached over the bus, since somebody last took them out.
+    pub over_bus: u64,
     /// Misuse seen so far and not yet written down.
     pub misuse: Vec<Misuse>,
 }
@@ -115,6 +117,13 @@ impl Touch<'_> {
         }
     }
 
+    /// Bytes of a block are touched: those of the host's memory go over the bus.
+    fn passes(&mut self, block: BlockId, bytes: usize) {
+        if self.store.physical.block(block).device().is_none() {
+            self.store.over_bus += bytes as u64;
+        }
+    }
+
     /// Reads from device addresses.
     pub fn read(&mut self, mut address: u64, mut into: &mut [u8]) -> Result<(), Fault> {
         while !into.is_empty() {
@@ -122,7 +131,10 @@ impl Touch<'_> {
             let length = into.len().min(room.min(CHUNK_BYTES as u64) as usize);
             let (now, rest) = into.split_at_mut(length);
             match segment {
-                Segment::Block(block, offset) => self.store.physical.block(block).read(offset, now),
+                Segment::Block(block, offset) => {
+                    self.passes(block, now.len());
+                    self.store.physical.block(block).read(offset, now);
+                }
                 Segment::Host => self.host_read(address, now)?,
             }
             into = rest;
@@ -138,7 +150,10 @@ impl Touch<'_> {
             let length = from.len().min(room.min(CHUNK_BYTES as u64) as usize);
             let (now, rest) = from.split_at(length);
             match segment {
-                Segment::Block(block, offset) => self.store.physical.block_mut(block).write(offset, now),
+                Segment::Block(block, offset) => {
+                    self.passes(block, now.len());
+                    self.store.physical.block_mut(block).write(offset, now);
+                }
                 Segment::Host => self.host_write(address, now)?,
             }
             from = rest;

@@ -146,6 +146,13 @@ fn memory_is_shared_by_file_and_lives_as_long_as_anybody_has_it() {
     let Ok(Answer::Handle(imported)) = reply else { panic!("{reply:?}") };
     let there = world.reserve(&b, 4 * MIB);
     world.map(&b, there, 4 * MIB, imported);
+    let again = world.ask_with(b.connection, Request::Memory(MemoryRequest::Export(imported)), None);
+    assert_eq!(code(again.0), CUresult::INVALID_VALUE, "what was imported cannot be exported");
+    let Ok(Answer::HandleProperties(properties)) = world.memory(&b, MemoryRequest::Properties(imported))
+    else {
+        panic!("it has properties");
+    };
+    assert_eq!(properties.handle_types, 0);
     assert_eq!(world.bytes(&b, there, 101)[99..], [7, POISON]);
     let base = world.used(0);
     world.kill(&a);

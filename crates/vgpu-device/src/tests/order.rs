@@ -1,6 +1,8 @@
 //! Streams, events, values and callbacks: what comes after what, and how long it takes.
 
 use cuda::CUresult;
+use vgpu_messages::memory::MemoryRequest;
+use vgpu_messages::quantity::Rate;
 use vgpu_messages::stream::{EventRequest, StreamRef, StreamRequest};
 use vgpu_messages::work::{HostCall, Work};
 use vgpu_messages::*;
@@ -34,6 +36,29 @@ fn query(world: &mut World, program: &Program, stream: StreamRef) -> CUresult {
 fn spin(world: &mut World, program: &Program, stream: StreamRef, micros: u64) {
     let spin = world.kernel(program, "spin", &[micros, u64::MAX]);
     world.submit(program, stream, spin).unwrap();
+}
+
+#[test]
+fn released_memory_is_cleared_before_anything_more_comes_in() {
+    // 8 MiB at 4 bytes a nanosecond.
+    for (is_in, busy_ns) in [(true, 8_000_000 + 2 * MIB), (false, 8_000_000)] {
+        let clear_rate = Rate(4_000_000_000);
+        let mut world = World::new(Spec { clear_rate, ..round_spec() });
+        let program = world.program(10, 0);
+        let [start, end] = [0; 2].map(|_| event(&mut world, &program, 0));
+        let address = world.alloc(&program, 8 * MIB);
+        let released = world.create(&program, 8 * MIB);
+        world.register(&program, HOST, 8 * MIB).unwrap();
+        world.submit(&program, StreamRef::Legacy, Work::Record(start)).unwrap();
+        assert_eq!(world.memory(&program, MemoryRequest::Release(released)), Ok(Answer::Done));
+        let copy =
+            if is_in { to_device(HOST, address, 8_000_000) } else { to_host(address, HOST, 8_000_000) };
+        world.submit(&program, StreamRef::Legacy, copy).unwrap();
+        world.submit(&program, StreamRef::Legacy, Work::Record(end)).unwrap();
+        world.synchronize(&program).unwrap();
+        let Ok(Answer::Elapsed { nanos }) = elapsed(&mut world, &program, start, end) else { panic!() };
+        assert_eq!(nanos, busy_ns);
+    }
 }
 
 #[test]

@@ -89,6 +89,7 @@ pub(super) fn round_spec() -> Spec {
         bus_in = "1GB/s"
         bus_out = "1GB/s"
         bus_both = "500MB/s"
+        clear_rate = "1000000GB/s"
         bus_pageable = "1GB/s"
         memory_rate = "1GB/s"
         peer_rate = "1GB/s"

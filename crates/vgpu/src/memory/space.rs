@@ -7,7 +7,7 @@ use cuda::CUresult;
 use cuda::types::{
     CUdeviceptr, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
     CUmemAllocationProp, CUmemAllocationPropFlags, CUmemAllocationType, CUmemGenericAllocationHandle,
-    CUmemLocation,
+    CUmemLocation, CUmemLocationType,
 };
 use vgpu_messages::memory::{HandleProperties, Location, MemoryRequest};
 use vgpu_messages::{Address, Answer, HandleId, Request};
@@ -32,6 +32,18 @@ fn properties(session: &Session, wanted: CUmemAllocationProp) -> Result<HandlePr
         location,
         flags: [flags.compression_type, flags.gpu_direct_rdma_capable, low, high, a, b, c, d],
     })
+}
+
+/// Which memory of the host's can be made, as an H200 answers: of a node by its name, with files or without; of any node only
+/// without; and none of the node that the thread happens to be on.
+fn can_be_made(wanted: &CUmemAllocationProp) -> Result<(), CUresult> {
+    let has_files = wanted.requested_handle_types != CUmemAllocationHandleType::NONE;
+    let refused = match wanted.location.type_ {
+        CUmemLocationType::HOST => has_files,
+        CUmemLocationType::HOST_NUMA => wanted.location.id != 0,
+        other => other == CUmemLocationType::HOST_NUMA_CURRENT,
+    };
+    if refused { Err(CUresult::INVALID_VALUE) } else { Ok(()) }
 }
 
 /// No flags are known for these functions.
@@ -69,7 +81,9 @@ api! {
         let session = session::current()?;
         handle.check()?;
         no_flags(flags)?;
-        let properties = properties(session, wanted.get()?)?;
+        let wanted = wanted.get()?;
+        can_be_made(&wanted)?;
+        let properties = properties(session, wanted)?;
         let request = MemoryRequest::Create { bytes: bytes as u64, properties };
         handle.set(ask!(Request::Memory(request), Answer::Handle(id) => physical(id)))
     }
@@ -209,5 +223,25 @@ api! {
             (Answer::Handle(id), _) => handle.set(physical(id)),
             (other, _) => Err(session::strange(&other)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_the_hosts_is_made_as_on_an_h200() {
+        let made = |type_, id, requested_handle_types| {
+            let asked = CUmemAllocationProp::on_device(cuda::types::CUdevice(0), requested_handle_types);
+            can_be_made(&CUmemAllocationProp { location: CUmemLocation { type_, id }, ..asked }).is_ok()
+        };
+        let (none, files) =
+            (CUmemAllocationHandleType::NONE, CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR);
+        assert!(made(CUmemLocationType::HOST, 0, none) && !made(CUmemLocationType::HOST, 0, files));
+        assert!(made(CUmemLocationType::HOST_NUMA, 0, none) && made(CUmemLocationType::HOST_NUMA, 0, files));
+        assert!(!made(CUmemLocationType::HOST_NUMA, 63, none));
+        assert!(!made(CUmemLocationType::HOST_NUMA_CURRENT, 0, none));
+        assert!(made(CUmemLocationType::DEVICE, 0, files));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use cuda::CUresult;
 use thiserror::Error;
-use vgpu_messages::start::{StartError, reach};
+use vgpu_messages::start::{StartError, reach_and_greet};
 use vgpu_messages::{Answer, DeviceDescription, Directory, Refusal, Reply, Request, SessionId, VERSION};
 use wire::{Connection, WireError};
 
@@ -68,8 +68,9 @@ thread_local! {
 pub(crate) fn first(directory: &Directory) -> Result<Vec<DeviceDescription>, LineError> {
     let mut known = lock(&KNOWN);
     let session = known.as_ref().map(|known| known.session);
-    let connection = reach(directory)?;
-    let (session, devices) = greet(&connection, session)?;
+    let is_gone = |error: &_| matches!(error, LineError::Wire(WireError::Closed));
+    let greet = |connection: &Connection| greet(connection, session);
+    let (connection, (session, devices)) = reach_and_greet(directory, greet, is_gone)?;
     *known = Some(Known { directory: directory.clone(), session });
     keep(Line::new(connection));
     Ok(devices)

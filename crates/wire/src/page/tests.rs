@@ -65,6 +65,21 @@ fn a_tenant_that_says_nothing_is_never_idle() {
 }
 
 #[test]
+fn what_could_not_be_told_beforehand_is_told_with_the_work() {
+    let page = SharedPage::create(1).unwrap();
+    assert!(page.rest(10) && page.is_idle_when_watched());
+    assert!(page.take_watch());
+    assert!(!page.take_watch(), "it is told already");
+    assert!(!page.give_watch_back(), "there is no work yet");
+    assert!(page.wake(20));
+    assert!(page.rest(30) && page.is_idle_when_watched());
+    assert!(page.take_watch());
+    assert!(!page.wake(40), "it is about to be told");
+    assert!(page.give_watch_back(), "and was not");
+    assert!(!page.take_watch());
+}
+
+#[test]
 fn whoever_is_watched_tells_once() {
     let page = SharedPage::create(1).unwrap();
     assert!(page.rest(10));
@@ -108,11 +123,30 @@ fn a_new_daemons_page_lies_where_the_old_one_was() {
     let tenant = SharedPage::open(old.file().try_clone_to_owned().unwrap()).unwrap();
     let word: &Page = &tenant;
     tenant.raise_channel_generation();
+    tenant.tell_requests();
+    tenant.add_request(1_000, Some(999));
     let new = SharedPage::create(2).unwrap();
     tenant.renew(SharedPage::open(new.file().try_clone_to_owned().unwrap()).unwrap()).unwrap();
     assert_eq!((word.epoch(), word.channel_generation()), (2, 0));
+    let requests = new.request_times().expect("how long requests took is not forgotten");
+    assert_eq!((requests.by_program, requests.times.count, requests.slo_missed), (true, 1, 1));
     word.raise_channel_generation();
     assert_eq!((old.channel_generation(), new.channel_generation()), (1, 1));
     let again = SharedPage::open(tenant.file().try_clone_to_owned().unwrap()).unwrap();
     assert_eq!(again.epoch(), 2, "its file is the new one's");
+}
+
+#[test]
+fn a_phase_has_a_name_while_it_lasts_of_which_only_what_is_readable_is_shown() {
+    let page = SharedPage::create(1).unwrap();
+    page.set_phase_name(b"checkpoint");
+    assert_eq!(page.phase_name(), None, "it is in no phase");
+    page.set_phases_open(1);
+    assert_eq!(page.phase_name().as_deref(), Some("checkpoint"));
+    page.set_phase_name(&[b'x'; 100]);
+    assert_eq!(page.phase_name(), Some("x".repeat(PHASE_NAME_BYTES)));
+    page.set_phase_name(b"a\x1b[2Jb\n");
+    assert_eq!(page.phase_name().as_deref(), Some("a[2Jb"));
+    page.set_phase_name(b"");
+    assert_eq!(page.phase_name(), None);
 }

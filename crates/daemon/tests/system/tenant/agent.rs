@@ -1,8 +1,9 @@
 //! The agent: serves the daemon's orders, with the manners it was given.
 
-use super::memory::device_memory;
+use super::memory::{check, device_memory};
 use super::{Manners, Order, Shared, Verdict, lock};
-use std::os::fd::AsFd;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use wire::{FromDaemon, HandleId, ToDaemon};
@@ -42,7 +43,27 @@ impl Shared {
                         self.create(handles);
                     }
                 }
-                FromDaemon::Pinned { request } | FromDaemon::Published { request } => {
+                FromDaemon::Vacate { number } => self.say(&ToDaemon::Vacated { number }, &[]),
+                FromDaemon::Reenter => {}
+                FromDaemon::Take { handles } => {
+                    self.note_order(Order::Take);
+                    if handles.len() != files.len() {
+                        self.note_wrong(format!("{} files for {handles:?}", files.len()));
+                    }
+                    match manners {
+                        Manners::PassesOnly => {
+                            let failed = ToDaemon::Failed { handles, code: 304, call: "Take".into() };
+                            self.say(&failed, &[]);
+                        }
+                        _ => self.take(handles, files),
+                    }
+                }
+                FromDaemon::WarmUp => {
+                    self.warm_ups.fetch_add(1, SeqCst);
+                }
+                FromDaemon::Pinned { request }
+                | FromDaemon::Published { request }
+                | FromDaemon::Changed { request } => {
                     lock(&self.verdicts).insert(request, Verdict::Granted);
                 }
                 FromDaemon::Opened { request, sizes, complete } => {
@@ -51,7 +72,9 @@ impl Shared {
                         lock(&self.verdicts).insert(request, Verdict::Granted);
                     }
                 }
-                FromDaemon::Refused { reason } => *lock(&self.refused) = Some(reason),
+                FromDaemon::Refused { reason } | FromDaemon::Lost { reason } => {
+                    *lock(&self.refused) = Some(reason);
+                }
                 other => self.note_wrong(format!("the daemon said {other:?}")),
             }
         }
@@ -89,6 +112,22 @@ impl Shared {
             }
         }
         self.say(&ToDaemon::Unmapped { handles }, &[]);
+    }
+
+    fn take(&self, handles: Vec<HandleId>, files: Vec<OwnedFd>) {
+        let mut pieces = lock(&self.pieces);
+        for (handle, file) in handles.iter().zip(files) {
+            let Some(piece) = pieces.get_mut(handle) else { continue };
+            self.meter.take(piece.bytes);
+            let file = File::from(file);
+            if let Err(block) = check(&file, *handle, piece.written, piece.bytes) {
+                self.note_wrong(format!("block {block} of {handle} is not its own when it is taken"));
+            }
+            if piece.file.replace(file).is_some() {
+                self.note_wrong(format!("{handle} is to be taken, and is there"));
+            }
+        }
+        self.say(&ToDaemon::Taken { handles }, &[]);
     }
 
     fn create(&self, handles: Vec<HandleId>) {

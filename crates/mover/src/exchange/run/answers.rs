@@ -2,6 +2,7 @@
 
 use super::{Asked, Run};
 use crate::device::Device;
+use crate::exchange::times::Chore;
 use crate::exchange::{MoveError, Reply};
 use crate::{HandleKey, Owner};
 
@@ -20,7 +21,7 @@ impl<D: Device> Run<'_, D> {
                     let file = files.next();
                     if let Some(Asked::Create) = self.asked.get(&key) {
                         self.asked.remove(&key);
-                        match self.mover.created(key, file) {
+                        match self.metered(Chore::Import, |run| run.mover.created(key, file)) {
                             Ok(()) => self.copying_in.push_back(key),
                             Err(error) => self.back_out(key, error),
                         }
@@ -30,6 +31,10 @@ impl<D: Device> Run<'_, D> {
                             .settle(Reply::Created { owner, handles: vec![handle], files }, self.tenants);
                     }
                 }
+            }
+            Reply::Taken { owner, handles } => {
+                let keys: Vec<_> = handles.into_iter().map(|handle| HandleKey { owner, handle }).collect();
+                self.metered(Chore::Record, |run| run.taken(&keys));
             }
             Reply::Failed { owner, handles, code, call } => {
                 for handle in handles {
@@ -42,6 +47,10 @@ impl<D: Device> Run<'_, D> {
                     self.free(HandleKey { owner, handle });
                 }
             }
+            // Nothing of what is on its way to another home is in a plan.
+            Reply::Prepared { .. } | Reply::Exchanged { .. } | Reply::Stayed { .. } => {
+                self.mover.home_answer(reply);
+            }
         }
     }
 
@@ -49,13 +58,16 @@ impl<D: Device> Run<'_, D> {
         match self.asked.remove(&key) {
             Some(Asked::Unmap) => {
                 self.asked.insert(key, Asked::Release);
-                self.to_release.push_back(key);
+                match self.mover.may_pass_on(key) {
+                    true => self.to_pass.push_back(key),
+                    false => self.to_release.push_back(key),
+                }
             }
             Some(Asked::BackOut(why)) => {
                 self.room_bytes += self.mover.backed_out(key).unwrap_or(0);
                 self.outcome.failed.push((key, why));
             }
-            Some(asked @ (Asked::Create | Asked::Release)) => {
+            Some(asked @ (Asked::Create | Asked::Take | Asked::Release)) => {
                 tracing::warn!(%key, ?asked, "unmapped, which nobody asked for");
                 self.asked.insert(key, asked);
             }
@@ -78,6 +90,15 @@ impl<D: Device> Run<'_, D> {
                 self.room_bytes += self.mover.bytes_of(key);
                 self.outcome.failed.push((key, MoveError::TenantFailed { code, call }));
             }
+            // It has freed this, and says so next.
+            Some(Asked::Take) if code == 0 => {
+                self.room_bytes += self.mover.take_failed(key).unwrap_or(0);
+                self.outcome.failed.push((key, MoveError::TenantFailed { code, call }));
+            }
+            Some(Asked::Take) => {
+                tracing::warn!(%key, code, call, "a tenant cannot take memory that another had");
+                self.make_instead(key);
+            }
             Some(Asked::Release) => {
                 tracing::warn!(%key, code, call, "a tenant failed to unmap what it has unmapped");
                 self.asked.insert(key, Asked::Release);
@@ -95,7 +116,7 @@ impl<D: Device> Run<'_, D> {
         }
     }
 
-    fn must_end(&mut self, owner: Owner) {
+    pub(super) fn must_end(&mut self, owner: Owner) {
         if !self.outcome.must_end.contains(&owner) {
             self.outcome.must_end.push(owner);
         }
@@ -141,6 +162,8 @@ impl<D: Device> Run<'_, D> {
             Some(Asked::Unmap | Asked::Release | Asked::BackOut(_)) => {
                 self.room_bytes += dropped.device_bytes;
             }
+            // Its file may be on its way to the tenant, which has the memory meanwhile.
+            Some(Asked::Take) => {}
             None if on_device && dropped.dying_bytes > 0 => {
                 self.freed_on_device.insert(key);
             }
@@ -155,11 +178,15 @@ impl<D: Device> Run<'_, D> {
     fn strike(&mut self, is_struck: impl Fn(HandleKey) -> bool) {
         self.waiting_out.retain(|key| !is_struck(*key));
         self.waiting_in.retain(|key| !is_struck(*key));
+        self.sinking.retain(|key| !is_struck(*key));
+        self.fetching.retain(|key| !is_struck(*key));
         self.hashing.retain(|key| !is_struck(*key));
         self.copying_out.retain(|(key, _)| !is_struck(*key));
         self.copying_in.retain(|key| !is_struck(*key));
         self.to_unmap.retain(|key| !is_struck(*key));
+        self.to_take.retain(|key| !is_struck(*key));
         self.to_release.retain(|key| !is_struck(*key));
+        self.to_pass.retain(|key| !is_struck(*key));
         self.asked.retain(|key, _| !is_struck(*key));
     }
 }

@@ -12,7 +12,7 @@ impl<D: Device> Run<'_, D> {
         for &key in &keys {
             self.asked.entry(key).or_insert(Asked::Unmap);
         }
-        for (owner, handles) in requests(&keys, |key| self.mover.bytes_of(key)) {
+        for (owner, handles) in requests(&keys, self.mover.request_bytes, |key| self.mover.bytes_of(key)) {
             if self.tenants.unmap(owner, &handles).is_err() {
                 self.lose(owner);
             }
@@ -20,14 +20,32 @@ impl<D: Device> Run<'_, D> {
         !keys.is_empty()
     }
 
-    /// Asks tenants to create memory for what comes in, in order, as far as there is room.
+    /// Asks tenants to create memory for what comes in, in order, as far as there is room. What is in the cellar waits until it
+    /// is in the arena, and lets others by.
     pub(super) fn ask_creates(&mut self) -> bool {
         let mut keys = Vec::new();
-        while let Some(&key) = self.waiting_in.front()
+        while let Some(index) = self.waiting_in.iter().position(|&key| !self.is_below(key))
+            && let Some(&key) = self.waiting_in.get(index)
             && self.mover.bytes_of(key) <= self.room_bytes
         {
-            self.waiting_in.pop_front();
+            self.waiting_in.remove(index);
             self.reserve(key, &mut keys);
+        }
+        // Nothing comes in, and the next has no room yet: the largest that has some is better than a lane that waits.
+        if keys.is_empty()
+            && self.copying_in.is_empty()
+            && !self.is_asked(|asked| matches!(asked, Asked::Create))
+        {
+            let fits = |(_, key): &(usize, &HandleKey)| {
+                !self.is_below(**key) && self.mover.bytes_of(**key) <= self.room_bytes
+            };
+            let waiting = self.waiting_in.iter().enumerate().filter(fits);
+            // The first of several.
+            let largest =
+                waiting.rev().max_by_key(|(_, key)| self.mover.bytes_of(**key)).map(|(index, _)| index);
+            if let Some(key) = largest.and_then(|index| self.waiting_in.remove(index)) {
+                self.reserve(key, &mut keys);
+            }
         }
         self.request_creates(&keys);
         !keys.is_empty()
@@ -35,7 +53,7 @@ impl<D: Device> Run<'_, D> {
 
     /// Asks for any one handle for which there is room.
     pub(super) fn ask_any_create(&mut self) -> bool {
-        let fits = |key: &HandleKey| self.mover.bytes_of(*key) <= self.room_bytes;
+        let fits = |key: &HandleKey| !self.is_below(*key) && self.mover.bytes_of(*key) <= self.room_bytes;
         let Some(index) = self.waiting_in.iter().position(fits) else { return false };
         let mut keys = Vec::new();
         if let Some(key) = self.waiting_in.remove(index) {
@@ -57,12 +75,18 @@ impl<D: Device> Run<'_, D> {
         }
     }
 
-    fn request_creates(&mut self, keys: &[HandleKey]) {
-        if !keys.is_empty() && self.outcome.into.end.is_zero() {
-            self.outcome.into.start = self.start.elapsed();
+    pub(super) fn note_first_in(&mut self) {
+        if self.outcome.into.end.is_zero() {
+            self.outcome.into.start = self.elapsed();
             self.outcome.into.end = self.outcome.into.start;
         }
-        for (owner, handles) in requests(keys, |key| self.mover.bytes_of(key)) {
+    }
+
+    fn request_creates(&mut self, keys: &[HandleKey]) {
+        if !keys.is_empty() {
+            self.note_first_in();
+        }
+        for (owner, handles) in requests(keys, self.mover.request_bytes, |key| self.mover.bytes_of(key)) {
             if self.tenants.create(owner, &handles).is_err() {
                 self.lose(owner);
             }

@@ -28,6 +28,7 @@ fn given_up_while_backing_out() -> (Setup, Reply) {
     plan.out.clear();
     plan.into.truncate(1);
     plan.deadline = SHORT;
+    setup.drive_clock();
     setup.mover.device_mut().fail(Operation::Import, 1);
     setup.tenants.world().twist = Some((2, Twist::Silent));
     let outcome = setup.exchange(plan);

@@ -3,6 +3,8 @@
 use super::world::{Event, FakeTenants, Twist};
 use super::{A, Owner, Reply, Setup, Tenants, key};
 use crate::exchange::Gone;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 /// Tenants of which B answers only when A is to unmap, and then right after A.
@@ -20,6 +22,10 @@ impl Tenants for BAfterA {
 
     fn create(&mut self, owner: Owner, handles: &[u64]) -> Result<(), Gone> {
         self.0.create(owner, handles)
+    }
+
+    fn take(&mut self, owner: Owner, handles: &[(u64, Arc<OwnedFd>)]) -> Result<(), Gone> {
+        self.0.take(owner, handles)
     }
 }
 

@@ -26,7 +26,7 @@ fn gpu(core: &mut Core) -> &mut crate::gpu::Gpu {
 #[test]
 fn the_check_finds_every_sum_that_does_not_add_up() {
     type Shake = fn(&mut Core);
-    let wrong: [(&str, Shake); 14] = [
+    let wrong: [(&str, Shake); 15] = [
         ("resident", |core| tenant(core).resident += Bytes(1)),
         ("away", |core| tenant(core).away += Bytes(1)),
         ("unsettled", |core| tenant(core).unsettled += Bytes(1)),
@@ -41,6 +41,10 @@ fn the_check_finds_every_sum_that_does_not_add_up() {
         ("not in line", |core| {
             let &(_, id) = gpu(core).line.first().unwrap();
             core.tenants.get_mut(id).unwrap().in_line = None;
+        }),
+        ("does not wait", |core| {
+            let &(_, id) = gpu(core).waits.first().unwrap();
+            core.tenants.get_mut(id).unwrap().in_waits = None;
         }),
         ("in the arena", |core| core.arena_needed += Bytes(1)),
         ("copies", |core| core.copies_sum += Bytes(1)),

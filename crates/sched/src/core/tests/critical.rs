@@ -51,6 +51,23 @@ fn beside_a_service_exactly_one_best_effort_tenant_runs_on_the_shortest_slice() 
 }
 
 #[test]
+fn a_slice_that_cannot_be_set_keeps_nobody_from_being_frozen_for_a_hint() {
+    let mut rig = Rig::new(Settings { hint_lead: Span::from_millis(2), ..settings() });
+    rig.fail = |action| matches!(action, Action::Slice { .. });
+    let service = service(&mut rig);
+    best_effort(&mut rig, 1);
+    for _ in 0..10 {
+        request(&mut rig, service, 0.01);
+    }
+    let begin = rig.now.0 as f64 / 1e9;
+    let tried = rig.said(0.0, |action| matches!(action, Action::Slice { .. }).then_some(())).len();
+    assert!((1..=4).contains(&tried), "tried again and again: {tried} times");
+    rig.tell(Event::Hint { tenant: service, within: Span::from_millis(5) });
+    rig.until(begin + 0.0049);
+    assert_eq!(rig.runs(), [service.0], "best-effort work is off");
+}
+
+#[test]
 fn the_mode_ends_some_time_after_the_last_request() {
     let mut rig = Rig::new(settings());
     let service = service(&mut rig);
@@ -90,6 +107,46 @@ fn a_hint_takes_best_effort_off_ahead_and_the_end_of_the_request_brings_it_back(
     request(&mut rig, service, 0.003);
     assert!(rig.thawed.contains_key(&others[0]), "and back");
     assert!(rig.said(begin, |action| matches!(action, Action::HintMissed { .. }).then_some(())).is_empty());
+}
+
+/// How long before a hinted request best-effort work was told to go, in microseconds.
+fn lead(rig: &mut Rig, service: TenantId) -> u64 {
+    let (begin, from) = (rig.now, rig.diary.len());
+    rig.tell(Event::Hint { tenant: service, within: Span::from_millis(5) });
+    rig.until((begin.0 + 5_000_000) as f64 / 1e9);
+    let freezes = rig.diary[from..].iter().filter(|(_, action)| matches!(action, Action::Freeze { .. }));
+    let [(at, _)] = freezes.collect::<Vec<_>>()[..] else {
+        panic!("not frozen once: {:?}", &rig.diary[from..])
+    };
+    let lead = (begin + Span::from_millis(5)).since(*at).0 / 1000;
+    request(rig, service, 0.01);
+    lead
+}
+
+#[test]
+fn best_effort_work_goes_as_late_as_it_may() {
+    let mut rig = Rig::new(Settings { hint_lead: Span::from_millis(2), ..settings() });
+    rig.freeze = Span::from_micros(500);
+    let service = service(&mut rig);
+    best_effort(&mut rig, 1);
+    for _ in 0..10 {
+        request(&mut rig, service, 0.01);
+    }
+    assert_eq!(lead(&mut rig, service), 2_000, "nothing was seen yet");
+    for _ in 0..5 {
+        assert_eq!(lead(&mut rig, service), 750);
+    }
+    rig.freeze = Span::from_micros(900);
+    lead(&mut rig, service);
+    assert_eq!(lead(&mut rig, service), 1_150, "they take longer");
+    rig.freeze = Span::from_millis(3);
+    lead(&mut rig, service);
+    assert_eq!(lead(&mut rig, service), 2_000, "never more than it may be");
+    let missed = rig.said(0.0, |action| match action {
+        Action::HintMissed { why, .. } => Some(*why),
+        _ => None,
+    });
+    assert_eq!(missed.len(), 3, "only those that took longer than any before: {missed:?}");
 }
 
 #[test]
@@ -199,12 +256,14 @@ fn a_service_that_fills_the_gpu_leaves_best_effort_a_longer_slice() {
     best_effort(&mut rig, 1);
     rig.tell(Event::Wants(service));
     rig.tell(Event::Measured { tenant: service, busy: Ratio::from_percent(99) });
-    rig.until(1.0);
+    rig.until(2.0);
+    assert_eq!(rig.thawed[&TenantId(1)].1, Slice::Shortest, "it may be a burst");
+    rig.until(6.0);
     assert_eq!(rig.thawed[&TenantId(1)].1, Slice::Guaranteed);
     for _ in 0..10 {
         rig.tell(Event::Measured { tenant: service, busy: Ratio::from_percent(50) });
     }
-    rig.until(2.0);
+    rig.until(7.0);
     assert_eq!(rig.thawed[&TenantId(1)].1, Slice::Shortest);
 }
 
@@ -215,7 +274,7 @@ fn a_service_that_leaves_best_effort_just_its_share_has_it_on_the_shortest_slice
     best_effort(&mut rig, 1);
     rig.tell(Event::Wants(service));
     rig.tell(Event::Measured { tenant: service, busy: Ratio::from_percent(90) });
-    rig.until(1.0);
+    rig.until(6.0);
     assert_eq!(rig.thawed[&TenantId(1)].1, Slice::Shortest);
 }
 

@@ -77,6 +77,28 @@ fn whoever_goes_idle_gives_way_once_that_cost_as_much_as_the_switch() {
 }
 
 #[test]
+fn whoever_said_that_it_gives_way_does_so_at_once_and_only_without_work() {
+    let mut rig = Rig::new(Settings { turn_min: Span::from_secs(10), ..settings() });
+    let (a, b) = (rig.busy(1, 1, 0, 12), rig.busy(2, 2, 0, 12));
+    rig.until(1.0);
+    rig.tell(Event::GivesWay { tenant: a, gives_way: true });
+    rig.until(2.0);
+    assert_eq!(rig.turns(0.0), [1], "it has work");
+    rig.tell(Event::Idle(a));
+    rig.until(2.01);
+    assert_eq!(rig.moves(2.0).len(), 1, "its memory makes room already");
+    rig.until(5.0);
+    assert_eq!((rig.turns(0.0), rig.runs()), (vec![1, 2], vec![b.0]));
+    // And as others do again.
+    rig.tell(Event::GivesWay { tenant: b, gives_way: true });
+    rig.tell(Event::GivesWay { tenant: b, gives_way: false });
+    rig.tell(Event::Wants(a));
+    rig.tell(Event::Idle(b));
+    rig.until(5.01);
+    assert_eq!(rig.turns(0.0), [1, 2], "too soon");
+}
+
+#[test]
 fn a_short_pause_does_not_cost_a_turn_that_would_have_to_be_moved_for() {
     let mut rig = Rig::new(settings());
     rig.busy(1, 1, 0, 12);

@@ -124,8 +124,11 @@ fn begin(session: &'static Session) {
                 let mut mode = CUstreamCaptureMode::RELAXED;
                 // SAFETY: the driver reads and writes one number.
                 let _ = unsafe { (session.driver.cuThreadExchangeStreamCaptureMode)(&mut mode) };
-                while !session.has_ended() {
-                    look(session);
+                while !session.stays_alone() {
+                    // Another daemon may come, which counts it.
+                    if !session.has_ended() {
+                        look(session);
+                    }
                     std::thread::sleep(LOOK_EVERY);
                 }
             },

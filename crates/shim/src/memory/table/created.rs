@@ -119,6 +119,10 @@ impl Creations {
         self.all.get(&number)
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Created> {
+        self.all.values()
+    }
+
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut Created)> {
         self.all.iter_mut().map(|(number, created)| (*number, created))
     }

@@ -4,9 +4,11 @@ use std::collections::{HashMap, VecDeque};
 
 use cuda::types::{
     CUdevice, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp,
-    CUmemAllocationPropFlags, CUmemGenericAllocationHandle,
+    CUmemAllocationPropFlags, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
 };
-use wire::{BLOCK_BYTES, HANDLE_BYTES_MAX, HandleId};
+use wire::{BLOCK_BYTES, HANDLE_BYTES_MAX, HandleId, PASS_BYTES_MIN};
+
+use crate::memory::taken::{self, TakenFile};
 
 /// What kind of memory was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +35,12 @@ impl Kind {
     pub(crate) fn asked(&self) -> CUmemAllocationProp {
         let prop = CUmemAllocationProp::on_device(self.device, self.handle_types);
         CUmemAllocationProp { alloc_flags: self.flags, ..prop }
+    }
+
+    /// As it is made in the host's memory, so that the daemon can have a file of it.
+    pub(crate) fn on_host(node: i32) -> CUmemAllocationProp {
+        let location = CUmemLocation { type_: CUmemLocationType::HOST_NUMA, id: node };
+        CUmemAllocationProp { location, ..Self::plain(CUdevice(0)).made() }
     }
 
     /// As it is made: the daemon gets a file of it. And not for RDMA: other devices register memory at the kernel's driver,
@@ -63,6 +71,18 @@ impl Mapping {
     }
 }
 
+/// Where the memory of a part is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// On its device, or away from it for a while.
+    Device,
+    /// In the host's memory, on this NUMA node: it is mapped like any other. It never goes to the arena, but the daemon may
+    /// have it change places with memory on the device.
+    Host(i32),
+    /// The same, because the program named it: there it stays.
+    Named(i32),
+}
+
 /// What is moved as one: so much of a range, or of what the program created, as one handle has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
@@ -74,15 +94,46 @@ pub(crate) struct Part {
     pub(crate) bytes: u64,
     /// What it is made as.
     pub(crate) kind: Kind,
+    /// Where.
+    pub(crate) home: Home,
     /// The memory under it; None while it is away.
     pub(crate) physical: Option<CUmemGenericAllocationHandle>,
+    /// The file of that memory, if another program made it.
+    pub(crate) file: Option<TakenFile>,
     /// Has the daemon its file? Only then it can be moved, and is freed by its name.
     pub(crate) exported: bool,
+    /// Nobody else has the memory under it, or will: others may have it when it leaves, and it may get others'.
+    pub(crate) passable: bool,
+}
+
+impl Part {
+    /// As the memory under it is made.
+    pub(crate) fn made(&self) -> CUmemAllocationProp {
+        match self.home {
+            Home::Device => self.kind.made(),
+            Home::Host(node) | Home::Named(node) => Kind::on_host(node),
+        }
+    }
+
+    /// How much of the memory under it another program made.
+    fn taken_bytes(&self) -> u64 {
+        if self.file.is_some() { self.bytes } else { 0 }
+    }
+
+    /// Does it lie in the host's memory, and not by the program's word?
+    pub(crate) fn may_change_home(&self) -> bool {
+        matches!(self.home, Home::Host(_))
+    }
+
+    /// Does it lie in the host's memory?
+    pub(crate) fn is_on_host(&self) -> bool {
+        self.home != Home::Device
+    }
 }
 
 /// What a part is a part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Home {
+pub(super) enum Whole {
     /// The range that starts there.
     Range(u64),
     /// What the program created under this number.
@@ -92,19 +143,38 @@ pub(super) enum Home {
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     /// Where each part is: what it is a part of, and its place there.
-    places: HashMap<HandleId, (Home, usize)>,
+    places: HashMap<HandleId, (Whole, usize)>,
     /// Handles that the daemon has no file for yet, oldest first.
     unexported: VecDeque<HandleId>,
     /// How many have no memory under them.
     absent: usize,
+    /// How many may be passed.
+    passable: usize,
+    /// Bytes that other programs made.
+    taken_bytes: u64,
+}
+
+/// What is counted of a part.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counted {
+    is_absent: bool,
+    passable: bool,
+    taken_bytes: u64,
+}
+
+impl Counted {
+    pub(super) fn of(part: &Part) -> Self {
+        let (passable, taken_bytes) = (part.passable, part.taken_bytes());
+        Self { is_absent: part.physical.is_none(), passable, taken_bytes }
+    }
 }
 
 impl Parts {
-    pub(super) fn insert(&mut self, home: Home, parts: &[Part]) {
+    pub(super) fn insert(&mut self, whole: Whole, parts: &[Part]) {
         for (place, part) in parts.iter().enumerate() {
-            self.places.insert(part.handle, (home, place));
-            self.absent += usize::from(part.physical.is_none());
-            if !part.exported {
+            self.places.insert(part.handle, (whole, place));
+            self.count(Counted::of(part));
+            if !part.exported || part.may_change_home() {
                 self.unexported.push_back(part.handle);
             }
         }
@@ -113,19 +183,53 @@ impl Parts {
     pub(super) fn remove(&mut self, parts: &[Part]) {
         for part in parts {
             self.places.remove(&part.handle);
-            self.absent -= usize::from(part.physical.is_none());
+            self.uncount(Counted::of(part));
         }
-        if parts.iter().any(|part| !part.exported) {
+        // Also those that the daemon knows by name may be in line.
+        if !self.unexported.is_empty() {
             self.unexported.retain(|handle| self.places.contains_key(handle));
         }
     }
 
-    pub(super) fn place(&self, handle: HandleId) -> Option<(Home, usize)> {
+    /// A part has another name.
+    pub(super) fn rename(&mut self, handle: HandleId, new: HandleId) {
+        if let Some(place) = self.places.remove(&handle) {
+            self.places.insert(new, place);
+            self.unexported.retain(|known| *known != handle);
+        }
+    }
+
+    pub(super) fn place(&self, handle: HandleId) -> Option<(Whole, usize)> {
         self.places.get(&handle).copied()
     }
 
-    pub(super) fn absent_changed(&mut self, before: bool, now: bool) {
-        self.absent = self.absent + usize::from(now) - usize::from(before);
+    fn count(&mut self, part: Counted) {
+        self.absent += usize::from(part.is_absent);
+        self.passable += usize::from(part.passable);
+        self.taken_bytes += part.taken_bytes;
+    }
+
+    fn uncount(&mut self, part: Counted) {
+        self.absent -= usize::from(part.is_absent);
+        self.passable -= usize::from(part.passable);
+        self.taken_bytes -= part.taken_bytes;
+    }
+
+    /// A part is not as it was.
+    pub(super) fn changed(&mut self, before: Counted, now: Counted) {
+        self.uncount(before);
+        self.count(now);
+    }
+
+    /// Lets new parts of a range be passed, if they are large and there are not too many of such.
+    pub(super) fn allow_passing(&self, parts: &mut [Part]) {
+        let left = taken::files_max().saturating_sub(self.passable);
+        let large = |part: &&mut Part| !part.is_on_host() && part.bytes >= PASS_BYTES_MIN;
+        parts.iter_mut().filter(large).take(left).for_each(|part| part.passable = true);
+    }
+
+    pub(super) fn taken_bytes(&self) -> u64 {
+        self.taken_bytes
     }
 
     pub(super) fn any_absent(&self) -> bool {

@@ -15,7 +15,10 @@ fn range(handle: u64, address: u64, blocks: u64) -> Range {
         bytes: BLOCK_BYTES,
         kind: Kind::plain(CUdevice(0)),
         physical: Some(CUmemGenericAllocationHandle(handle + number)),
+        home: Home::Device,
+        file: None,
         exported: false,
+        passable: false,
     };
     Range {
         block: Block { address, bytes: blocks * BLOCK_BYTES },
@@ -157,4 +160,75 @@ fn a_context_is_left_and_entered_again_or_takes_its_memory_with_it() {
     assert!(table.forget(other.block.address).is_none());
     table.give(&other, 1);
     assert!(!table.overlaps(0, u64::MAX));
+}
+
+#[test]
+fn a_part_that_changes_its_home_is_another_to_the_daemon_and_the_same_to_the_program() {
+    let mut table = table();
+    let start = 0x2000_0000;
+    let parts = |table: &Table, address, bytes| {
+        table.whole_parts_in(address, bytes).iter().map(|handle| handle.0).collect::<Vec<u64>>()
+    };
+    assert_eq!(parts(&table, start, LARGE).len(), 20);
+    assert_eq!(parts(&table, start + 1, 3 * BLOCK_BYTES), [101, 102], "only what lies wholly inside");
+    assert_eq!(parts(&table, start, BLOCK_BYTES - 1), []);
+    table.set_physical(HandleId(101), None);
+    assert!(table.needs_gate());
+    table.rehome(HandleId(101), HandleId(900), Home::Named(0), CUmemGenericAllocationHandle(7));
+    assert!(!table.needs_gate(), "memory lies there again");
+    assert!(table.part(HandleId(101)).is_none() && table.is_in_a_range(HandleId(900)));
+    let (_, part) = table.part(HandleId(900)).unwrap();
+    assert_eq!(
+        (part.mappings[0].address, part.physical),
+        (start + BLOCK_BYTES, Some(CUmemGenericAllocationHandle(7)))
+    );
+    assert_eq!(parts(&table, start + 1, 3 * BLOCK_BYTES), [102], "it is there already");
+    assert_eq!(table.hosted().map(|part| part.handle.0).collect::<Vec<_>>(), [900]);
+    let survivors = table.survivors(|_| false).movable;
+    assert!(survivors.len() == 20 && !survivors.contains(&HandleId(900)), "no daemon moves it");
+    let exported: Vec<u64> =
+        std::iter::from_fn(|| table.next_unexported()).map(|part| part.handle.0).collect();
+    assert!(exported.len() == 20 && !exported.contains(&900) && !exported.contains(&101), "{exported:?}");
+    let dropped = table.drop_idle(u64::MAX, u64::MAX);
+    let freed = dropped.iter().flat_map(|dropped| &dropped.parts).filter(|part| part.exported);
+    assert_eq!(freed.map(|part| part.handle.0).collect::<Vec<_>>(), [900], "it is freed by its new name");
+}
+
+#[test]
+fn what_is_prepared_for_a_part_is_used_once_or_let_go() {
+    let mut table = table();
+    let memory = CUmemGenericAllocationHandle;
+    table.want_prepared(&[HandleId(101), HandleId(102)]);
+    assert_eq!(table.next_to_prepare(), Some(HandleId(101)));
+    assert_eq!(table.add_prepared(HandleId(101), Home::Host(0), memory(7)), None);
+    assert_eq!(table.take_prepared(HandleId(101)), Some((Home::Host(0), memory(7))));
+    assert_eq!(table.take_prepared(HandleId(101)), None);
+    table.set_home(HandleId(101), Home::Host(0), memory(7));
+    let (_, part) = table.part(HandleId(101)).unwrap();
+    assert!(part.is_on_host() && part.physical == Some(memory(7)) && table.can_change_home(HandleId(101)));
+    assert_eq!(table.take_prepared(HandleId(102)), None, "it was only wanted");
+    assert_eq!(table.next_to_prepare(), None);
+    // Of what the program frees, and of all when the daemon is gone.
+    table.add_prepared(HandleId(103), Home::Host(0), memory(8));
+    table.add_prepared(HandleId(1), Home::Host(0), memory(9));
+    assert_eq!(table.take_unwanted(false), []);
+    table.take(wanted(100)).unwrap();
+    table.drop_idle(u64::MAX, u64::MAX);
+    assert_eq!(table.take_unwanted(false), [memory(8)]);
+    assert_eq!(table.take_unwanted(true), [memory(9)]);
+    assert!(!table.can_change_home(HandleId(103)), "it is gone");
+}
+
+#[test]
+fn what_the_program_named_or_has_no_memory_keeps_its_home() {
+    let mut table = table();
+    assert!(table.can_change_home(HandleId(101)));
+    table.set_physical(HandleId(101), None);
+    assert!(!table.can_change_home(HandleId(101)), "it is away");
+    table.set_home(HandleId(102), Home::Named(0), CUmemGenericAllocationHandle(7));
+    assert!(!table.can_change_home(HandleId(102)));
+    table.set_home(HandleId(103), Home::Host(0), CUmemGenericAllocationHandle(8));
+    table.begin_again(Told::default(), |_| false, || GrantId(1));
+    let shown: Vec<u64> = std::iter::from_fn(|| table.next_unexported()).map(|part| part.handle.0).collect();
+    assert_eq!(shown, [103], "a new daemon sees what may change");
 }

@@ -20,6 +20,7 @@ fn record(tenants: u64, turns: u64) -> Record {
             wanted: Span::ZERO,
             ran: Span::ZERO,
             ran_beside: Span::ZERO,
+            late: 0,
         });
         let length = Span::from_secs(100).0 / turns;
         for turn in 0..turns {

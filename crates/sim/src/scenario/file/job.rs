@@ -97,6 +97,7 @@ fn terms(from: &mut Fields<'_>) -> Result<Terms, Problem> {
     from.word("priority", &mut terms.priority, &PRIORITIES)?;
     from.word("when_full", &mut terms.when_full, &WHEN_FULL)?;
     from.truth("gang", &mut terms.gang)?;
+    from.truth("reserve", &mut terms.reserve)?;
     let mut slo = Span::ZERO;
     from.span("slo", &mut slo)?;
     terms.slo = from.take("slo").map(|_| slo);

@@ -3,7 +3,7 @@
 use super::super::document::{Node, Problem};
 use super::super::fields::Fields;
 use super::super::quantity::SPAN;
-use sched::{Costs, Deadlines, PolicyKind, Settings, Span};
+use sched::{Costs, Deadlines, Favour, PolicyKind, Settings, Span};
 
 const POLICIES: [(&str, PolicyKind); 4] = [
     ("fair", PolicyKind::Fair),
@@ -12,13 +12,17 @@ const POLICIES: [(&str, PolicyKind); 4] = [
     ("serial", PolicyKind::Serial),
 ];
 
+const FAVOURS: [(&str, Favour); 3] =
+    [("latency", Favour::Latency), ("balanced", Favour::Balanced), ("throughput", Favour::Throughput)];
+
 /// The words that stand for a setting where no table is named.
-pub(super) const NAMES: [&str; 16] = [
+pub(super) const NAMES: [&str; 18] = [
     "policy",
     "turn_min",
     "turn_max",
     "moving_share",
     "gap_max",
+    "prefetch",
     "ageing",
     "headroom",
     "overcommit_max",
@@ -28,6 +32,7 @@ pub(super) const NAMES: [&str; 16] = [
     "lc_turn",
     "hint_lead",
     "be_guarantee",
+    "favour",
     "costs",
     "deadlines",
 ];
@@ -45,6 +50,7 @@ pub(super) fn read(node: &Node) -> Result<Settings, Problem> {
     from.span("turn_max", &mut settings.turn_max)?;
     from.part("moving_share", &mut settings.moving_share)?;
     from.span("gap_max", &mut settings.gap_max)?;
+    from.word("prefetch", &mut settings.prefetch, &[("on", true), ("off", false)])?;
     from.span("ageing", &mut settings.ageing)?;
     from.bytes("headroom", &mut settings.headroom)?;
     from.ratio("overcommit_max", &mut settings.overcommit_max)?;
@@ -54,6 +60,7 @@ pub(super) fn read(node: &Node) -> Result<Settings, Problem> {
     from.span("lc_turn", &mut settings.lc_turn)?;
     from.span("hint_lead", &mut settings.hint_lead)?;
     from.part("be_guarantee", &mut settings.be_guarantee)?;
+    from.word("favour", &mut settings.favour, &FAVOURS)?;
     if let Some(node) = from.take("costs") {
         settings.costs = costs(node)?;
     }
@@ -115,6 +122,8 @@ mod tests {
         for name in NAMES.into_iter().filter(|name| !["costs", "deadlines"].contains(name)) {
             let value = match name {
                 "policy" => "serial",
+                "prefetch" => "off",
+                "favour" => "throughput",
                 "headroom" => "1GiB",
                 "tenants_max" => "7",
                 "overcommit_max" | "moving_share" | "filler_below" | "be_guarantee" => "7%",

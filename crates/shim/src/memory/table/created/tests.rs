@@ -4,6 +4,7 @@ use cuda::types::{CUdevice, CUmemLocation, CUmemLocationType};
 use proptest::prelude::*;
 use wire::BLOCK_BYTES;
 
+use super::super::Home;
 use super::*;
 
 const START: u64 = 1 << 40;
@@ -16,7 +17,10 @@ fn created(handle: u64, sizes: &[u64]) -> Created {
         bytes: blocks * BLOCK_BYTES,
         kind,
         physical: None,
+        home: Home::Device,
+        file: None,
         exported: true,
+        passable: false,
     };
     Created::new(kind, Making::Moving, GrantId(handle), (0..).zip(sizes).map(part).collect())
 }

@@ -1,0 +1,209 @@
+//! What latency-critical tenants say of their requests, and what follows; phases in which a tenant gives way.
+//!
+//! A hint becomes an event for the core, whoever gives it: the program, the shim, or the rhythm of past requests
+//! ([`sched::Rhythm`]), which is listened to only where the program gives none itself. What hints are worth is learnt by the
+//! core. How many requests a tenant serves, and in how many phases it is, its page says: a message that is lost, or that
+//! comes before another, changes nothing for long.
+
+use super::Daemon;
+use super::limits::Refusal;
+use sched::{Described, Event, JobId, Missed, RequestId, Rhythm, Span, TenantId, Time};
+use serde_json::json;
+use wire::{Change, Class, FromDaemon, GrantId, HintSource, Hints, monotonic_ns};
+
+/// So many requests without a hint of the program's own, and its rhythm is listened to.
+const UNHINTED_MIN: u32 = 16;
+
+/// What is known of one tenant's hints, beside what the core knows.
+#[derive(Debug, Default)]
+pub(super) struct Hinting {
+    sdk: u64,
+    shim: u64,
+    forecast: u64,
+    rhythm: Rhythm,
+    /// Requests since the program gave a hint itself.
+    unhinted: u32,
+}
+
+impl Hinting {
+    /// A request came. Says in which time to expect the next one, if that can be foretold and somebody is to be told.
+    fn came(&mut self, now: Time, may_be_forecast: bool) -> Option<Span> {
+        self.unhinted = self.unhinted.saturating_add(1);
+        let due = self.rhythm.came(now);
+        let within = due.filter(|_| may_be_forecast && self.unhinted >= UNHINTED_MIN)?.since(now);
+        self.forecast += 1;
+        Some(within)
+    }
+
+    /// The program, or its shim, gave a hint. False if it is of no use.
+    fn heard(&mut self, source: HintSource, may_be_forecast: bool) -> bool {
+        match source {
+            HintSource::Sdk => {
+                self.sdk += 1;
+                self.unhinted = 0;
+                true
+            }
+            HintSource::Shim => {
+                self.shim += 1;
+                // Whoever came in its rhythm has been waited for already.
+                self.rhythm.gap().is_none() || !may_be_forecast
+            }
+        }
+    }
+}
+
+impl Daemon {
+    /// Writes into the pages of a job's tenants whether it is latency-critical, and how soon its requests are to be served.
+    pub(super) fn tell_of_class(&self, job: JobId) {
+        let Some(job) = self.jobs.get(job) else { return };
+        let critical = job.terms.class == Class::LatencyCritical;
+        for known in job.members.iter().filter_map(|tenant| self.known.get(tenant)) {
+            known.link.grip.page().set_class(critical, job.terms.slo_ns);
+        }
+    }
+
+    /// A tenant, or its shim, says that kernels follow at an instant of the monotonic clock.
+    pub(super) fn hint(&mut self, tenant: TenantId, at_ns: u64, source: HintSource) {
+        let Some(known) = self.known.get_mut(&tenant) else { return };
+        let page = known.link.grip.page();
+        let (may_be_forecast, has_work) = (page.may_be_forecast(), page.idle_since_ns().is_none());
+        if !known.hinting.heard(source, may_be_forecast) {
+            return;
+        }
+        // The shim saw the request's own first work: it is there, and only its kernels are to come.
+        if source == HintSource::Shim && has_work {
+            self.wants(tenant);
+        }
+        let within = Span(at_ns.saturating_sub(monotonic_ns()));
+        self.step(Event::Hint { tenant, within });
+    }
+
+    /// A request of a latency-critical tenant came: the next one may be foretold.
+    pub(super) fn foretell(&mut self, tenant: TenantId) {
+        if !self.is_critical(tenant) {
+            return;
+        }
+        let now = self.now();
+        let Some(known) = self.known.get_mut(&tenant) else { return };
+        let may_be_forecast = known.link.grip.page().may_be_forecast();
+        if let Some(within) = known.hinting.came(now, may_be_forecast) {
+            self.step(Event::Hint { tenant, within });
+        }
+    }
+
+    /// A tenant says that a request was served. One that is latency-critical, serves no other and has no work is idle at
+    /// once: nobody has to wait until that shows.
+    pub(super) fn served(&mut self, tenant: TenantId) {
+        let critical = self.is_critical(tenant);
+        let Some(known) = self.known.get(&tenant) else { return };
+        let page = known.link.grip.page();
+        if critical && known.idleness.wants() && page.requests_open() == 0 && page.is_idle_when_watched() {
+            self.goes_idle(tenant, Span::ZERO);
+        }
+    }
+
+    /// A tenant entered or left a phase in which it gives way.
+    pub(super) fn phase(&mut self, tenant: TenantId) {
+        let Some(known) = self.known.get(&tenant) else { return };
+        let (gives_way, name) = (known.link.grip.page().gives_way(), known.link.grip.page().phase_name());
+        self.note("phase", tenant, json!({ "gives_way": gives_way, "name": name }));
+        self.step(Event::GivesWay { tenant, gives_way });
+        if gives_way {
+            self.look_at = Some(self.now());
+        }
+    }
+
+    /// A tenant asks for other terms for its job, as its user could.
+    pub(super) fn set_for(&mut self, tenant: TenantId, request: RequestId, change: &Change) {
+        let Some(known) = self.known.get(&tenant) else { return };
+        let (pid, name) = (known.link.who.pid, known.link.who.job.clone());
+        let job = self.jobs.of(tenant).ok_or_else(|| self.unknown(&name));
+        match job.and_then(|job| self.change_terms(job, pid, change)) {
+            Ok(()) => self.say(tenant, FromDaemon::Changed { request: GrantId(request.0) }),
+            Err(Refusal { reason, hint }) => {
+                let reason = hint.map_or(reason.clone(), |hint| format!("{reason} ({hint})"));
+                self.say(tenant, FromDaemon::Denied { grant: GrantId(request.0), reason });
+            }
+        }
+    }
+
+    /// A hint was not honoured. It is counted by the core; what the tenant cannot help is noted.
+    pub(super) fn hint_missed(&self, tenant: TenantId, why: Missed) {
+        let why = match why {
+            Missed::Late => "late",
+            Missed::Guarantee => "guarantee",
+            Missed::Unfrozen => "unfrozen",
+            // As many as it likes to send, or none is ever honoured.
+            Missed::Early | Missed::Distrusted | Missed::Unable | Missed::Unfavoured => return,
+        };
+        let aim = self.known.get(&tenant).and_then(|known| self.aim(known.gpu));
+        self.note("hint_missed", tenant, json!({ "why": why, "aim": aim.map(|aim| aim.fields()) }));
+    }
+
+    pub(super) fn is_critical(&self, tenant: TenantId) -> bool {
+        let job = self.jobs.of(tenant).and_then(|job| self.jobs.get(job));
+        job.is_some_and(|job| job.terms.class == Class::LatencyCritical)
+    }
+
+    /// What became of a tenant's hints, if it may have given any.
+    pub(super) fn hints_of(&self, tenant: TenantId, described: &Described) -> Option<Hints> {
+        let known = self.known.get(&tenant)?;
+        let (hinting, page, counts) = (&known.hinting, known.link.grip.page(), described.hints);
+        let (warm_ups, warm_ups_failed) = page.warm_ups();
+        let rhythm = hinting.rhythm.gap().filter(|_| page.may_be_forecast());
+        let hints = Hints {
+            sdk: hinting.sdk,
+            shim: hinting.shim,
+            forecast: hinting.forecast,
+            good: counts.good,
+            early: counts.early,
+            late: counts.late,
+            false_: counts.false_,
+            missed: counts.missed,
+            dropped: page.hints_dropped(),
+            warm_ups,
+            warm_ups_failed,
+            rhythm_ns: rhythm.map(|gap| gap.0),
+        };
+        (self.is_critical(tenant) || hints != Hints::default()).then_some(hints)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GAP: Span = Span::from_millis(10);
+
+    /// So many requests in a rhythm, each hinted by whom it may be. How many were foretold.
+    fn foretold(hinting: &mut Hinting, source: Option<HintSource>, may_be_forecast: bool) -> usize {
+        let mut now = Time(1_000_000_000);
+        let request = |_: &u64| {
+            now = now + GAP;
+            if let Some(source) = source {
+                hinting.heard(source, may_be_forecast);
+            }
+            hinting.came(now, may_be_forecast).is_some_and(|within| within == GAP)
+        };
+        (0..100).filter(request).count()
+    }
+
+    #[test]
+    fn requests_in_a_rhythm_are_foretold_unless_the_program_hints_itself_or_wants_none() {
+        assert!(foretold(&mut Hinting::default(), None, true) > 70);
+        assert_eq!(foretold(&mut Hinting::default(), None, false), 0);
+        let mut program = Hinting::default();
+        assert_eq!(foretold(&mut program, Some(HintSource::Sdk), true), 0);
+        assert_eq!((program.sdk, program.forecast), (100, 0));
+        assert!(foretold(&mut program, None, true) > 70, "it gives none any more");
+    }
+
+    #[test]
+    fn what_the_shim_sees_counts_only_where_nothing_was_foretold() {
+        let mut hinting = Hinting::default();
+        assert!(hinting.heard(HintSource::Shim, true));
+        assert!(foretold(&mut hinting, Some(HintSource::Shim), true) > 70);
+        assert!(!hinting.heard(HintSource::Shim, true));
+        assert!(hinting.heard(HintSource::Shim, false), "nobody foretells");
+    }
+}

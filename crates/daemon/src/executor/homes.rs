@@ -1,0 +1,273 @@
+//! Memory that changes places between the device and the host: what tenants are asked for it, and when their memory is looked at.
+//!
+//! A look hashes some blocks of what tenants with memory in the host's have, while they run; what it saw goes to the core.
+//! Making memory of the host's takes long, and nobody waits for it: answers are taken in between other work. The change itself is
+//! done in one go, with its tenant frozen: what goes to the host's memory first, and in its place what comes.
+
+use super::memory::Memory;
+use super::moves::{Requests, STEP_WITHIN};
+use super::{Done, span};
+use crate::events::nanos;
+use crate::names::{key, owned, owner, tenant};
+use mover::{Device, HandleKey, Home, Mover, Settled};
+use sched::{OpId, Outcome, Owned, Sighting, TenantId};
+use serde_json::json;
+use std::time::{Duration, Instant};
+use wire::{FromDaemon, HANDLES_MAX, HandleId};
+
+/// How long a look may take: it waits for kernels of whoever has the GPU.
+const LOOK_WITHIN: Duration = Duration::from_millis(500);
+
+/// How long a tenant may take to make memory of the host's.
+const PREPARED_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long copies between the two homes may take.
+const FILLED_WITHIN: Duration = Duration::from_secs(5);
+
+/// How often to see whether somebody has answered.
+const ANSWER_LOOK: Duration = Duration::from_millis(10);
+
+/// What is under way, and what comes next.
+#[derive(Debug)]
+pub(super) struct Homing {
+    /// How often to look, if ever.
+    every: Option<Duration>,
+    next_look: Instant,
+    /// A tenant makes memory.
+    preparing: Option<Preparing>,
+    /// Handles that have settled, and of which the core has not heard.
+    settled: Vec<HandleKey>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Preparing {
+    op: OpId,
+    tenant: TenantId,
+    until: Instant,
+}
+
+/// What became of an exchange.
+#[derive(Default)]
+struct Exchanged {
+    moved: Vec<HandleKey>,
+    unsettled: Vec<HandleKey>,
+}
+
+impl Homing {
+    pub(super) fn new(every: Option<Duration>) -> Self {
+        Self { every, next_look: Instant::now(), preparing: None, settled: Vec::new() }
+    }
+}
+
+impl<D: Device> Memory<D> {
+    /// How long until there is something to do about homes, if there is.
+    pub(super) fn homes_patience(&self) -> Option<Duration> {
+        if self.homing.preparing.is_some() {
+            return Some(ANSWER_LOOK);
+        }
+        let looks = self.homing.every.is_some() && !self.mover.hosts().is_empty();
+        looks.then(|| self.homing.next_look.saturating_duration_since(Instant::now()))
+    }
+
+    /// Does what there is to do about homes between other work.
+    pub(super) fn mind_homes(&mut self) -> Vec<Done> {
+        let mut done = Vec::new();
+        let settled = self.mover.take_settled().into_iter().map(|(key, _)| key);
+        for key in std::mem::take(&mut self.homing.settled).into_iter().chain(settled) {
+            done.push(Done::HomeIs(owned(key), self.mover.is_hosted(key)));
+            self.commit_if_whole(tenant(key.owner));
+        }
+        done.extend(self.end_preparing());
+        let Some(every) = self.homing.every.filter(|_| self.homing.next_look <= Instant::now()) else {
+            return done;
+        };
+        // A look is short kernels and a few copies, but somebody latency-critical would meet them.
+        if !self.mover.pace().is_gentle() {
+            done.extend(self.look());
+        }
+        self.homing.next_look = Instant::now() + every;
+        done
+    }
+
+    /// Looks at the memory of all who have some in the host's, and run.
+    fn look(&mut self) -> Vec<Done> {
+        let mut looked = Vec::new();
+        for owner in self.mover.hosts() {
+            let tenant = tenant(owner);
+            // Whoever stands still changes nothing.
+            let runs = self.links.get(&tenant).is_some_and(|link| !link.grip.page().frozen());
+            if !runs {
+                continue;
+            }
+            match self.mover.look(owner, LOOK_WITHIN) {
+                Ok(seen) => {
+                    let sighting = |look: &mover::Look| Sighting {
+                        handle: sched::HandleId(look.key.handle),
+                        blocks: look.blocks,
+                        changed: look.changed,
+                    };
+                    looked.push(Done::Looked(tenant, seen.iter().map(sighting).collect()));
+                }
+                Err(error) => tracing::debug!("tenant {tenant}: cannot look at its memory: {error}"),
+            }
+        }
+        looked
+    }
+
+    /// Takes in a handle that lies in the host's memory.
+    pub(super) fn adopt_hosted(&mut self, owned: Owned, bytes: sched::Bytes, file: std::os::fd::OwnedFd) {
+        if self.homing.every.is_some()
+            && let Err(error) = self.mover.adopt_hosted(key(owned), bytes.0, file)
+        {
+            tracing::warn!("tenant {}: what lies in the host's memory stays there: {error}", owned.tenant);
+        }
+    }
+
+    /// Asks a tenant to make memory of the host's for these.
+    pub(super) fn prepare(&mut self, op: OpId, tenant: TenantId, handles: &[Owned]) -> Option<Done> {
+        let wanted: Vec<HandleKey> = handles.iter().map(|&handle| key(handle)).collect();
+        let wanted = self.begin_homing(tenant, &wanted, Home::Host);
+        if wanted.is_empty() || self.homing.preparing.is_some() {
+            self.give_up_homing(tenant);
+            return Some(Done::now(op, Outcome::Failed));
+        }
+        self.homing.preparing = Some(Preparing { op, tenant, until: Instant::now() + PREPARED_WITHIN });
+        None
+    }
+
+    /// Asks a tenant for memory in another home. Says for which it was asked.
+    fn begin_homing(&mut self, tenant: TenantId, keys: &[HandleKey], home: Home) -> Vec<HandleKey> {
+        let keys: Vec<HandleKey> =
+            keys.iter().copied().filter(|&key| self.mover.begin_homing(key, home).is_some()).collect();
+        let home = match home {
+            Home::Device => wire::Home::Device,
+            Home::Host => wire::Home::Host,
+        };
+        self.ask(tenant, &keys, |handles| FromDaemon::Prepare { handles, home });
+        keys
+    }
+
+    fn end_preparing(&mut self) -> Option<Done> {
+        let Preparing { op, tenant, until } = self.homing.preparing?;
+        let is_late = Instant::now() >= until;
+        if self.mover.awaits_memory(owner(tenant)) && !is_late {
+            return None;
+        }
+        self.homing.preparing = None;
+        if is_late {
+            self.give_up_homing(tenant);
+            return Some(Done::now(op, Outcome::Failed));
+        }
+        Some(Done::now(op, Outcome::Done { took: sched::Span::ZERO }))
+    }
+
+    /// Has handles change places. Their tenant is frozen.
+    pub(super) fn rehome(&mut self, tenant: TenantId, down: &[Owned], up: &[Owned]) -> Outcome {
+        let begin = Instant::now();
+        let sizes = |mover: &Mover<D>, keys: &[HandleKey]| -> u64 {
+            keys.iter().filter_map(|&key| mover.handle(key)).map(|held| held.bytes).sum()
+        };
+        let down: Vec<HandleKey> = down.iter().map(|&handle| key(handle)).collect();
+        let filled = self.mover.fill(&down, FILLED_WITHIN);
+        let going_bytes: Vec<(HandleKey, u64)> =
+            filled.iter().map(|&key| (key, sizes(&self.mover, &[key]))).collect();
+        let gone = self.exchange_homes(tenant, &filled);
+        let mut room: u64 =
+            going_bytes.iter().filter(|(key, _)| gone.moved.contains(key)).map(|(_, bytes)| bytes).sum();
+        let down_bytes = room;
+        let mut come = Exchanged::default();
+        if gone.unsettled.is_empty() && room > 0 {
+            let mut coming = Vec::new();
+            for &handle in up {
+                let bytes = self.mover.hosted_bytes(key(handle)).unwrap_or(u64::MAX);
+                if bytes <= room {
+                    room -= bytes;
+                    coming.push(key(handle));
+                }
+            }
+            let coming = self.begin_homing(tenant, &coming, Home::Device);
+            self.wait_for_answers(|mover| !mover.awaits_memory(owner(tenant)));
+            let filled = self.mover.fill(&coming, FILLED_WITHIN);
+            come = self.exchange_homes(tenant, &filled);
+        }
+        self.give_up_homing(tenant);
+        let up_bytes = sizes(&self.mover, &come.moved);
+        if down_bytes + up_bytes > 0 {
+            let took_ns = nanos(begin.elapsed());
+            self.note(
+                "rehomed",
+                tenant,
+                json!({
+                    "to_host": numbers(&gone.moved),
+                    "to_host_bytes": down_bytes,
+                    "to_device": numbers(&come.moved),
+                    "to_device_bytes": up_bytes,
+                    "took_ns": took_ns,
+                }),
+            );
+        }
+        let names = |keys: &[HandleKey]| keys.iter().map(|&key| owned(key)).collect::<Vec<_>>();
+        let unsettled: Vec<HandleKey> = gone.unsettled.iter().chain(&come.unsettled).copied().collect();
+        let left = self.unsettled_of(tenant);
+        self.remember_unsettled(tenant, left);
+        Outcome::Rehomed {
+            down: names(&gone.moved),
+            up: names(&come.moved),
+            unsettled: names(&unsettled),
+            took: span(begin.elapsed()),
+        }
+    }
+
+    /// Has a tenant put what was filled under its addresses, and waits for its word.
+    fn exchange_homes(&mut self, tenant: TenantId, keys: &[HandleKey]) -> Exchanged {
+        let keys: Vec<HandleKey> =
+            keys.iter().copied().filter(|&key| self.mover.begin_exchange(key)).collect();
+        let Some(link) = self.links.get(&tenant).filter(|_| !keys.is_empty()) else {
+            return Exchanged::default();
+        };
+        // Until it has answered, nobody may thaw it: had it run since, what was filled would be old.
+        link.grip.page().revoke_residency();
+        self.ask(tenant, &keys, |handles| FromDaemon::Exchange { handles });
+        self.wait_for_answers(|mover| mover.exchanging(owner(tenant)).next().is_none());
+        let unsettled: Vec<HandleKey> =
+            self.mover.exchanging(owner(tenant)).filter(|key| keys.contains(key)).collect();
+        let (mine, others): (Vec<_>, Vec<_>) =
+            self.mover.take_settled().into_iter().partition(|(key, _)| keys.contains(key));
+        self.homing.settled.extend(others.into_iter().map(|(key, _)| key));
+        let moved = mine
+            .into_iter()
+            .filter(|(_, how)| matches!(how, Settled::Moved(_)))
+            .map(|(key, _)| key)
+            .collect();
+        self.commit_if_whole(tenant);
+        Exchanged { moved, unsettled }
+    }
+
+    fn wait_for_answers(&mut self, is_over: impl Fn(&Mover<D>) -> bool) {
+        let until = Instant::now() + STEP_WITHIN;
+        while !is_over(&self.mover) && Instant::now() < until {
+            let Ok(reply) = self.replies.recv_timeout(ANSWER_LOOK) else { continue };
+            if let Some(owner) = self.mover.late(reply, &mut Requests(&self.links)) {
+                self.end(owner);
+            }
+        }
+    }
+
+    /// What a tenant has prepared, or is to, is not wanted any more.
+    fn give_up_homing(&mut self, tenant: TenantId) {
+        let given_up = self.mover.give_up_homing(owner(tenant));
+        self.ask(tenant, &given_up, |handles| FromDaemon::Discard { handles });
+    }
+
+    fn ask(&self, tenant: TenantId, keys: &[HandleKey], message: impl Fn(Vec<HandleId>) -> FromDaemon) {
+        let Some(link) = self.links.get(&tenant) else { return };
+        for batch in keys.chunks(HANDLES_MAX) {
+            // One that is gone is told of elsewhere.
+            let _ = link.outgoing.send(message(batch.iter().map(|key| HandleId(key.handle)).collect()));
+        }
+    }
+}
+
+fn numbers(keys: &[HandleKey]) -> Vec<u64> {
+    keys.iter().map(|key| key.handle).collect()
+}

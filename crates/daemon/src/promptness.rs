@@ -1,0 +1,88 @@
+//! Threads that are to run at once when it is time: those on the way from a hint to a freeze.
+//!
+//! A thread that sleeps until an instant is woken up to 50 us later, so that the system can wake several at once; and where
+//! every processor has a program that never sleeps, it may wait for the end of that one's slice, which takes milliseconds.
+//! Neither is needed by threads that work for microseconds at a time. Linux lets a thread ask for a short slice, without any
+//! rights, and prefers it to those with longer ones when it wakes; before 6.12 it does not listen. With the right to, such a
+//! thread is also nicer to itself than to others.
+
+use std::num::NonZeroU64;
+
+/// The shortest there is.
+const SLICE_NS: u64 = 100_000;
+const NICE: i32 = -10;
+const SLACK_NS: NonZeroU64 = NonZeroU64::MIN;
+/// Threads and processes that it starts are as others are.
+const RESET_ON_FORK: u64 = 1;
+
+/// As the kernel has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    /// The slice of a thread that has no fixed priority.
+    runtime_ns: u64,
+    deadline_ns: u64,
+    period_ns: u64,
+}
+
+const SIZE: u32 = size_of::<Attributes>() as u32;
+
+/// What the calling thread has from now on. Where the system does not want it so, it stays as it is.
+pub fn be_prompt() {
+    let _ = rustix::thread::set_current_timer_slack(Some(SLACK_NS));
+    let Some(now) = attributes() else { return };
+    // Whoever has given it a priority of its own knows better.
+    if now.policy != libc::SCHED_OTHER as u32 {
+        return;
+    }
+    let prompt = Attributes { size: SIZE, flags: RESET_ON_FORK, runtime_ns: SLICE_NS, ..now };
+    if !set(&Attributes { nice: now.nice.min(NICE), ..prompt }) {
+        set(&prompt);
+    }
+}
+
+fn attributes() -> Option<Attributes> {
+    let mut found = Attributes::default();
+    // SAFETY: the kernel writes as much as it is told there is room for.
+    let asked = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut found, SIZE, 0) };
+    (asked == 0).then_some(found)
+}
+
+fn set(attributes: &Attributes) -> bool {
+    // SAFETY: the kernel reads as much as the first word says there is.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, std::ptr::from_ref(attributes), 0) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_thread_is_woken_in_time_and_is_an_ordinary_one_all_the_same() {
+        let [before, after, other] = std::thread::scope(|scope| {
+            let prompt = scope.spawn(|| {
+                let before = attributes();
+                be_prompt();
+                assert_eq!(rustix::thread::current_timer_slack().unwrap(), SLACK_NS.get());
+                let other = std::thread::scope(|scope| scope.spawn(attributes).join().unwrap());
+                [before, attributes(), other]
+            });
+            prompt.join().unwrap()
+        });
+        let (Some(before), Some(after), Some(other)) = (before, after, other) else { return };
+        assert_eq!((after.policy, after.priority), (before.policy, before.priority));
+        assert!(after.nice <= before.nice);
+        assert!(other.nice >= 0, "what it starts is as others are: {other:?}");
+        assert_eq!(other.runtime_ns, before.runtime_ns);
+        // Kernels that know nothing of slices name none.
+        assert!(
+            [0, SLICE_NS].contains(&after.runtime_ns) || after.runtime_ns == before.runtime_ns,
+            "{after:?}"
+        );
+    }
+}

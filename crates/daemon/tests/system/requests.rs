@@ -1,0 +1,243 @@
+//! Requests of a latency-critical program beside a best-effort one: hinted, falsely hinted, hinted too late, left in the
+//! middle; phases in which a program gives way; terms that a program asks for itself.
+
+use crate::tenant::{Tenant, Verdict};
+use crate::world::{SMALL_BYTES, World, await_some, await_that, rules, turns_of};
+use std::time::{Duration, Instant};
+use wire::{
+    Answer, Change, Class, Command, HintSource, Hints, JobRequest, TenantState, ToDaemon, monotonic_ns,
+};
+
+pub(crate) const SERVICE: &str = "service";
+pub(crate) const MS: u64 = 1_000_000;
+
+/// However unlucky the machine is.
+const TRIES_MAX: usize = 500;
+
+/// A latency-critical program without work, whose job is there.
+fn service(world: &World) -> Tenant {
+    let asked = Change { class: Some(Class::LatencyCritical), ..Change::default() };
+    let request = JobRequest { name: SERVICE.into(), asked, ..JobRequest::default() };
+    assert!(matches!(world.command(Command::Open(request)), Answer::Opened(_)));
+    let tenant = Tenant::join_in(world, SERVICE);
+    await_that("its page says what it is", || tenant.page().critical());
+    assert!(tenant.page().rest(monotonic_ns()));
+    tenant
+}
+
+/// With a best-effort program beside it, which has work all the time.
+pub(crate) fn beside_work() -> (World, Tenant, Tenant) {
+    let world = World::begin(rules());
+    let service = service(&world);
+    let work = Tenant::with_memory(&world, SMALL_BYTES);
+    let has_context = |tenant: wire::Tenant| tenant.state != TenantState::Joined;
+    await_that("the service is on", || world.listed(service.id()).is_some_and(has_context));
+    await_that("the work is on", || work.steps() > 0);
+    (world, service, work)
+}
+
+fn idles(world: &World, tenant: &Tenant) -> usize {
+    let id = u64::from(tenant.id().0);
+    world.events_named("idle").iter().filter(|event| event["tenant"] == id).count()
+}
+
+fn hints(world: &World, tenant: &Tenant) -> Hints {
+    world.listed(tenant.id()).and_then(|listed| listed.hints).expect("it is latency-critical")
+}
+
+pub(crate) fn hint(tenant: &Tenant, within_ns: u64) {
+    tenant.say(&ToDaemon::Hint { at_ns: monotonic_ns() + within_ns, source: HintSource::Sdk });
+}
+
+/// A request has work.
+pub(crate) fn begin(tenant: &Tenant) {
+    tenant.page().set_requests_open(1);
+    if tenant.page().wake(monotonic_ns()) {
+        tenant.say(&ToDaemon::Wants);
+    }
+}
+
+/// A request is served.
+pub(crate) fn end(tenant: &Tenant) {
+    tenant.page().rest(monotonic_ns());
+    tenant.page().set_requests_open(0);
+    tenant.say(&ToDaemon::Served);
+}
+
+/// Hints a request, and begins it once others are off, or it is past its time.
+pub(crate) fn request(service: &Tenant, work: &Tenant) {
+    hint(service, 5 * MS);
+    let due = Instant::now() + Duration::from_millis(30);
+    while !work.page().frozen() && Instant::now() < due {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    begin(service);
+}
+
+#[test]
+fn a_hinted_request_finds_the_gpu_free_and_its_end_frees_it_for_others() {
+    let (world, service, work) = beside_work();
+    for _ in 0..TRIES_MAX {
+        request(&service, &work);
+        end(&service);
+        await_that("others may go on", || !work.page().frozen());
+        if hints(&world, &service).good > 0 && service.warm_ups() > 0 {
+            break;
+        }
+    }
+    let seen = hints(&world, &service);
+    assert!(seen.good > 0 && seen.sdk >= seen.good, "{seen:?}");
+    assert!(service.warm_ups() > 0, "nobody loaded its context");
+    let at_once = |event: &serde_json::Value| event["for_ns"] == 0 && event["job"] == SERVICE;
+    assert!(world.events_named("idle").iter().any(at_once), "its word was not enough");
+    let freezes = world.events_named("freeze");
+    let aimed = freezes.iter().find(|event| event["scope"] == "compute").expect("a freeze for a hint");
+    let aim = &aimed["aim"];
+    let instants = [&aim["due_ns"], &aim["ordered_ns"], &aimed["begun_ns"], &aimed["t_ns"]];
+    let instants = instants.map(|at| at.as_u64().expect("people are told when"));
+    assert!(instants.is_sorted() && aim["expect_ns"].as_u64() > Some(instants[0]), "{aimed}");
+    let steps = work.steps();
+    await_that("work goes on", || work.steps() > steps);
+}
+
+#[test]
+fn moves_go_gently_while_a_request_is_served_and_some_time_after() {
+    let (world, service, _work) = beside_work();
+    await_that("nobody needs the bus", || !world.pace.is_gentle());
+    begin(&service);
+    await_that("moves go gently", || world.pace.is_gentle());
+    end(&service);
+    await_that("the request is over", || !world.pace.is_gentle());
+}
+
+#[test]
+fn a_program_inside_a_request_is_not_taken_for_idle() {
+    let (world, service, _work) = beside_work();
+    begin(&service);
+    // Between two kernels, say.
+    service.page().rest(monotonic_ns());
+    let wanted = |event: &serde_json::Value| event["job"] == SERVICE;
+    await_that("it has work", || world.events_named("wants").iter().any(wanted));
+    let before = idles(&world, &service);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(idles(&world, &service), before);
+    service.page().set_requests_open(0);
+    service.say(&ToDaemon::Served);
+    await_that("it is idle", || idles(&world, &service) > before);
+}
+
+#[test]
+fn hints_that_nothing_follows_are_counted_and_then_not_listened_to() {
+    let (world, service, work) = beside_work();
+    for _ in 0..TRIES_MAX {
+        let before = hints(&world, &service);
+        if before.false_ >= 4 && before.missed > 0 {
+            break;
+        }
+        hint(&service, 3 * MS);
+        let ended = |hints: Hints| hints.false_ + hints.missed > before.false_ + before.missed;
+        await_that("the hint ends", || ended(hints(&world, &service)));
+    }
+    let seen = hints(&world, &service);
+    assert!(seen.false_ >= 4 && seen.missed > 0 && seen.good == 0, "{seen:?}");
+    let steps = work.steps();
+    await_that("work goes on", || work.steps() > steps);
+}
+
+#[test]
+fn who_hints_all_the_time_is_found_out_and_others_go_on() {
+    let (world, service, work) = beside_work();
+    let (mut round, steps) = (0, work.steps());
+    await_that("most of its hints are not listened to", || {
+        hint(&service, 2 * MS);
+        round += 1;
+        if round % 20 == 0 {
+            begin(&service);
+            end(&service);
+        }
+        let seen = hints(&world, &service);
+        seen.false_ >= 4 && seen.missed > 10 * seen.good.max(1)
+    });
+    await_that("work goes on meanwhile", || {
+        hint(&service, 2 * MS);
+        work.steps() > steps + 10
+    });
+}
+
+#[test]
+fn a_hint_that_comes_too_late_is_missed_and_said_so() {
+    let (world, service, work) = beside_work();
+    await_that("the work is on", || !work.page().frozen());
+    for _ in 0..TRIES_MAX {
+        hint(&service, 0);
+        if world.events_named("hint_missed").iter().any(|event| event["why"] == "late") {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert!(hints(&world, &service).missed > 0);
+    assert!(!world.events_named("hint_missed").is_empty());
+}
+
+#[test]
+fn a_program_that_dies_inside_a_request_holds_nobody_back() {
+    let (world, service, work) = beside_work();
+    let held = (0..TRIES_MAX).any(|_| {
+        request(&service, &work);
+        std::thread::sleep(Duration::from_millis(20));
+        let held = work.page().frozen();
+        if !held {
+            end(&service);
+            await_that("others may go on", || !work.page().frozen());
+        }
+        held
+    });
+    assert!(held, "nobody made room for it");
+    drop(service);
+    let left = await_some("it is gone", || world.events_named("left").pop());
+    await_that("others may go on", || !work.page().frozen());
+    let since = left["t_ns"].as_u64().expect("a time");
+    let thawed = await_some("the thaw is told", || {
+        let later = |event: &serde_json::Value| event["t_ns"].as_u64().is_some_and(|at| at >= since);
+        world.events_named("thaw").into_iter().find(later)
+    });
+    let waited = thawed["t_ns"].as_u64().expect("a time") - since;
+    assert!(waited < 400 * MS, "its request was waited for: {waited} ns");
+}
+
+#[test]
+fn whoever_is_in_a_phase_gives_way_as_soon_as_it_has_no_work() {
+    let world = World::begin(turns_of(Duration::from_secs(600)));
+    let (saver, other) = (Tenant::join(&world), Tenant::join(&world));
+    let first = await_some("one of them has its turn", || {
+        let frozen = [&saver, &other].map(|tenant| tenant.page().frozen());
+        (frozen[0] != frozen[1]).then_some(frozen[1])
+    });
+    let (saver, other) = if first { (saver, other) } else { (other, saver) };
+    saver.page().set_phases_open(1);
+    saver.say(&ToDaemon::Phase);
+    await_that("that is heard", || !world.events_named("phase").is_empty());
+    assert!(other.page().frozen(), "it has work still");
+    saver.page().rest(monotonic_ns());
+    await_that("the other one has its turn", || !other.page().frozen());
+    assert_eq!(world.events_named("phase")[0]["gives_way"], true);
+}
+
+#[test]
+fn a_program_changes_its_jobs_terms_as_far_as_its_user_may() {
+    let world = World::begin(rules());
+    let service = service(&world);
+    let set = |class, weight| {
+        service.verdict(service.request(|request| ToDaemon::Set { request, class, weight }, &[]))
+    };
+    assert_eq!(set(Some(Class::BestEffort), Some(3)), Verdict::Granted);
+    assert!(!service.page().critical());
+    let Answer::Described(found) = world.command(Command::Describe { what: SERVICE.into() }) else {
+        panic!("it is there")
+    };
+    assert_eq!((found.jobs[0].terms.class, found.jobs[0].terms.weight), (Class::BestEffort, 3));
+    let Verdict::Denied(reason) = set(None, Some(5_000)) else { panic!("more than anybody may have") };
+    assert!(reason.contains("weight"), "{reason}");
+    assert_eq!(set(Some(Class::LatencyCritical), None), Verdict::Granted);
+    assert!(service.page().critical());
+}

@@ -1,0 +1,378 @@
+//! Exchanges with an arena that is too small, and a cellar beside it: all that moves moves, through a real file, and whatever
+//! the disk does, no byte is wrong and none stays taken.
+
+use super::world::Content;
+use super::{A, B, LONG, Setup, key, plan};
+use crate::arena::Arena;
+use crate::exchange::{MoveError, Plan, Stuck};
+use crate::mover::Whereabouts;
+use crate::test_keeper::process;
+use crate::{BLOCK_BYTES, CleanCopies, HandleKey, Owner};
+use cellar::disk::{Disk, FileError, LocalFile};
+use cellar::{Accept, Extent, GRANULE_BYTES, Settings};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+/// What a call to a disk is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum On {
+    Write,
+    Read,
+    Allocate,
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fault {
+    Error(i32),
+    /// A bit of what is read is another one.
+    Flip,
+}
+
+/// A cellar's file on the disk of tests, with faults. Clones are the same disk, for one worker after the other.
+#[derive(Clone)]
+pub(super) struct TestDisk {
+    settings: Settings,
+    faults: Arc<Mutex<Faults>>,
+    _folder: Arc<tempfile::TempDir>,
+}
+
+#[derive(Default)]
+struct Faults {
+    calls: BTreeMap<On, u64>,
+    planned: BTreeMap<(On, u64), Fault>,
+}
+
+struct Faulty {
+    file: LocalFile,
+    faults: Arc<Mutex<Faults>>,
+}
+
+impl TestDisk {
+    fn new(limit_bytes: u64) -> TestDisk {
+        let folder = tempfile::tempdir().expect("a folder");
+        let settings = Settings {
+            leave_bytes: 0,
+            workers: 1,
+            jobs: 3,
+            accept: Accept::Anything,
+            ..Settings::new(PathBuf::from(folder.path()), limit_bytes)
+        };
+        TestDisk { settings, faults: Arc::default(), _folder: Arc::new(folder) }
+    }
+
+    /// Opens the cellar in a worker's arena: a new one, or that of the worker before.
+    pub(super) fn open(&self, arena: &Arena) {
+        let faults = &self.faults;
+        let make = |file: OwnedFd, settings: &Settings| -> Result<Box<dyn Disk>, FileError> {
+            let file = LocalFile::of_file(file, &settings.folder, settings.accept)?;
+            Ok(Box::new(Faulty { file, faults: Arc::clone(faults) }))
+        };
+        arena.open_test_cellar(Some(self.settings.clone()), &make).expect("a cellar");
+    }
+
+    fn faults(&self) -> std::sync::MutexGuard<'_, Faults> {
+        self.faults.lock().expect("no panic")
+    }
+
+    /// The n-th call of this kind from now on goes wrong, counted from zero.
+    pub(super) fn fail(&self, on: On, nth: u64, fault: Fault) {
+        let mut faults = self.faults();
+        let at = faults.calls.get(&on).copied().unwrap_or(0) + nth;
+        faults.planned.insert((on, at), fault);
+    }
+
+    /// How much is to go wrong and has not yet.
+    pub(super) fn faults_left(&self) -> u64 {
+        self.faults().planned.len() as u64
+    }
+
+    /// Nothing goes wrong any more.
+    pub(super) fn heal(&self) {
+        self.faults().planned.clear();
+    }
+}
+
+impl Faulty {
+    fn begin(&self, on: On) -> io::Result<Option<Fault>> {
+        let mut faults = self.faults.lock().expect("no panic");
+        let calls = faults.calls.entry(on).or_default();
+        let nth = *calls;
+        *calls += 1;
+        match faults.planned.remove(&(on, nth)) {
+            Some(Fault::Error(code)) => Err(io::Error::from_raw_os_error(code)),
+            other => Ok(other),
+        }
+    }
+}
+
+impl Disk for Faulty {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.begin(On::Write)?;
+        self.file.write_at(bytes, offset)
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        let fault = self.begin(On::Read)?;
+        let read = self.file.read_at(bytes, offset)?;
+        if matches!(fault, Some(Fault::Flip)) {
+            bytes[read / 2] ^= 4;
+        }
+        Ok(read)
+    }
+
+    fn allocate(&self, part: Extent) -> io::Result<()> {
+        self.begin(On::Allocate)?;
+        self.file.allocate(part)
+    }
+
+    fn release(&self, part: Extent) -> io::Result<()> {
+        self.file.release(part)
+    }
+
+    fn available_bytes(&self) -> io::Result<u64> {
+        self.file.available_bytes()
+    }
+
+    fn length_bytes(&self) -> io::Result<u64> {
+        self.file.length_bytes()
+    }
+
+    fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.file.duplicate()
+    }
+}
+
+impl Setup {
+    /// With a cellar that takes so many blocks.
+    pub(super) fn with_cellar(capacity_blocks: u64, arena_blocks: u64, cellar_blocks: u64) -> Setup {
+        Setup::with_disk(capacity_blocks, arena_blocks, TestDisk::new(cellar_blocks * BLOCK_BYTES))
+    }
+
+    fn with_disk(capacity_blocks: u64, arena_blocks: u64, disk: TestDisk) -> Setup {
+        let mut setup = Setup::new(capacity_blocks, arena_blocks);
+        disk.open(setup.mover.arena());
+        setup.disk = Some(disk);
+        setup
+    }
+
+    fn disk(&self) -> TestDisk {
+        self.disk.clone().expect("there is a cellar")
+    }
+
+    fn cellar_blocks(&self) -> u64 {
+        self.mover.arena().cellar_statistics().expect("there is a cellar").plain_bytes / BLOCK_BYTES
+    }
+
+    /// All of one goes, all of the other comes.
+    fn turn(&mut self, goes: Owner, comes: Owner) -> Plan {
+        let of = |setup: &Setup, owner, whereabouts| -> Vec<HandleKey> {
+            let handles = setup.mover.handles(owner).into_iter();
+            handles.filter(|view| view.whereabouts == whereabouts).map(|view| view.key).collect()
+        };
+        let room_bytes =
+            crate::device::Device::capacity(self.mover.device_mut()).expect("it works").free_bytes;
+        let (out, into) = (of(self, goes, Whereabouts::Device), of(self, comes, Whereabouts::Arena));
+        Plan { out, into, room_bytes, deadline: LONG }
+    }
+}
+
+/// A of 4 blocks on a device of 5, B of 4 away, with an arena of so many.
+fn a_in_b_away(arena_blocks: u64, cellar_blocks: u64) -> Setup {
+    let mut setup = Setup::with_cellar(5, arena_blocks, cellar_blocks);
+    let away = setup.allocate(B, &[1, 2, 1]);
+    let outcome = setup.exchange(plan(&away, &[], 0));
+    assert_eq!((outcome.moved_out, outcome.stuck), (away, None));
+    setup.allocate(A, &[2, 1, 1]);
+    setup
+}
+
+#[test]
+fn what_does_not_fit_goes_to_the_cellar_and_comes_back() {
+    // From an arena for one handle to one that needs no cellar.
+    for arena_blocks in 2..10 {
+        let mut setup = a_in_b_away(arena_blocks, 64);
+        for (goes, comes) in [(A, B), (B, A), (A, B), (B, A)] {
+            let plan = setup.turn(goes, comes);
+            let outcome = setup.exchange(plan.clone());
+            setup.check_told(&plan, &outcome);
+            assert_eq!((outcome.failed, outcome.stuck), (vec![], None), "an arena of {arena_blocks}");
+            assert_eq!((outcome.bytes_out, outcome.bytes_in), (4 * BLOCK_BYTES, 4 * BLOCK_BYTES));
+            assert!(outcome.sunk_bytes > 0 || arena_blocks > 3, "an arena of {arena_blocks}");
+            setup.check_places();
+            assert!(setup.cellar_blocks() >= 4u64.saturating_sub(arena_blocks));
+        }
+        setup.check_all();
+    }
+}
+
+#[test]
+fn zero_blocks_take_no_disk_and_clean_copies_stay_right() {
+    let mut setup = Setup::with_cellar(5, 2, 64);
+    setup.mover.keep_copies(CleanCopies::On).expect("a device that hashes");
+    setup.allocate(B, &[2, 1, 1]);
+    for block in 0..2 {
+        setup.tenants.world().write(key(B, 0), block, Content::Zero);
+    }
+    let away = plan(&[key(B, 0), key(B, 1), key(B, 2)], &[], 0);
+    assert_eq!(setup.exchange(away).moved_out.len(), 3);
+    setup.allocate(A, &[2, 1, 1]);
+    for version in 1..4 {
+        for (goes, comes) in [(A, B), (B, A)] {
+            let plan = setup.turn(goes, comes);
+            let outcome = setup.exchange(plan);
+            assert_eq!((outcome.failed, outcome.stuck), (vec![], None));
+            setup.check_places();
+            if version < 3 {
+                setup.tenants.world().write(key(comes, 1), 0, Content::Version(version));
+            } else {
+                setup.tenants.world().write(key(comes, 0), 1, Content::Version(9));
+            }
+        }
+    }
+    let cellar = setup.mover.arena().cellar_statistics().expect("there is one");
+    assert!(cellar.totals.zero_blocks > 0, "{cellar:?}");
+    setup.check_all();
+}
+
+#[test]
+fn a_full_cellar_or_disk_stops_the_move_and_loses_nothing() {
+    // Too small a limit; then a disk that has no room, at once or later; then one that fails.
+    let faults = [
+        (GRANULE_BYTES, None),
+        (64 * BLOCK_BYTES, Some((On::Allocate, 0, libc::ENOSPC))),
+        (64 * BLOCK_BYTES, Some((On::Write, 1, libc::ENOSPC))),
+        (64 * BLOCK_BYTES, Some((On::Write, 0, libc::EIO))),
+    ];
+    for (limit_bytes, fault) in faults {
+        let mut setup = Setup::with_disk(9, 2, TestDisk::new(limit_bytes));
+        let a = setup.allocate(A, &[2, 1, 1]);
+        if let Some((on, nth, code)) = fault {
+            setup.disk().fail(on, nth, Fault::Error(code));
+        }
+        let wanted = plan(&a, &[], 0);
+        let outcome = setup.exchange(wanted.clone());
+        setup.check_told(&wanted, &outcome);
+        let Some(Stuck::NoCellar { why, .. }) = &outcome.stuck else { panic!("{outcome:?}") };
+        assert!(why.contains("tenant 1"), "{why}");
+        assert!(outcome.failed.iter().all(|(_, error)| *error == MoveError::NotStarted), "{outcome:?}");
+        assert!(outcome.must_end.is_empty());
+        setup.check_places();
+        setup.check_rules();
+        // What hindered it is over: it is tried again. With the limit it never is.
+        if fault.is_some() {
+            let left = setup.turn(A, B);
+            assert_eq!(setup.exchange(left.clone()).moved_out.len(), left.out.len());
+            setup.check_all();
+        }
+    }
+}
+
+#[test]
+fn a_block_that_cannot_be_had_ends_its_tenant_and_names_it() {
+    for fault in [Fault::Flip, Fault::Error(libc::EIO)] {
+        let mut setup = Setup::with_cellar(9, 4, 64);
+        let a = setup.allocate(A, &[2, 2]);
+        let b = setup.allocate(B, &[2]);
+        assert_eq!(setup.exchange(plan(&a, &[], 0)).moved_out, a);
+        assert_eq!(setup.exchange(plan(&b, &[], 0)).moved_out, b);
+        assert!(setup.cellar_blocks() > 0);
+        setup.disk().fail(On::Read, 0, fault);
+        let both: Vec<HandleKey> = a.iter().chain(&b).copied().collect();
+        let wanted = plan(&[], &both, 9);
+        let outcome = setup.exchange(wanted.clone());
+        setup.check_told(&wanted, &outcome);
+        let [(lost, MoveError::Lost(why))] = &outcome.failed[..] else { panic!("{outcome:?}") };
+        let named = format!("of handle {} of tenant {}", lost.handle, lost.owner.0);
+        assert!(why.contains(&named) && why.contains("block "), "{why}");
+        assert_eq!(outcome.must_end, [lost.owner]);
+        assert_eq!(outcome.moved_in.len(), 2, "nobody else is hurt");
+        let lost = *lost;
+        setup.check_places();
+        setup.mover.forget_owner(lost.owner);
+        setup.tenants.world().happen(super::world::Event::Dies(lost.owner));
+        setup.take_late();
+        setup.check_all();
+    }
+}
+
+#[test]
+fn what_dies_or_is_freed_on_its_way_leaves_nothing() {
+    let total = {
+        let mut setup = a_in_b_away(2, 64);
+        let plan = setup.turn(A, B);
+        setup.exchange(plan);
+        setup.tenants.world().requests
+    };
+    for request in 4..=total {
+        for who in [A, B] {
+            for event in [
+                super::world::Event::Dies(who),
+                super::world::Event::Frees(key(who, 0)),
+                super::world::Event::Frees(key(who, 2)),
+            ] {
+                let mut setup = a_in_b_away(2, 64);
+                setup.tenants.world().twist = Some((request, super::world::Twist::After(event)));
+                let plan = setup.turn(A, B);
+                let outcome = setup.exchange(plan.clone());
+                setup.check_told(&plan, &outcome);
+                setup.take_late();
+                setup.check_all();
+            }
+        }
+    }
+}
+
+#[test]
+fn the_real_one_is_polled_and_never_waited_for() {
+    let mut setup = Setup::new(9, 2);
+    let disk = TestDisk::new(64 * BLOCK_BYTES);
+    let arena = setup.mover.arena().clone();
+    arena.open_cellar(Some(disk.settings.clone())).expect("a cellar");
+    drop(arena);
+    setup.disk = Some(disk);
+    let a = setup.allocate(A, &[2, 2, 1]);
+    let mut wanted = plan(&a, &[], 0);
+    wanted.deadline = LONG;
+    assert_eq!(setup.exchange(wanted).moved_out, a);
+    assert!(setup.cellar_blocks() >= 3);
+    setup.check_all();
+}
+
+#[test]
+fn one_that_nobody_wants_any_more_gives_back_what_it_has() {
+    let mut setup = a_in_b_away(2, 64);
+    let before = setup.cellar_blocks();
+    assert!(before >= 2);
+    assert_eq!(setup.mover.arena().room_bytes(), (2 + 64) * BLOCK_BYTES);
+    let Setup { mover, tenants, keeper, .. } = setup;
+    drop(mover);
+    let device = crate::fake_device::FakeDevice::new(tenants.world().capacity());
+    let (sender, replies) = std::sync::mpsc::channel();
+    tenants.world().meet(sender, device.imports());
+    let arena = keeper.arena(crate::device::Device::registrar(&device));
+    arena.wait_until_prepared();
+    arena.open_cellar(None).expect("that of the worker before");
+    assert_eq!((arena.has_cellar(), arena.room_bytes()), (false, 2 * BLOCK_BYTES));
+    let mover = crate::Mover::new(device, arena);
+    setup = Setup { mover, tenants, replies, keeper, disk: None };
+    for owner in [A, B] {
+        let handles = setup.tenants.world().report(owner);
+        let adopted = setup.mover.adopt_tenant(owner, process(owner), handles, &mut setup.tenants);
+        assert!(adopted.expect("it is known").failed.is_empty());
+    }
+    assert_eq!(setup.cellar_blocks(), before);
+    let stuck = setup.turn(A, B);
+    assert!(setup.exchange(stuck).stuck.is_some(), "nothing more goes there");
+    // With A gone there is room for all of B.
+    setup.tenants.world().happen(super::world::Event::Dies(A));
+    setup.tenants.world().tear_down();
+    setup.take_late();
+    let back = setup.turn(A, B);
+    let outcome = setup.exchange(back);
+    assert_eq!((outcome.failed, setup.cellar_blocks()), (vec![], 0));
+    setup.check_places();
+}

@@ -1,0 +1,101 @@
+use super::super::mortal::Killed;
+use super::{Counts, History};
+use crate::mover::planted::{Bug, PHASES};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Events of one history.
+const EVENTS: u64 = 200;
+
+/// As many as it takes for a thousand events, and to meet all that can happen.
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=16;
+
+fn wish(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+fn add(sum: &mut Counts, counts: &Counts) {
+    let pairs = [
+        (&mut sum.events, counts.events),
+        (&mut sum.turns, counts.turns),
+        (&mut sum.commits, counts.commits),
+        (&mut sum.moved_bytes, counts.moved_bytes),
+        (&mut sum.passed_bytes, counts.passed_bytes),
+        (&mut sum.worker_kills, counts.worker_kills),
+        (&mut sum.arena_full, counts.arena_full),
+        (&mut sum.cellar_full, counts.cellar_full),
+        (&mut sum.device_faults, counts.device_faults),
+        (&mut sum.disk_faults, counts.disk_faults),
+        (&mut sum.tenant_faults, counts.tenant_faults),
+        (&mut sum.ended, counts.ended),
+    ];
+    for (sum, count) in pairs {
+        *sum += count;
+    }
+    for (phase, count) in &counts.dropped {
+        *sum.dropped.entry(phase).or_default() += count;
+    }
+}
+
+#[test]
+fn a_thousand_events_leave_no_wrong_byte_and_none_behind() {
+    let (seed, events) = (wish("ROTA_SEED"), wish("ROTA_EVENTS").unwrap_or(EVENTS));
+    let seeds = seed.map_or(SEEDS, |seed| seed..=seed);
+    let mut sum = Counts::default();
+    for seed in seeds {
+        let (counts, _) = History::whole(seed, events, None);
+        println!("seed {seed}: {counts:?}");
+        add(&mut sum, &counts);
+    }
+    println!("{sum:?}");
+    if seed.is_none() && events >= EVENTS {
+        assert!(sum.events >= 1000 && sum.turns >= 500 && sum.commits >= 200, "{sum:?}");
+        assert!(sum.worker_kills >= 50 && sum.device_faults >= 20 && sum.tenant_faults >= 20, "{sum:?}");
+        assert!(sum.arena_full > 0 && sum.cellar_full > 0 && sum.disk_faults > 0, "{sum:?}");
+        assert!(sum.passed_bytes > sum.moved_bytes / 50, "{sum:?}");
+        for phase in PHASES {
+            assert!(sum.dropped.contains_key(phase), "nobody died while something was {phase}: {sum:?}");
+        }
+    }
+}
+
+#[test]
+fn a_seed_tells_the_same_history_each_time() {
+    let [first, second] = [(); 2].map(|()| History::whole(3, 40, None));
+    assert_eq!(first, second);
+    assert_ne!(first.1, History::whole(5, 40, None).1);
+}
+
+/// The event at which something was found, counted over several histories.
+fn found_at(bug: Bug) -> Option<u64> {
+    let mut events = 0;
+    for seed in SEEDS {
+        let mut history = History::begin(seed, EVENTS, Some(bug));
+        let told = catch_unwind(AssertUnwindSafe(|| {
+            while history.counts.events < EVENTS {
+                history.happen();
+            }
+            history.end();
+        }));
+        events += history.counts.events;
+        match told {
+            Ok(()) => {}
+            Err(cause) => {
+                assert!(!cause.is::<Killed>(), "a worker's death is not a find");
+                return Some(events);
+            }
+        }
+    }
+    None
+}
+
+/// That nothing is found without a bug, the thousand events above say: they have the same seeds.
+#[test]
+fn each_bug_that_was_put_in_is_found() {
+    for bug in Bug::ALL {
+        let found = found_at(bug);
+        println!("{bug:?}: found at event {found:?}");
+        // Memory is passed in a few turns of each history.
+        let soon = if bug == Bug::TakenBeforeFilled { 1000 } else { 300 };
+        assert!(found.is_some_and(|events| events <= soon), "{bug:?}: found at event {found:?}");
+    }
+}

@@ -1,0 +1,156 @@
+//! Handles that change their home, and looks at memory that is in use.
+
+use super::*;
+use crate::fake_device::mapping::Mapping;
+use crate::{Home, Look, Settled};
+
+/// Memory of the host's, with a byte everywhere.
+fn memory(blocks: u64, byte: u8) -> Mapping {
+    let mapping = Mapping::new("home", blocks * BLOCK_BYTES).expect("a small memfd");
+    fill(&mapping, byte);
+    mapping
+}
+
+fn fill(mapping: &Mapping, byte: u8) {
+    let bytes = mapping.bytes();
+    // SAFETY: all of the mapping, and only this test's thread uses it now.
+    unsafe { mapping.address(0, bytes).write_bytes(byte, bytes as usize) };
+}
+
+fn has(mapping: &Mapping, byte: u8) -> bool {
+    let bytes = mapping.bytes();
+    // SAFETY: as above.
+    let all = unsafe { std::slice::from_raw_parts(mapping.address(0, bytes), bytes as usize) };
+    all.iter().all(|found| *found == byte)
+}
+
+fn file(mapping: &Mapping) -> std::os::fd::OwnedFd {
+    mapping.file().try_clone_to_owned().expect("a descriptor is free")
+}
+
+fn says(setup: &mut Setup, reply: Reply) {
+    assert_eq!(setup.mover.late(reply, &mut setup.tenants), None);
+}
+
+fn prepared(setup: &mut Setup, key: HandleKey, mapping: &Mapping) {
+    let files = vec![file(mapping)];
+    says(setup, Reply::Prepared { owner: key.owner, handles: vec![key.handle], files });
+}
+
+/// Takes a handle up to where its tenant is to exchange it.
+fn exchange_begins(setup: &mut Setup, key: HandleKey, to: Home, mapping: &Mapping) {
+    assert_eq!(setup.mover.begin_homing(key, to), Some(mapping.bytes()));
+    assert!(setup.mover.awaits_memory(key.owner));
+    prepared(setup, key, mapping);
+    assert!(!setup.mover.awaits_memory(key.owner));
+    assert_eq!(setup.mover.fill(&[key], LONG), [key]);
+    assert!(setup.mover.begin_exchange(key));
+    assert_eq!(setup.mover.exchanging(key.owner).collect::<Vec<_>>(), [key]);
+}
+
+fn exchanged(setup: &mut Setup, key: HandleKey) {
+    says(setup, Reply::Exchanged { owner: key.owner, handles: vec![key.handle] });
+}
+
+fn imports(setup: &Setup) -> usize {
+    setup.mover.device().imports().lock().unwrap().len()
+}
+
+#[test]
+fn two_handles_change_places_with_all_their_bytes() {
+    let mut setup = Setup::new(16, 16);
+    let (cold, hot) = (key(A, 1), key(A, 2));
+    let (device, host) = (memory(3, 0x11), memory(3, 0x22));
+    setup.mover.adopt(cold, device.bytes(), file(&device)).unwrap();
+    setup.mover.adopt_hosted(hot, host.bytes(), file(&host)).unwrap();
+    let down = memory(3, 0xa5);
+    exchange_begins(&mut setup, cold, Home::Host, &down);
+    assert!(has(&down, 0x11), "it is filled before anybody is asked to exchange it");
+    exchanged(&mut setup, cold);
+    assert!(setup.mover.is_hosted(cold) && setup.mover.handle(cold).is_none());
+    assert_eq!(imports(&setup), 2, "what lay under it is let go");
+    let up = memory(3, 0xa5);
+    exchange_begins(&mut setup, hot, Home::Device, &up);
+    assert!(has(&up, 0x22));
+    exchanged(&mut setup, hot);
+    assert_eq!(setup.mover.handle(hot).map(|view| view.whereabouts), Some(Whereabouts::Device));
+    assert!(!setup.mover.is_hosted(hot));
+    let settled = [(cold, Settled::Moved(Home::Host)), (hot, Settled::Moved(Home::Device))];
+    assert_eq!(setup.mover.take_settled(), settled);
+    // It moves as any other from now on.
+    assert!(setup.mover.begin_homing(hot, Home::Host).is_some());
+    assert!(setup.mover.begin_homing(cold, Home::Host).is_none(), "it is there already");
+    setup.mover.forget_owner(A);
+    assert_eq!(imports(&setup), 0);
+    assert!(setup.mover.device().violations().lock().unwrap().is_empty());
+}
+
+#[test]
+fn one_that_stays_or_ends_in_the_middle_leaves_nothing() {
+    let mut setup = Setup::new(16, 16);
+    let (one, other) = (key(A, 1), key(A, 2));
+    let memories = [memory(2, 1), memory(2, 2)];
+    for (key, memory) in [one, other].into_iter().zip(&memories) {
+        setup.mover.adopt(key, memory.bytes(), file(memory)).unwrap();
+    }
+    let first = memory(2, 0xa5);
+    exchange_begins(&mut setup, one, Home::Host, &first);
+    let (handles, call) = (vec![one.handle], "cuMemMap".to_owned());
+    says(&mut setup, Reply::Stayed { owner: A, handles, code: 2, call });
+    assert_eq!(setup.mover.take_settled(), [(one, Settled::Stayed)]);
+    assert_eq!((imports(&setup), setup.mover.is_hosted(one)), (2, false));
+    // Nobody waits for it any more.
+    exchanged(&mut setup, one);
+    assert!(setup.mover.take_settled().is_empty() && !setup.mover.is_hosted(one));
+    let second = memory(2, 0xa5);
+    exchange_begins(&mut setup, one, Home::Host, &second);
+    says(&mut setup, Reply::Freed { owner: A, handles: vec![one.handle] });
+    assert_eq!(setup.mover.exchanging(A).count(), 0);
+    assert_eq!((imports(&setup), setup.mover.take_settled().len()), (1, 0));
+    // Asked for, and given up before it was there.
+    assert!(setup.mover.begin_homing(other, Home::Host).is_some());
+    assert_eq!(setup.mover.give_up_homing(A), [other]);
+    prepared(&mut setup, other, &memory(2, 0xa5));
+    assert_eq!(imports(&setup), 1);
+    let third = memory(2, 0xa5);
+    exchange_begins(&mut setup, other, Home::Host, &third);
+    assert!(setup.mover.give_up_homing(A).is_empty(), "what may be exchanged already is not given up");
+    says(&mut setup, Reply::Gone { owner: A });
+    assert_eq!((imports(&setup), setup.mover.take_settled().len()), (0, 0));
+}
+
+#[test]
+fn what_could_not_be_filled_is_not_exchanged() {
+    for operation in [Operation::CopyBetween, Operation::Mark, Operation::Passed] {
+        let mut setup = Setup::new(16, 16);
+        let (one, device, host) = (key(A, 1), memory(2, 7), memory(2, 0xa5));
+        setup.mover.adopt(one, device.bytes(), file(&device)).unwrap();
+        setup.mover.begin_homing(one, Home::Host).unwrap();
+        prepared(&mut setup, one, &host);
+        setup.mover.device_mut().fail(operation, 1);
+        assert!(setup.mover.fill(&[one], LONG).is_empty(), "{operation:?}");
+        assert!(!setup.mover.begin_exchange(one), "{operation:?}");
+        assert_eq!(setup.mover.give_up_homing(A), [one]);
+        assert_eq!(imports(&setup), 1);
+        assert!(setup.mover.device().violations().lock().unwrap().is_empty(), "{operation:?}");
+    }
+}
+
+#[test]
+fn a_look_tells_what_has_changed_since_the_last() {
+    let mut setup = Setup::new(64, 64);
+    let (device, host) = (memory(4, 1), memory(4, 2));
+    let (one, other) = (key(A, 1), key(A, 2));
+    setup.mover.adopt(one, device.bytes(), file(&device)).unwrap();
+    setup.mover.adopt_hosted(other, host.bytes(), file(&host)).unwrap();
+    assert_eq!(setup.mover.look(A, LONG).unwrap(), [], "there is nothing to compare with");
+    let look = |key, changed| Look { key, blocks: 4, changed };
+    assert_eq!(setup.mover.look(A, LONG).unwrap(), [look(one, 0), look(other, 0)]);
+    fill(&host, 3);
+    // SAFETY: within the mapping, and only this test's thread uses it now.
+    unsafe { device.address(2 * BLOCK_BYTES + 77, 1).write(9) };
+    assert_eq!(setup.mover.look(A, LONG).unwrap(), [look(one, 1), look(other, 4)]);
+    assert_eq!(setup.mover.look(A, LONG).unwrap(), [look(one, 0), look(other, 0)]);
+    assert_eq!(setup.mover.look(B, LONG).unwrap(), []);
+    assert_eq!(setup.mover.hosts().into_iter().collect::<Vec<_>>(), [A]);
+}

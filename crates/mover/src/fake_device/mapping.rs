@@ -1,0 +1,72 @@
+//! A memfd, mapped shared: what stands for physical memory of a device.
+
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::ffi::c_void;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+
+/// Memory that lives as long as this does.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    #[cfg(test)]
+    file: OwnedFd,
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to nobody else, and its address means the same in every thread.
+unsafe impl Send for Mapping {}
+// SAFETY: shared users get the address only; whoever reads or writes there says why that is sound.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps new memory, all zero.
+    #[cfg(test)]
+    pub(crate) fn new(name: &str, bytes: u64) -> Result<Mapping, Errno> {
+        let file = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?;
+        rustix::fs::ftruncate(&file, bytes)?;
+        Mapping::of_file(file, bytes)
+    }
+
+    /// Maps a memfd of this size.
+    pub(crate) fn of_file(file: OwnedFd, bytes: u64) -> Result<Mapping, Errno> {
+        let bytes = usize::try_from(bytes).map_err(|_| Errno::OVERFLOW)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address the kernel chooses touches no memory that is in use.
+        let start = unsafe { mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, &file, 0) }?;
+        let start = NonNull::new(start.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        Ok(Mapping {
+            #[cfg(test)]
+            file,
+            start,
+            bytes,
+        })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn file(&self) -> std::os::fd::BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.file)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    /// The address of a range, which must lie within the mapping.
+    pub(crate) fn address(&self, offset: u64, bytes: u64) -> *mut u8 {
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes());
+        assert!(inside, "{bytes} bytes at {offset} leave a mapping of {} bytes", self.bytes);
+        // SAFETY: `offset` is within the mapping, as just checked.
+        unsafe { self.start.as_ptr().add(offset as usize) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing borrows from it any more.
+        if let Err(error) = unsafe { munmap(self.start.as_ptr().cast::<c_void>(), self.bytes) } {
+            tracing::warn!(%error, bytes = self.bytes, "cannot unmap memory");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Warm-ups: an empty kernel in the program's context, so that the GPU has loaded that before a request needs it.
+//!
+//! A thread of its own launches it. Loading the kernel may wait for the GPU, and the agent never does: it only says that a
+//! warm-up is wanted. Whatever fails is counted in the page and otherwise of no consequence. Nothing is launched while the
+//! program is frozen, its memory or its context is away, or a stream is captured.
+
+use std::collections::BTreeMap;
+use std::ffi::c_uint;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use cuda::types::{CUcontext, CUdevice, CUfunction, CUmodule, CUstream, CUstreamCaptureMode};
+use cuda::{CUresult, CudaError, Driver};
+
+use crate::demand::{self, made_once};
+use crate::guard::{guarded, lock};
+use crate::memory::{captures, physical};
+use crate::session::Session;
+
+const PTX: &str = concat!(include_str!("../../../../kernels/warm_up.ptx"), "\0");
+
+/// A stream that does not wait for the default stream, nor that for it.
+const NON_BLOCKING: c_uint = 1;
+
+/// How often loading is tried in one context.
+const TRIES_MAX: u32 = 3;
+
+/// Programs with more contexts than this have no one context that a request needs.
+const CONTEXTS_MAX: usize = 4;
+
+/// What is loaded, by context. Held while a kernel is loaded or launched, and by whoever ends a context. Made lazily, so that a
+/// child of `fork` finds no lock that was held.
+static LOADED: AtomicPtr<Mutex<Loaded>> = AtomicPtr::new(ptr::null_mut());
+
+/// See [`LOADED`].
+#[derive(Debug, Default)]
+pub(crate) struct Loaded(BTreeMap<usize, Try>);
+
+#[derive(Clone, Copy, Debug)]
+enum Try {
+    Failed(u32),
+    Ready(Kernel),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Kernel {
+    function: CUfunction,
+    stream: CUstream,
+}
+
+/// The thread of a session that launches warm-ups, once there is one.
+#[derive(Debug, Default)]
+pub(crate) struct Warmer {
+    state: Mutex<Wanted>,
+    bell: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Wanted {
+    started: bool,
+    wanted: bool,
+}
+
+/// Keeps warm-ups from all contexts while one is ended.
+pub(crate) fn keep_off() -> MutexGuard<'static, Loaded> {
+    lock(made_once(&LOADED, Mutex::default))
+}
+
+impl Loaded {
+    /// A context is gone, and what was loaded in it.
+    pub(crate) fn forget(&mut self, context: CUcontext) {
+        self.0.remove(&(context.0 as usize));
+    }
+}
+
+/// In a forked child: nothing is loaded.
+pub(crate) fn forget() {
+    LOADED.store(ptr::null_mut(), SeqCst);
+}
+
+/// The daemon wants a warm-up.
+pub(super) fn order(session: &'static Session) {
+    let mut state = lock(&session.warmer.state);
+    state.wanted = true;
+    if !state.started {
+        let work = move || guarded("the warm-up thread", || (), || run(session));
+        state.started = super::start_thread("rota-warm-up", work).is_ok();
+    }
+    if !state.started {
+        session.page.count_warm_up(false);
+    }
+    session.warmer.bell.notify_one();
+}
+
+fn run(session: &'static Session) {
+    let mut mode = CUstreamCaptureMode::RELAXED;
+    // SAFETY: the driver reads and writes one number.
+    let _ = unsafe { (session.driver.cuThreadExchangeStreamCaptureMode)(&mut mode) };
+    demand::hold::exempt_this_thread();
+    loop {
+        let mut state = lock(&session.warmer.state);
+        while !std::mem::take(&mut state.wanted) {
+            state = session.warmer.bell.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
+        session.page.count_warm_up(launch(session));
+    }
+}
+
+/// Launches it in all contexts of the session's GPU. False where it could not be launched in any.
+fn launch(session: &Session) -> bool {
+    let mut loaded = keep_off();
+    let contexts = demand::contexts();
+    if contexts.len() > CONTEXTS_MAX {
+        return false;
+    }
+    let mut launched = false;
+    for context in contexts {
+        launched |= may_launch(session)
+            && physical::within(session.driver, context, || {
+                is_on(session.driver, session.device) && launch_in(session, &mut loaded, context)
+            });
+    }
+    launched
+}
+
+/// Whether none is loaded or launched just now. Whoever closes the way to the driver first sees it so, or is seen.
+pub(crate) fn is_off() -> bool {
+    made_once(&LOADED, Mutex::default).try_lock().is_ok()
+}
+
+fn may_launch(session: &Session) -> bool {
+    let page = &session.page;
+    !demand::vacate::is_closed()
+        && !session.has_ended()
+        && !page.frozen()
+        && page.resident()
+        && !page.holds_launches()
+}
+
+/// Is the current context on this device?
+fn is_on(driver: &Driver, device: CUdevice) -> bool {
+    let mut found = CUdevice(0);
+    // SAFETY: the driver writes one number.
+    let asked = unsafe { (driver.cuCtxGetDevice)(&mut found) };
+    asked == CUresult::SUCCESS && found == device
+}
+
+fn launch_in(session: &Session, loaded: &mut Loaded, context: CUcontext) -> bool {
+    let driver = session.driver;
+    let place = loaded.0.entry(context.0 as usize).or_insert(Try::Failed(0));
+    let kernel = match *place {
+        Try::Ready(kernel) => kernel,
+        Try::Failed(tries) if tries >= TRIES_MAX => return false,
+        Try::Failed(tries) => match captures::unless_any(|| load(driver)) {
+            // Not tried.
+            None => return false,
+            Some(Err(_)) => {
+                *place = Try::Failed(tries + 1);
+                return false;
+            }
+            Some(Ok(kernel)) => {
+                *place = Try::Ready(kernel);
+                kernel
+            }
+        },
+    };
+    // It may have been frozen while the kernel was loaded: then this would wait in its queue for no use.
+    if !may_launch(session) {
+        return false;
+    }
+    let Kernel { function, stream } = kernel;
+    let (none, no_words) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: function and stream are of this context, which is there: whoever ends it waits for this. It takes no parameters.
+    let call = || unsafe { (driver.cuLaunchKernel)(function, 1, 1, 1, 1, 1, 1, 0, stream, none, no_words) };
+    captures::look_unless_any(call) == Some(CUresult::SUCCESS)
+}
+
+fn load(driver: &Driver) -> Result<Kernel, CudaError> {
+    let mut module = CUmodule::NULL;
+    let mut function = CUfunction::NULL;
+    let mut stream = CUstream::NULL;
+    // SAFETY: the text ends with a zero, and so does the name; the driver writes one handle each.
+    unsafe {
+        (driver.cuModuleLoadData)(&mut module, PTX.as_ptr().cast()).ok()?;
+        (driver.cuModuleGetFunction)(&mut function, module, c"warm_up".as_ptr()).ok()?;
+        (driver.cuStreamCreate)(&mut stream, NON_BLOCKING).ok()?;
+    }
+    Ok(Kernel { function, stream })
+}

@@ -1,0 +1,38 @@
+"""A service with much memory beside programs that do not fit into the rest, and are moved all the time."""
+
+from __future__ import annotations
+
+import time
+
+from .cells import Beside, Service
+
+CAPACITY_GIB = 64
+SERVICE_GIB = 40
+PROGRAM_GIB = 16
+"""Two of them do not fit beside the service: each switch moves about 10 GiB out and in."""
+TURN = "500ms"
+
+
+def memory(bench, requests):
+    kind = f"memory:{PROGRAM_GIB}"
+    bench.solo_rates([kind])
+    bench.natively_alone(requests, gib=SERVICE_GIB)
+    daemon = bench.daemon(capacity=f"{CAPACITY_GIB}GiB", arena=f"{2 * PROGRAM_GIB}GiB", turn=TURN)
+    terms = ["--class", "lc", "--slo", "10ms", "--reserve"]
+    service = Service(bench, "service", "kernel", daemon, hints="sdk", terms=terms, gib=SERVICE_GIB)
+    service.ready()
+    beside = Beside(bench, "beside", f"2x{kind}", daemon)
+    mark, began = daemon.events.mark(), time.monotonic()
+    cell = bench.measure(service, "sdk", beside, requests)
+    seconds = time.monotonic() - began
+    moves = [event for event in daemon.events.of("move_end", since=mark) if event["bytes_out"] + event["bytes_in"] > 0]
+    seen = service.described()
+    beside.end()
+    service.end()
+    moved = sum(event["bytes_out"] + event["bytes_in"] for event in moves) / 2**30
+    bench.run.fact(f"{len(moves)} moves of {moved:.0f} GiB in all in {seconds:.1f} s")
+    bench.run.check("at least one move a second", len(moves) >= seconds, f"{len(moves) / seconds:.2f} a second")
+    bench.run.check("nothing of the service is away", seen.get("away_bytes") == 0, str(seen.get("away_bytes")))
+    p99 = cell.percentile(0.99) / bench.alone().percentile(0.99)
+    bench.check(cell, "p99 at most 1.2 of alone", p99 <= 1.2, f"{p99:.3f}", "p99")
+    daemon.check_no_errors()
