@@ -220,7 +220,7 @@ impl Daemon {
             arriving: BTreeMap::new(),
             known: BTreeMap::new(),
             returning: BTreeMap::new(),
-            gathering: Gathering::of(arena.found()),
+            gathering: Gathering::of(&arena),
             mustering: Mustering::default(),
             awaited_names: AwaitedNames::of(!arena.found().is_empty()),
             next_tenant: arena.highest_tenant().map_or(0, |highest| u64::from(highest.0)) + 1,

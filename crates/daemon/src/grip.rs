@@ -245,6 +245,7 @@ impl Grip {
             if reported.channels() == 0 && self.page.channel_generation() == 0 {
                 return Err(GripError::NoChannels);
             }
+            self.page.note_freeze();
             let count = self.switch(&reported, within(scope, &reported.groups), freeze)?;
             reported.frozen = reported.frozen.max(Some(scope));
             Ok(count)
@@ -255,7 +256,7 @@ impl Grip {
                 self.page.set_frozen(false);
                 self.page.wake_held();
                 let reported = self.lock();
-                let _ = self.switch(&reported, &reported.groups, thaw);
+                let _ = self.thaw_wholly(&reported, Scope::All);
                 Err(cause)
             }
             // A freeze that fails is undone, and with it what was frozen before.
@@ -278,7 +279,7 @@ impl Grip {
                 return Err(GripError::Gone);
             }
             let scope = reported.to_thaw();
-            let count = self.switch(&reported, within(scope, &reported.groups), thaw)?;
+            let count = self.thaw_wholly(&reported, scope)?;
             (reported.frozen, reported.born_frozen) = (None, false);
             Ok(count)
         });
@@ -289,11 +290,23 @@ impl Grip {
         Err(self.hold(Scope::All, cause))
     }
 
+    /// Thaws as often as was frozen. After a failure nobody knows what is left of that.
+    fn thaw_wholly(&self, reported: &Reported, scope: Scope) -> Result<usize, GripError> {
+        let times = self.page.take_freezes();
+        let mut count = 0;
+        for _ in 0..times {
+            let thawed = self.switch(reported, within(scope, &reported.groups), thaw);
+            count = thawed.inspect_err(|_| (0..times).for_each(|_| self.page.note_freeze()))?;
+        }
+        Ok(count)
+    }
+
     /// What is left to say of a failure after which the tenant is to be frozen: this, if it is.
     fn hold(&self, scope: Scope, cause: GripError) -> GripError {
         // By a complete report: a channel may have been born while the page said that it may run.
         let held = self.while_stale(|| {
             let mut reported = self.reported_in_full()?;
+            self.page.note_freeze();
             let count = self.switch(&reported, within(scope, &reported.groups), freeze)?;
             reported.frozen = Some(scope);
             Ok(count)

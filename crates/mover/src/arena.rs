@@ -23,6 +23,7 @@ mod memory;
 mod taking;
 
 pub use self::cellar::CellarError;
+pub use self::memory::HeldBack;
 pub use keeper::Extent;
 pub(crate) use taking::Taken;
 
@@ -212,6 +213,11 @@ impl Arena {
     /// steps meanwhile.
     pub fn be_gentle(&self, yes: bool) {
         self.0.memory.be_gentle(yes);
+    }
+
+    /// Somebody needs the driver: until what is returned is dropped, nothing is registered that no move waits for.
+    pub fn hold_back(&self) -> HeldBack {
+        self.0.memory.hold_back()
     }
 
     /// Why it stays smaller than wanted, or slower, if it does.

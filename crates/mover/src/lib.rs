@@ -21,7 +21,7 @@ mod pace;
 #[cfg(test)]
 mod test_keeper;
 
-pub use arena::{Arena, ArenaError};
+pub use arena::{Arena, ArenaError, HeldBack};
 pub use cuda_device::CudaDevice;
 pub use device::{Device, DeviceError, Registrar};
 pub use exchange::{Gone, MoveError, Outcome, Plan, Reply, Span, Step, Stuck, Tenants};

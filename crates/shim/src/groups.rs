@@ -162,13 +162,19 @@ fn follow_page(session: &Session, of: impl Fn(&Group) -> bool) {
             return;
         }
         frozen = !frozen;
-        switch(sets(session, &of), frozen);
+        if frozen {
+            session.page.note_freeze();
+        }
+        switch(&sets(session, &of), frozen);
     }
 }
 
 /// Thaws everything of a session: for when there is no daemon that could.
 pub(crate) fn thaw_all(session: &Session) {
-    switch(sets(session, |group| group.scheduled), false);
+    let sets = sets(session, |group| group.scheduled);
+    for _ in 0..session.page.take_freezes() {
+        switch(&sets, false);
+    }
 }
 
 /// Gives the compute groups of a session their own time slice back.
@@ -191,10 +197,10 @@ fn sets(session: &Session, of: impl Fn(&Group) -> bool) -> Vec<(RawFd, ChannelSe
     channels::channel_sets(&own(session, of)).0
 }
 
-fn switch(sets: Vec<(RawFd, ChannelSet)>, frozen: bool) {
+fn switch(sets: &[(RawFd, ChannelSet)], frozen: bool) {
     for (file, set) in sets {
-        let control = control(file);
-        complain(if frozen { control.freeze(&set) } else { control.thaw(&set) });
+        let control = control(*file);
+        complain(if frozen { control.freeze(set) } else { control.thaw(set) });
     }
 }
 

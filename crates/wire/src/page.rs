@@ -34,7 +34,7 @@ use thiserror::Error;
 const MAGIC: u64 = u64::from_le_bytes(*b"rotapage");
 const PAGE_BYTES: usize = 4096;
 
-/// The layout. Every field is written by one side only, named with it.
+/// The layout. Every field but the last is written by one side only, named with it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Page {
@@ -97,9 +97,14 @@ pub struct Page {
     latencies: Latencies,
     /// Tenant: when it launched the last warm-up kernel.
     warmed_ns: AtomicU64,
+    /// Both: how often channels of the tenant were frozen since all were thawed.
+    freezes: AtomicU64,
 }
 
-const _: () = assert!(size_of::<Page>() == 3480 && size_of::<Page>() <= PAGE_BYTES);
+/// More often than this nobody freezes what is frozen. A tenant that says otherwise gets no more of the daemon's time.
+const FREEZES_MAX: u64 = 8;
+
+const _: () = assert!(size_of::<Page>() == 3488 && size_of::<Page>() <= PAGE_BYTES);
 
 /// As much of a phase's name is kept.
 pub const PHASE_NAME_BYTES: usize = 32;
@@ -137,6 +142,17 @@ impl Page {
         if generation.is_multiple_of(2) == frozen {
             self.freeze_generation.store(generation.wrapping_add(1), SeqCst);
         }
+    }
+
+    /// Some of the tenant's channels are about to be frozen, by whoever says so. **The driver counts**: what was frozen twice,
+    /// by one worker and the next, or by the daemon and the tenant itself, runs only when it was thawed twice.
+    pub fn note_freeze(&self) {
+        self.freezes.fetch_add(1, SeqCst);
+    }
+
+    /// How often the tenant has to be thawed to run, from here on not at all. More often than needed does no harm.
+    pub fn take_freezes(&self) -> u64 {
+        self.freezes.swap(0, SeqCst).clamp(1, FREEZES_MAX)
     }
 
     /// Is every byte of the tenant on the device, by the daemon's word?
@@ -205,6 +221,7 @@ impl Page {
             warm_ups: AtomicU64::new(0),
             warm_ups_failed: AtomicU64::new(0),
             warmed_ns: AtomicU64::new(0),
+            freezes: AtomicU64::new(0),
             requests_told: AtomicU64::new(0),
             phase_name: [const { AtomicU64::new(0) }; PHASE_NAME_BYTES / 8],
             latencies: Latencies::new(),
@@ -434,11 +451,12 @@ impl SharedPage {
     }
 
     /// Another page takes the place of this one, at the same address: the tenant has a new daemon. How long requests took
-    /// goes with it.
+    /// goes with it, and how often channels were frozen.
     ///
     /// Whoever looks at it meanwhile sees the one or the other.
     pub fn renew(&self, by: SharedPage) -> Result<(), PageError> {
         by.take_requests_from(self);
+        by.freezes.fetch_add(self.freezes.load(SeqCst), SeqCst);
         let flags = ProtFlags::READ | ProtFlags::WRITE;
         let address = self.page.as_ptr().cast();
         // SAFETY: the address is that of this mapping, as long as the new one, and what lies there is atomics, or the same in

@@ -27,16 +27,19 @@ pub(super) struct Gathering {
     until: Option<Instant>,
     held: Vec<Input>,
     look_at: Option<Instant>,
+    /// The driver is theirs meanwhile: they show their memory, and it is mapped here.
+    arena: Option<mover::HeldBack>,
 }
 
 impl Gathering {
-    /// Expects these, alive or not.
-    pub(super) fn of(found: Vec<(mover::Owner, keeper::Process)>) -> Self {
+    /// Expects those whom the keeper knows, alive or not.
+    pub(super) fn of(arena: &mover::Arena) -> Self {
         let expected: BTreeMap<_, _> =
-            found.into_iter().map(|(owner, process)| (named(owner), process)).collect();
+            arena.found().into_iter().map(|(owner, process)| (named(owner), process)).collect();
         let now = Instant::now();
         let until = (!expected.is_empty()).then(|| now + GATHER_WITHIN);
-        Self { look_at: until.map(|_| now), until, expected, held: Vec::new() }
+        let arena = until.map(|_| arena.hold_back());
+        Self { look_at: until.map(|_| now), until, expected, held: Vec::new(), arena }
     }
 
     /// Does anything wait?
@@ -160,7 +163,7 @@ impl Daemon {
 
     /// Everybody is here who will be: turns begin.
     fn go_on(&mut self) {
-        self.gathering.until = None;
+        (self.gathering.until, self.gathering.arena) = (None, None);
         let late = self.gathering.expected.len();
         let here = self.known.len();
         tracing::info!("{here} programs of the last worker are back, {late} are not");

@@ -4,6 +4,13 @@
 //! **Gently**: registering 64 MiB keeps the driver's lock for 5 to 10 ms, in which nobody is frozen or thawed. While that
 //! matters, segments are registered in short steps, with pauses unless a move waits. No copy may cross the end of a step: to
 //! the driver each is a memory of its own.
+//!
+//! **Not while others need the driver**: whoever registers one segment after the other has the driver's lock all the time, and
+//! nobody else gets a word in before the last. So while somebody [holds it back](Memory::hold_back), only what a move waits for
+//! is registered.
+//!
+//! **A quick end**: the kernel takes 25 ms for each GiB that a dying process has in its page tables, and nobody is served
+//! meanwhile. So what is registered leaves them again: the driver has its pages, and who reads it by address, finds it.
 
 use super::ArenaError;
 use super::link::Link;
@@ -11,6 +18,7 @@ use crate::device::Registrar;
 use keeper::client::{View, ViewError};
 use keeper::message::SegmentView;
 use keeper::{ClientError, Extent, Welcome};
+use rustix::mm::{Advice, madvise};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
@@ -61,6 +69,8 @@ struct State {
     wanted: BTreeSet<u64>,
     /// The next one is registered in short steps.
     is_gentle: bool,
+    /// How many need the driver for something else.
+    holds: usize,
     /// Nothing changes any more.
     ended: bool,
     stop: bool,
@@ -77,7 +87,8 @@ impl State {
     /// What to register next.
     fn next(&self) -> Option<Extent> {
         let wanted = self.wanted.iter().find_map(|offset| self.waiting.get_key_value(offset));
-        let (&offset, &bytes) = wanted.or(self.waiting.first_key_value())?;
+        let unwanted = || self.waiting.first_key_value().filter(|_| self.holds == 0);
+        let (&offset, &bytes) = wanted.or_else(unwanted)?;
         Some(Extent { offset, bytes })
     }
 }
@@ -120,6 +131,12 @@ impl Memory {
     /// Has what is registered from now on be so in short steps, or not.
     pub(super) fn be_gentle(&self, yes: bool) {
         self.shared.state().is_gentle = yes;
+    }
+
+    /// Has nothing be registered that no move waits for.
+    pub(super) fn hold_back(&self) -> HeldBack {
+        self.shared.state().holds += 1;
+        HeldBack(Arc::clone(&self.shared))
     }
 
     /// A run, in parts that are each registered as one.
@@ -171,6 +188,18 @@ impl Memory {
                 tracing::warn!(%error, offset = step.offset, "cannot unregister a part of the arena");
             }
         }
+    }
+}
+
+/// Until it is dropped, nothing is registered that no move waits for.
+#[derive(Debug)]
+#[must_use]
+pub struct HeldBack(Arc<Shared>);
+
+impl Drop for HeldBack {
+    fn drop(&mut self) {
+        self.0.state().holds -= 1;
+        self.0.news.notify_all();
     }
 }
 
@@ -281,7 +310,11 @@ impl Work {
         drop(view);
         // SAFETY: the segment is mapped; the view outlives the registration, which `undo` ends first.
         match unsafe { registered.registrar.register(start, step.bytes) } {
-            Ok(()) => registered.steps.push(step),
+            Ok(()) => {
+                registered.steps.push(step);
+                // SAFETY: a shared mapping of a file: what leaves the page tables is in the file. Where that fails, it is not.
+                let _ = unsafe { madvise(start.cast(), step.bytes as usize, Advice::LinuxDontNeed) };
+            }
             Err(error) => {
                 self.registers = false;
                 let why = format!("cannot pin {} bytes: {error}; copies there are slow", step.bytes);

@@ -33,6 +33,7 @@ impl<D: Device> Mover<D> {
     /// Tenants get their requests through `tenants`; their answers, and word of tenants that go away or free handles,
     /// come through `replies`.
     pub fn exchange(&mut self, plan: Plan, tenants: &mut dyn Tenants, replies: &Receiver<Reply>) -> Outcome {
+        let _held_back = self.arena().hold_back();
         self.end_given_up(tenants);
         let mut run = Run::new(self, plan, tenants);
         run.drive(replies);

@@ -131,7 +131,7 @@ fn allocate(
             Object::Group(Group { device, engine, slice, scheduled: false, frozen: false })
         }
         (class, Some(Object::Group(_))) if layout::is_channel_class(class) => {
-            Object::Channel(Channel { group: alloc.parent, disabled: false, unscheduled: false })
+            Object::Channel(Channel { group: alloc.parent, disabled: 0, unscheduled: false })
         }
         (layout::CLASS_DEVICE | layout::CLASS_SUBDEVICE | layout::CLASS_GROUP, _) => {
             return Err(status::INVALID_ARGUMENT);

@@ -43,8 +43,8 @@ pub struct Group {
 pub struct Channel {
     /// Its group.
     pub group: u32,
-    /// It was taken off.
-    pub disabled: bool,
+    /// How often it was taken off and not put back: the driver counts.
+    pub disabled: u32,
     /// It will not be scheduled again, but goes on where it runs, until its group is preempted.
     pub unscheduled: bool,
 }
@@ -145,18 +145,24 @@ impl Rm {
         self.session(self.clients.get(&client)?.file)
     }
 
-    /// Takes channels off, or puts them back; says which groups are off now, and which are not any more. A group is off
-    /// once all its channels are, and back with the first of them: a channel that is born meanwhile brings nobody back.
+    /// Takes channels off, or puts them back; says which groups are off now, and which are not any more. A channel is back
+    /// when it was put back as often as it was taken off; once more changes nothing. A group is off once all its channels are,
+    /// and back with the first of them: a channel that is born meanwhile brings nobody back.
     pub fn grip(&mut self, grip: &Grip) -> Vec<(GroupKey, bool)> {
-        let mut touched = BTreeSet::new();
+        let mut changed = BTreeSet::new();
         for &(client, handle) in &grip.channels {
             if let Some(channel) = self.channel_mut(client, handle) {
-                channel.disabled = grip.off;
-                channel.unscheduled = grip.off;
-                touched.insert(GroupKey { client, handle: channel.group });
+                channel.disabled = match grip.off {
+                    true => channel.disabled + 1,
+                    false => channel.disabled.saturating_sub(1),
+                };
+                channel.unscheduled = channel.disabled > 0;
+                if grip.off || channel.disabled == 0 {
+                    changed.insert(GroupKey { client, handle: channel.group });
+                }
             }
         }
-        touched.into_iter().filter_map(|key| self.regrip(key, grip.off)).collect()
+        changed.into_iter().filter_map(|key| self.regrip(key, grip.off)).collect()
     }
 
     /// The groups of some channels.
@@ -169,7 +175,7 @@ impl Rm {
     }
 
     fn regrip(&mut self, key: GroupKey, off: bool) -> Option<(GroupKey, bool)> {
-        let all_off = self.channels(key).all(|channel| channel.disabled);
+        let all_off = self.channels(key).all(|channel| channel.disabled > 0);
         let group = self.group_mut(key)?;
         let frozen = off && (group.frozen || all_off);
         let changed = group.frozen != frozen;

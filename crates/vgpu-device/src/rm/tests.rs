@@ -125,8 +125,21 @@ fn a_channel_born_while_its_group_is_off_brings_nobody_back() {
     assert_eq!(caller.rm.grip(&off(all.clone())), [(key, true)]);
     caller.alloc(1, [client, group, 0, 0xc86f], &[]);
     assert!(caller.rm.group(key).unwrap().frozen);
-    assert_eq!(caller.rm.grip(&off(all.clone())), [], "off already");
-    assert_eq!(caller.rm.grip(&Grip { off: false, channels: all }), [(key, false)]);
+}
+
+#[test]
+fn a_group_is_back_when_a_channel_was_put_back_as_often_as_it_was_taken_off() {
+    let mut caller = Caller::new();
+    let [client, _, _, group, first] = caller.group();
+    let key = GroupKey { client, handle: group };
+    let both = |off| Grip { off, channels: vec![(client, first), (client, first + 1)] };
+    assert_eq!(caller.rm.grip(&both(false)), [], "never off");
+    assert_eq!(caller.rm.grip(&both(true)), [(key, true)]);
+    assert_eq!(caller.rm.grip(&both(true)), [], "off already");
+    assert_eq!(caller.rm.grip(&both(false)), [], "once more");
+    assert_eq!(caller.rm.grip(&both(false)), [(key, false)]);
+    assert_eq!(caller.rm.grip(&both(false)), [], "back already, which is not counted");
+    assert_eq!(caller.rm.grip(&both(true)), [(key, true)]);
 }
 
 #[test]
