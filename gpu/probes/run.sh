@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds and runs all probes, prints FACT lines, FAIL where a probe itself broke. Needs no rota. About two minutes.
-#   gpu/probes/run.sh [residue|nvml|capture|ipc|launches|host_memory|lanes|ways_in|placement ...]
+#   gpu/probes/run.sh [residue|nvml|capture|ipc|launches|host_memory|lanes|ways_in|placement|freeze_twice ...]
 set -u -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 2
 here=$PWD
@@ -11,7 +11,7 @@ work="$(mktemp -d -t rota-probes-work-XXXXXX)"
 trap 'rm -rf "$work"' EXIT
 cuda="$(dirname "$(dirname "$(readlink -f "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")")"
 names=("$@")
-[ ${#names[@]} -gt 0 ] || names=(nvml launches capture residue ipc host_memory lanes ways_in placement)
+[ ${#names[@]} -gt 0 ] || names=(nvml launches capture residue ipc host_memory lanes ways_in placement freeze_twice)
 failed=0
 
 fail() { echo "FAIL  $*"; failed=1; }
@@ -99,6 +99,9 @@ probe_placement() {
     for process in 1 2 3 4; do
         bounded 20 placement "$work/placement" "$work/placement.cubin" "process $process"
     done
+}
+probe_freeze_twice() {
+    build foreign_freeze ../programs/foreign_freeze.c -Xcompiler -rdynamic -lcuda && bounded 30 freeze_twice "$python" freeze_twice.py "$work/foreign_freeze"
 }
 probe_residue() {
     build residue residue.c -lcuda && bounded 60 residue "$work/residue"
