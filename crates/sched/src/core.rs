@@ -19,6 +19,7 @@ mod expected;
 mod filler;
 mod gangs;
 mod gaps;
+mod handover;
 mod homes;
 mod host;
 mod length;

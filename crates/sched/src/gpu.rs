@@ -165,6 +165,8 @@ pub(crate) struct Gpu {
     pub(crate) awake: BTreeSet<TenantId>,
     /// Of them, those who are thawed and idle.
     pub(crate) dozing: BTreeSet<TenantId>,
+    /// Those of whom only the compute channels are frozen.
+    pub(crate) partly: BTreeSet<TenantId>,
 
     pub(crate) turn: Option<Turn>,
     /// Whose turn comes as soon as it is ready.
@@ -273,6 +275,7 @@ impl Gpu {
             running: BTreeSet::new(),
             awake: BTreeSet::new(),
             dozing: BTreeSet::new(),
+            partly: BTreeSet::new(),
             turn: None,
             incoming: None,
             filler: None,

@@ -4,7 +4,7 @@ use super::{Core, Due};
 use crate::job::{Gang, JobHere};
 use crate::policies::{self, Rank, Standing};
 use crate::tenant::{Grip, Phase, Tenant};
-use crate::{Bytes, GpuId, JobId, TenantId, Time, UserId};
+use crate::{Bytes, GpuId, JobId, Scope, TenantId, Time, UserId};
 
 /// What a GPU's books need to know of a tenant.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -22,6 +22,7 @@ struct Footprint {
     running: bool,
     awake: bool,
     dozing: bool,
+    partly: bool,
     arriving: bool,
     critical: bool,
 }
@@ -45,6 +46,7 @@ impl Footprint {
             running: tenant.may_run(),
             awake: thawed && !dozes,
             dozing: thawed && dozes,
+            partly: tenant.context && tenant.grip == Grip::Frozen(Scope::Compute),
             arriving: tenant.phase == Phase::Arriving,
             critical: tenant.critical,
         }
@@ -127,6 +129,7 @@ impl Core {
             (&mut books.running, before.running, after.running),
             (&mut books.awake, before.awake, after.awake),
             (&mut books.dozing, before.dozing, after.dozing),
+            (&mut books.partly, before.partly, after.partly),
         ] {
             if was != is {
                 set(line, id, is);

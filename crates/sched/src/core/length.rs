@@ -40,7 +40,7 @@ impl Core {
     pub(super) fn turn_length_on(&self, gpu: GpuId, tenant: &Tenant) -> Span {
         let settings = &self.settings;
         let books = self.gpu_of(gpu);
-        let fits = books.everything() + books.asked <= books.usable(settings.headroom);
+        let fits = self.fits(gpu);
         let grip = self.costs.freeze + self.costs.thaw;
         let cost = if fits { grip } else { books.switching.known.max(grip) };
         // What is moved ahead counts too: otherwise ever more would be moved in ever shorter turns.

@@ -78,8 +78,6 @@ impl Core {
 
     fn freeze_the_others(&mut self, gpu: GpuId, target: &[(TenantId, Slice)]) {
         let books = self.gpu_of(gpu);
-        let held_back = self.holds_back(gpu);
-        let owner = books.turn.map(|turn| turn.tenant);
         let mut freeze = Vec::new();
         // While nobody has or gets the turn, whoever is idle is in nobody's way, unless its memory is.
         let vacant = self.is_vacant(gpu);
@@ -90,18 +88,12 @@ impl Core {
         for &id in books.awake.iter().chain(others).chain(in_the_way) {
             let Some(tenant) = self.tenants.get(id) else { continue };
             if tenant.grip_retry <= self.now && target.iter().all(|&(target, _)| target != id) {
-                // Held back for a moment, its copies may go on; whoever makes way for others may have to move.
-                let held_back = held_back && owner == Some(id) || tenant.critical && !tenant.paused;
-                let briefly = held_back && !self.makes_way(id, tenant);
-                freeze.push((id, if briefly { Scope::Compute } else { Scope::All }));
+                freeze.push((id, self.scope_of(gpu, id, tenant)));
             }
         }
-        for &id in &books.leaving {
-            let is_part = self
-                .tenants
-                .get(id)
-                .is_some_and(|t| t.grip == Grip::Frozen(Scope::Compute) && t.grip_retry <= self.now);
-            if is_part {
+        for &id in books.partly.iter().filter(|&&id| target.iter().all(|&(target, _)| target != id)) {
+            let Some(tenant) = self.tenants.get(id) else { continue };
+            if tenant.grip_retry <= self.now && self.scope_of(gpu, id, tenant) == Scope::All {
                 freeze.push((id, Scope::All));
             }
         }

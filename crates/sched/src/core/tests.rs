@@ -12,6 +12,7 @@ mod forecasts;
 mod gangs;
 mod gaps;
 mod grants;
+mod handover;
 mod hardship;
 mod homes;
 mod host;

@@ -56,7 +56,7 @@ impl Core {
         for &id in books.awake.iter().chain(books.dozing.iter().take_while(|_| dozing_matter)) {
             retries(id);
         }
-        for id in books.incoming.iter().chain(&books.critical) {
+        for id in books.incoming.iter().chain(&books.critical).chain(&books.partly) {
             retries(*id);
         }
         if let Some(begins) = self.ahead_at(gpu) {
