@@ -19,7 +19,6 @@ use crate::daemon::{Input, Newcomer};
 use crate::executable::{Executable, Seen};
 use crate::grip::{Grip, GripError};
 use crate::names::owner;
-use crate::promptness::be_prompt;
 use guard::guarded;
 use heard::hear;
 use mover::Reply;
@@ -32,7 +31,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use wire::{Command, Connection, FromDaemon, ToDaemon, VERSION, WireError};
+use wire::{Command, Connection, FromDaemon, ToDaemon, VERSION, WireError, be_prompt};
 
 /// The most bytes of a name that a program may give.
 const NAME_BYTES_MAX: usize = 128;

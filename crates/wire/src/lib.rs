@@ -17,6 +17,7 @@ mod oversize;
 mod page;
 mod peer;
 mod place;
+mod promptness;
 pub mod quantity;
 mod shim_file;
 mod socket;
@@ -33,6 +34,7 @@ pub use message::{ChannelGroup, FromDaemon, Home, SharedGpu, SizedHandle, ToDaem
 pub use oversize::Oversize;
 pub use page::{IDLE_SINCE_OFFSET, PHASE_NAME_BYTES, Page, PageError, SharedPage, monotonic_ns};
 pub use place::{default_socket, find_socket};
+pub use promptness::be_prompt;
 pub use shim_file::{ShimError, find_nvml_shim, find_shim, preload, preload_nvml};
 pub use socket::{Connection, Listener, WireError};
 pub use statistics::{RequestTimes, Statistics, Times};

@@ -1,0 +1,161 @@
+//! When the main loop, and the thread that switches, stay awake: just before best-effort work has to go for a hint, and while
+//! a request is served whose end brings it back, if requests are as short as that.
+
+use super::{Daemon, Input};
+use crate::standby;
+use sched::{Span, TenantId, Time};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// After a request is expected to end: so much longer it is waited for.
+const SLACK: Span = Span::from_micros(100);
+
+/// See above.
+#[derive(Debug)]
+pub(super) struct Attention {
+    is_possible: bool,
+    /// The last departure that the thread which switches was told of.
+    told_of: Option<Time>,
+    /// A request is expected to end before this.
+    ends_by: Option<Instant>,
+}
+
+impl Default for Attention {
+    fn default() -> Self {
+        Self { is_possible: standby::is_possible(), told_of: None, ends_by: None }
+    }
+}
+
+impl Attention {
+    /// Hears something before `wake`. If best-effort work has to go before that, whoever does it is told to `stand_by`, and the
+    /// instant itself is not slept through.
+    fn hear<T>(
+        &mut self,
+        heard: &Receiver<T>,
+        wake: Instant,
+        departure: Option<(Time, Instant)>,
+        stand_by: impl FnOnce(Instant),
+    ) -> Result<T, RecvTimeoutError> {
+        if let Some(ends_by) = self.ends_by {
+            match standby::hear(heard, ends_by.min(wake)) {
+                Err(RecvTimeoutError::Timeout) if ends_by <= wake => self.ends_by = None,
+                heard => return heard,
+            }
+        }
+        let Some((from, due)) = departure.filter(|&(_, due)| due <= wake) else {
+            return recv_until(heard, wake);
+        };
+        match recv_until(heard, due.checked_sub(standby::AHEAD).unwrap_or(due)) {
+            Err(RecvTimeoutError::Timeout) => {}
+            heard => return heard,
+        }
+        if self.told_of.replace(from) != Some(from) {
+            stand_by(due + standby::AHEAD);
+        }
+        standby::hear(heard, due)
+    }
+}
+
+impl Daemon {
+    /// Waits for something to hear, for so long at most.
+    pub(super) fn hear(
+        &mut self,
+        heard: &Receiver<Input>,
+        within: Duration,
+    ) -> Result<Input, RecvTimeoutError> {
+        if !self.attention.is_possible {
+            return heard.recv_timeout(within);
+        }
+        let (now, wake) = (self.now(), Instant::now() + within);
+        let departure = self.core.next_departure();
+        let due = |from: Time| Instant::now() + Duration::from_nanos(from.since(now).0);
+        let executors = &self.executors;
+        let stand_by = |until| {
+            if let Some((gpu, _)) = departure {
+                executors[usize::from(gpu.0)].stand_by(until);
+            }
+        };
+        self.attention.hear(heard, wake, departure.map(|(_, from)| (from, due(from))), stand_by)
+    }
+
+    /// A request of somebody latency-critical came, or is over, as far as the daemon has seen.
+    pub(super) fn mind_request(&mut self, tenant: TenantId, came: bool) {
+        if !self.is_critical(tenant) {
+            return;
+        }
+        self.attention.ends_by = None;
+        let now = self.now();
+        let Some(known) = self.known.get_mut(&tenant) else { return };
+        let took = match came {
+            true => known.hinting.request_came(now),
+            false => return known.hinting.request_is_over(now),
+        };
+        let gpu = known.gpu;
+        let within = took.map(|took| took + SLACK).filter(|within| within.0 <= longest());
+        let Some(within) = within.filter(|_| self.core.holds_for_hint(gpu)) else { return };
+        if self.attention.is_possible {
+            let ends_by = Instant::now() + Duration::from_nanos(within.0);
+            self.executor(gpu).stand_by(ends_by);
+            self.attention.ends_by = Some(ends_by);
+        }
+    }
+}
+
+fn longest() -> u64 {
+    crate::events::nanos(standby::LONGEST)
+}
+
+fn recv_until<T>(heard: &Receiver<T>, until: Instant) -> Result<T, RecvTimeoutError> {
+    heard.recv_timeout(until.saturating_duration_since(Instant::now()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn what_is_due_is_not_slept_through_and_whoever_does_it_is_told_once_just_before() {
+        let (say, heard) = mpsc::channel();
+        let mut attention = Attention { is_possible: true, told_of: None, ends_by: None };
+        let due = Instant::now() + 5 * MS;
+        let (departure, wake) = (Some((Time(7), due)), due + 5 * MS);
+        let mut told = None;
+        let nothing = attention.hear(&heard, wake, departure, |until| told = Some((Instant::now(), until)));
+        assert_eq!(nothing, Err(RecvTimeoutError::Timeout));
+        assert!(Instant::now() >= due);
+        let (at, until) = told.expect("it is told");
+        assert!(at + standby::AHEAD >= due && until > due, "no earlier than it has to be");
+        let again = attention.hear(&heard, wake, departure, |_| panic!("it was told"));
+        assert_eq!(again, Err(RecvTimeoutError::Timeout));
+        say.send(1).unwrap();
+        assert_eq!(attention.hear(&heard, wake, departure, |_| panic!("it was told")), Ok(1));
+        let mut told = false;
+        let other = Some((Time(8), Instant::now()));
+        attention.hear(&heard, Instant::now() + MS, other, |_| told = true).unwrap_err();
+        assert!(told, "that is another one");
+    }
+
+    #[test]
+    fn what_comes_first_is_waited_for() {
+        let (say, heard) = mpsc::channel();
+        let mut attention = Attention { is_possible: true, told_of: None, ends_by: None };
+        let later = Some((Time(7), Instant::now() + Duration::from_secs(60)));
+        let wake = Instant::now() + 2 * MS;
+        let nothing = attention.hear(&heard, wake, later, |_| panic!("it is far away"));
+        assert_eq!(nothing, Err(RecvTimeoutError::Timeout));
+        attention.ends_by = Some(Instant::now() + Duration::from_secs(60));
+        say.send(1).unwrap();
+        assert_eq!(attention.hear(&heard, wake, later, |_| panic!("it is far away")), Ok(1));
+        let nothing = attention.hear(&heard, Instant::now() + MS, later, |_| panic!("it is far away"));
+        assert_eq!(nothing, Err(RecvTimeoutError::Timeout), "not for longer than until then");
+        attention.ends_by = Some(Instant::now());
+        let nothing = attention.hear(&heard, Instant::now() + MS, later, |_| panic!("it is far away"));
+        assert_eq!((nothing, attention.ends_by), (Err(RecvTimeoutError::Timeout), None), "it is over");
+        drop(say);
+        let over = attention.hear(&heard, wake, None, |_| panic!("there is none"));
+        assert_eq!(over, Err(RecvTimeoutError::Disconnected));
+    }
+}

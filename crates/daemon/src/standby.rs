@@ -1,0 +1,56 @@
+//! Waiting for what comes within moments without going to sleep.
+//!
+//! A thread that sleeps is woken some 20 to 60 us after it could go on, and now and then hundreds of them, above all where the
+//! processor is a virtual one. On the way from a hint to a freeze and from the end of a request to the thaw several threads
+//! wake one another, and best-effort work stands still meanwhile. So where it is known to the instant that something follows,
+//! and there are processors to spare, they stay awake, for fractions of a millisecond.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+
+/// So long before something is due whoever has to do with it is woken.
+pub const AHEAD: Duration = Duration::from_micros(120);
+
+/// For no longer than this anybody stays awake for what may come.
+pub const LONGEST: Duration = Duration::from_micros(300);
+
+/// With fewer processors, whoever stays awake is in others' way.
+const PROCESSORS_MIN: usize = 4;
+
+/// Are there enough processors for that?
+pub fn is_possible() -> bool {
+    available_parallelism().is_ok_and(|count| count.get() >= PROCESSORS_MIN)
+}
+
+/// Hears something, or sees that instant come.
+pub fn hear<T>(from: &Receiver<T>, until: Instant) -> Result<T, RecvTimeoutError> {
+    loop {
+        match from.try_recv() {
+            Ok(heard) => return Ok(heard),
+            Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
+            Err(TryRecvError::Empty) if Instant::now() >= until => return Err(RecvTimeoutError::Timeout),
+            Err(TryRecvError::Empty) => std::hint::spin_loop(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn what_comes_is_heard_and_what_does_not_come_is_not_waited_for() {
+        let (say, heard) = mpsc::channel();
+        let until = Instant::now() + Duration::from_millis(5);
+        assert_eq!(hear(&heard, until), Err(RecvTimeoutError::Timeout));
+        assert!(Instant::now() >= until);
+        say.send(7).unwrap();
+        assert_eq!(hear(&heard, until), Ok(7), "what is there is heard, however late it is");
+        let speaker = std::thread::spawn(move || say.send(8).unwrap());
+        assert_eq!(hear(&heard, Instant::now() + Duration::from_secs(60)), Ok(8));
+        speaker.join().unwrap();
+        assert_eq!(hear(&heard, Instant::now()), Err(RecvTimeoutError::Disconnected));
+    }
+}
