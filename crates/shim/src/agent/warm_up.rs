@@ -79,8 +79,11 @@ pub(crate) fn forget() {
     LOADED.store(ptr::null_mut(), SeqCst);
 }
 
-/// The daemon wants a warm-up.
+/// The daemon wants a warm-up: for a hint, or so that the kernel is loaded when one comes.
 pub(super) fn order(session: &'static Session) {
+    if crate::sdk::hints_are_off() {
+        return;
+    }
     let mut state = lock(&session.warmer.state);
     state.wanted = true;
     if !state.started {
