@@ -93,7 +93,8 @@ fn a_hinted_request_finds_the_gpu_free_and_its_end_frees_it_for_others() {
     let at_once = |event: &serde_json::Value| event["for_ns"] == 0 && event["job"] == SERVICE;
     assert!(world.events_named("idle").iter().any(at_once), "its word was not enough");
     let freezes = world.events_named("freeze");
-    let aimed = freezes.iter().find(|event| event["scope"] == "compute").expect("a freeze for a hint");
+    let is_aimed = |event: &&serde_json::Value| event["scope"] == "compute" && event["aim"].is_object();
+    let aimed = freezes.iter().find(is_aimed).expect("a freeze for a hint");
     let aim = &aimed["aim"];
     let instants = [&aim["due_ns"], &aim["ordered_ns"], &aimed["begun_ns"], &aimed["t_ns"]];
     let instants = instants.map(|at| at.as_u64().expect("people are told when"));
