@@ -184,8 +184,9 @@ def together(run, given, binary, shape, seeds, steps, native):
         after = f"after {ended_s[name]:.2f} s" if name in ended_s else "not at all"
         run.check(f"{name}, which is away, ends within {LOST_WITHIN_S:g} s and says why", clear, f"{after}, with {program.child.poll()}: {said}")
     after = status(run, daemon)
-    anew = bool(after) and after["pid"] == before["pid"] and after["keeper_pid"] not in (None, before["keeper_pid"])
-    run.check("the same supervisor has a new keeper and a new worker", anew, f"{before} then {after}")
+    pids = [tuple((said or {}).get(key) for key in ("pid", "keeper_pid", "worker_pid")) for said in (before, after)]
+    anew = pids[0][0] == pids[1][0] and all(new not in (None, old) for old, new in zip(pids[0][1:], pids[1][1:]))
+    run.check("the same supervisor has a new keeper and a new worker", anew, f"{pids[0]} then {pids[1]}")
 
     def is_back():
         return not programs[stays].program.alive() or any(t["pid"] == programs[stays].pid for t in json.loads(daemon.listing())["tenants"])
