@@ -43,7 +43,7 @@ pub use view::{
 };
 
 /// Version of the messages and of the shared page. Both sides must agree.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// The most bytes one message may have. A longer one ends its connection.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;

@@ -77,6 +77,7 @@ impl<D: Device> Memory<D> {
                 },
             };
             self.take_late_answers();
+            let concerns_copies = item.as_ref().is_some_and(may_change_copies);
             match item {
                 Some(Work::Stop) => return,
                 Some(item) => done.extend(self.take_up(item)),
@@ -88,6 +89,10 @@ impl<D: Device> Memory<D> {
                 if report.send(Input::Done(done)).is_err() {
                     return;
                 }
+            }
+            if concerns_copies {
+                // Here, where nobody waits for it: the keeper is asked.
+                self.mover.arena().look_at_kept();
             }
         }
     }
@@ -305,5 +310,26 @@ impl<D: Device> Memory<D> {
                 self.events.note("error", json!({ "tenant": tenant, "what": what }));
             }
         }
+    }
+}
+
+/// May there be more or fewer clean copies after this?
+fn may_change_copies(work: &Work) -> bool {
+    match work {
+        Work::Move { .. }
+        | Work::TakeOver { .. }
+        | Work::Forget(..)
+        | Work::Forsake(_)
+        | Work::LetGo(..)
+        | Work::Reap(..) => true,
+        Work::Join(..)
+        | Work::Adopt(..)
+        | Work::NeverPass(..)
+        | Work::AdoptHosted(..)
+        | Work::ForgetHosted(..)
+        | Work::Prepare(..)
+        | Work::Rehome(..)
+        | Work::Inspect(..)
+        | Work::Stop => false,
     }
 }

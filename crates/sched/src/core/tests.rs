@@ -18,6 +18,7 @@ mod host;
 mod meeting;
 mod moves;
 mod outlook;
+mod pieces;
 mod pinned;
 mod pressed;
 mod pressure;
