@@ -211,6 +211,13 @@ impl Connection {
     }
 }
 
+impl From<OwnedFd> for Connection {
+    /// One that another process has made, and left to this one.
+    fn from(socket: OwnedFd) -> Self {
+        Self { socket }
+    }
+}
+
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
