@@ -10,7 +10,7 @@ use wire::WatchedPeer;
 
 /// See the module. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Caller(Arc<WatchedPeer>);
+pub(super) struct Caller(Arc<WatchedPeer>);
 
 impl Caller {
     /// Whoever was watched when its connection was accepted.
