@@ -60,13 +60,16 @@ fn domain(caller: &Caller) -> Option<Domain> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Ears, Files, hold};
     use super::*;
+    use crate::daemon::{Input, Newcomer};
     use rustix::process::{Pid, PidfdFlags, Uid, geteuid, getuid, pidfd_open};
     use std::io::Write as _;
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::process::CommandExt as _;
     use std::process::{Child, Command, Stdio};
-    use wire::WatchedPeer;
+    use std::sync::mpsc;
+    use wire::{Connection, ToDaemon, VERSION, WatchedPeer};
 
     const USER: u32 = 4711;
 
@@ -117,6 +120,31 @@ mod tests {
     fn who_may_be_another_than_who_connected_belongs_nowhere() {
         let asleep = Asleep::new();
         assert!(Belonging::of(&asleep.watched(getuid(), false)).is_none());
+    }
+
+    /// What the main loop hears of a program that says hello, whose kernel is certain or not.
+    fn heard_of(is_certain: bool) -> Newcomer {
+        let (daemon, program) = Connection::pair().unwrap();
+        let peer = WatchedPeer { is_certain, ..daemon.watch_peer().unwrap() };
+        let (inputs, heard) = mpsc::channel();
+        let ears = Ears { inputs, files: Files::of_this_process(), looks_at_programs: false };
+        let (version, job, program_name) = (VERSION, "test".to_owned(), "test".to_owned());
+        let hello = ToDaemon::Hello { version, job, program: program_name, gpus: Vec::new() };
+        program.send(&hello, &[]).unwrap();
+        std::thread::spawn(move || hold(daemon, Ok(peer), &ears));
+        match heard.recv().unwrap() {
+            Input::Hello(newcomer) => newcomer,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn with_an_older_kernel_a_program_is_taken_in_and_belongs_nowhere() {
+        for is_certain in [true, false] {
+            let newcomer = heard_of(is_certain);
+            assert_eq!(newcomer.process, keeper::Process::this());
+            assert_eq!(newcomer.domain.is_some(), is_certain);
+        }
     }
 
     /// Needs root, to be somebody else.
