@@ -14,13 +14,14 @@ mod moves;
 pub mod switching;
 mod takeover;
 
+use crate::conversation::Belonging;
 use crate::daemon::rejoining::TakenOver;
 use crate::daemon::{Input, Shown};
 use crate::events::{Events, Who};
 use crate::grip::Grip;
 use crate::outgoing::Outgoing;
 use memory::Memory;
-use mover::{Device, Domain, Mover, Pace, Reply, Reported};
+use mover::{Device, Mover, Pace, Reply, Reported};
 use sched::{Bytes, Deadlines, HandleId, OpId, Outcome, Owned, Scope, Sighting, Slice, Span, TenantId, Time};
 use serde_json::{Value, json};
 use std::os::fd::OwnedFd;
@@ -55,7 +56,7 @@ pub struct Link {
     /// Its process, by the kernel's word.
     pub process: keeper::Process,
     /// Whose memory it may have.
-    pub domain: Option<Domain>,
+    pub domain: Option<Belonging>,
     /// How to freeze it.
     pub grip: Arc<Grip>,
     /// How to speak to it.

@@ -95,6 +95,8 @@ struct Reported {
     born_frozen: bool,
     /// As it was set last.
     slice: Slice,
+    /// Another was set since, which not all could be given.
+    slices_differ: bool,
     gone: bool,
     /// The freeze generation in which nothing of it was left on the GPU.
     drained: u64,

@@ -27,7 +27,7 @@ use wire::{FromDaemon, SizedHandle, ToDaemon, WireError};
 
 use crate::demand::{self, vacate};
 use crate::grants::Answer;
-use crate::groups::{self, Again, Reported};
+use crate::groups::{self, Again, Reported, Telling};
 use crate::guard::guarded;
 use crate::ipc;
 use crate::memory::{cache, physical};
@@ -216,6 +216,10 @@ fn wait(session: &Session, next: Next, sending: bool) -> Result<PollFlags, WireE
 
 /// Reports the channel groups if they have changed.
 fn report_groups(session: &Session, reported: &mut Reported) -> Next {
+    let later = match groups::tell_late_slices(session) {
+        Telling::After(nanoseconds) => Next::Within(nanoseconds),
+        Telling::Now | Telling::Nothing => Next::WhenWoken,
+    };
     while session.groups_changed.swap(false, SeqCst) {
         groups::seen(demand::mind_groups);
         let (report, again) = reported.next(session);
@@ -226,10 +230,10 @@ fn report_groups(session: &Session, reported: &mut Reported) -> Next {
             session.groups_changed.store(true, SeqCst);
         }
         if again == Again::Soon {
-            return SOON;
+            return SOON.min(later);
         }
     }
-    Next::WhenWoken
+    later
 }
 
 /// When there is something to do without anybody saying so; the soonest is the least.

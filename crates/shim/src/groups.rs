@@ -2,12 +2,14 @@
 //! and frozen here when they come to life while the tenant is frozen.
 //!
 //! - [`report`]: what the daemon is told, and when it is told that this is not all.
+//! - [`slices`]: how often it is told of time slices.
 //! - [`whose`]: on which GPU a group is, and so in which session.
 //!
 //! The groups are independent of the session, because they may be there before it. Nothing here waits: the lock is
 //! held for bookkeeping only, never during an RM call.
 
 mod report;
+mod slices;
 mod whose;
 
 use std::os::fd::{BorrowedFd, RawFd};
@@ -25,6 +27,7 @@ use crate::session::{self, Session};
 use crate::{fork, init, ioctl, settings};
 
 pub(crate) use report::{Again, Reported};
+pub(crate) use slices::{Slices, Telling};
 
 /// How often a group that comes to life follows the page before it is left to the daemon.
 const FOLLOW_MAX: usize = 8;
@@ -117,7 +120,7 @@ fn begin(session: &Session, of: impl Fn(&Group) -> bool) {
 }
 
 /// The driver library gives a group its slice at the end of making a context. If the daemon has given the session another one by
-/// then, it does so again when it is told, and this one is what the group goes back to. False if that concerns nobody.
+/// then, it does so again when it is told, and this one is what the group goes back to. False if that concerns nobody, or is told later.
 fn sliced(session: &Session, key: GroupKey, slice: Micros) -> bool {
     let is_its = |group: &Group| group.engine == Engine::Compute && group.key() == key;
     // The daemon writes to the page before it sets a slice: nothing there, and what it sets comes later than this.
@@ -127,9 +130,26 @@ fn sliced(session: &Session, key: GroupKey, slice: Micros) -> bool {
         if slice.0 > 0 {
             session.page.set_slice_us(slice.0);
         }
-        session.page.raise_channel_generation();
+        match session.slices.changed(wire::monotonic_ns()) {
+            Telling::Now => {
+                session.page.raise_channel_generation();
+                return true;
+            }
+            Telling::After(_) => session.wake_agent(),
+            Telling::Nothing => {}
+        }
     }
-    concerned
+    false
+}
+
+/// Has the daemon told of slices that it was not told of at once, if it is time to.
+pub(crate) fn tell_late_slices(session: &Session) -> Telling {
+    let telling = session.slices.look(wire::monotonic_ns());
+    if telling == Telling::Now {
+        session.page.raise_channel_generation();
+        session.groups_changed.store(true, SeqCst);
+    }
+    telling
 }
 
 /// A new daemon knows none of a session's channels, and its page counts none: so it does not take the session for frozen

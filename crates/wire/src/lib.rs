@@ -32,6 +32,7 @@ pub use listing::{Gpu, Listing, NotBack, SCHEMA_VERSION, Tenant, TenantState, Un
 pub use message::{ChannelGroup, FromDaemon, Home, SharedGpu, SizedHandle, ToDaemon};
 pub use oversize::Oversize;
 pub use page::{IDLE_SINCE_OFFSET, PHASE_NAME_BYTES, Page, PageError, SharedPage, monotonic_ns};
+pub use peer::WatchedPeer;
 pub use place::{default_socket, find_socket};
 pub use shim_file::{ShimError, find_nvml_shim, find_shim, preload, preload_nvml};
 pub use socket::{Connection, Listener, WireError};

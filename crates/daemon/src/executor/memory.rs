@@ -3,6 +3,7 @@
 use super::homes::Homing;
 use super::moves::Requests;
 use super::{Done, Link, Work, complain};
+use crate::conversation::Belonging;
 use crate::daemon::{Input, Shown};
 use crate::events::{Events, nanos};
 use crate::names::{key, owned, owner, tenant};
@@ -106,13 +107,13 @@ impl<D: Device> Memory<D> {
     fn take_up(&mut self, item: Work) -> Option<Done> {
         match item {
             Work::Join(tenant, link, process) => {
-                self.mover.set_domain(owner(tenant), link.domain);
+                self.mover.set_domain(owner(tenant), link.domain.as_ref().map(Belonging::domain));
                 self.links.insert(tenant, link);
                 self.introduce(tenant, process);
                 None
             }
             Work::TakeOver { tenant, link, process, is_new, handles, passable } => {
-                self.mover.set_domain(owner(tenant), link.domain);
+                self.mover.set_domain(owner(tenant), link.domain.as_ref().map(Belonging::domain));
                 let may_pass = passable.into_iter().map(|handle| HandleKey { owner: owner(tenant), handle });
                 may_pass.for_each(|key| self.mover.may_pass(key));
                 self.links.insert(tenant, link);

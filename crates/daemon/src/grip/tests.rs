@@ -224,6 +224,36 @@ fn slices_are_set_for_compute_and_the_first_one_is_kept_to_go_back_to() {
 }
 
 #[test]
+fn a_group_that_is_just_freed_keeps_no_other_from_its_slice() {
+    /// Does not find the first group.
+    fn without_the_first(file: RawFd, request: c_ulong, argument: *mut c_void) -> c_int {
+        let done = recording(file, request, argument);
+        let words = argument.cast::<u32>();
+        // SAFETY: of a control, the second word is the object, and the status is the word at byte 28.
+        unsafe {
+            if words.add(1).read() == 3 {
+                words.add(7).write(0x57);
+            }
+        }
+        done
+    }
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(without_the_first));
+    let one = vec![group(1, vec![5])];
+    grip.report(0, vec![FileId(1)], one.clone(), vec![file()]).unwrap();
+    assert!(grip.set_slice(Slice::Long).is_err());
+    SENT.take();
+    let two = [one, vec![ChannelGroup { group: 7, ..group(1, vec![8]) }]].concat();
+    grip.report(0, vec![], two, vec![]).unwrap();
+    assert!(grip.set_slice(Slice::Critical).is_err());
+    let sent = slices_sent();
+    assert!(sent.contains(&(7, 10_000)), "{sent:?}");
+    // Some have it and some have not: what they had is not what they have.
+    assert!(grip.set_slice(Slice::Own).is_err());
+    let sent = slices_sent();
+    assert!(sent.contains(&(7, 2048)), "{sent:?}");
+}
+
+#[test]
 fn two_contexts_of_a_program_never_both_have_the_shortest_slice() {
     let grip = Grip::new(SharedPage::create(1).unwrap(), with(recording));
     let one = vec![group(1, vec![5]), copy_group(1, 4, vec![6])];

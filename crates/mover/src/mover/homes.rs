@@ -56,6 +56,8 @@ struct Homing<M> {
 enum Stage<M> {
     /// The tenant is to make memory.
     Asked,
+    /// It has, but what it made cannot be used here: it is to let that go.
+    Unusable,
     /// It has.
     Ready(M),
     /// That has the handle's bytes.
@@ -67,7 +69,7 @@ enum Stage<M> {
 impl<M> Stage<M> {
     fn memory(self) -> Option<M> {
         match self {
-            Stage::Asked => None,
+            Stage::Asked | Stage::Unusable => None,
             Stage::Ready(memory) | Stage::Filled(memory) | Stage::Exchanging(memory) => Some(memory),
         }
     }
@@ -272,16 +274,16 @@ impl<D: Device> Mover<D> {
             // Given up meanwhile: the tenant is told so.
             return;
         };
-        match self.device.device_mut().import(file, *bytes) {
-            Ok(memory) => {
-                if let Some(homing) = self.homes.homing.get_mut(&key) {
-                    homing.stage = Stage::Ready(memory);
-                }
-            }
+        let stage = match self.device.device_mut().import(file, *bytes) {
+            Ok(memory) => Stage::Ready(memory),
             Err(error) => {
                 tracing::warn!(%key, %error, "cannot import what was made for it in its other home");
-                self.homes.homing.remove(&key);
+                // Until it is given up, which is when its tenant is told.
+                Stage::Unusable
             }
+        };
+        if let Some(homing) = self.homes.homing.get_mut(&key) {
+            homing.stage = stage;
         }
     }
 

@@ -120,6 +120,22 @@ fn one_that_stays_or_ends_in_the_middle_leaves_nothing() {
 }
 
 #[test]
+fn what_cannot_be_imported_is_given_up_so_that_its_tenant_lets_it_go() {
+    let mut setup = Setup::new(16, 16);
+    let (one, device, host) = (key(A, 1), memory(2, 7), memory(2, 0xa5));
+    setup.mover.adopt(one, device.bytes(), file(&device)).unwrap();
+    setup.mover.begin_homing(one, Home::Host).unwrap();
+    setup.mover.device_mut().fail(Operation::Import, 1);
+    prepared(&mut setup, one, &host);
+    assert!(!setup.mover.awaits_memory(A), "it has answered");
+    assert!(setup.mover.fill(&[one], LONG).is_empty() && !setup.mover.begin_exchange(one));
+    assert_eq!(setup.mover.give_up_homing(A), [one]);
+    assert_eq!(imports(&setup), 1);
+    // Another time it may go better.
+    exchange_begins(&mut setup, one, Home::Host, &host);
+}
+
+#[test]
 fn what_could_not_be_filled_is_not_exchanged() {
     for operation in [Operation::CopyBetween, Operation::Mark, Operation::Passed] {
         let mut setup = Setup::new(16, 16);
