@@ -220,7 +220,8 @@ impl Grip {
             reported.born_frozen |= born;
         } else {
             // A group that its tenant froze at birth, in a freeze that then failed here, is thawed by nobody else.
-            if let Err(cause) = self.switch(&reported, reported.groups.iter().filter(new), thaw) {
+            let thawed = self.thaw_wholly(&reported, || reported.groups.iter().filter(new));
+            if let Err(cause) = thawed {
                 // The program may have freed it again already. If not, its next turn thaws it.
                 tracing::debug!("a new group cannot be thawed: {cause}");
             }
@@ -249,6 +250,9 @@ impl Grip {
             }
             self.page.note_freeze();
             let count = self.switch(&reported, within(scope, &reported.groups), freeze)?;
+            if scope == Scope::All {
+                self.page.note_frozen_wholly();
+            }
             reported.frozen = reported.frozen.max(Some(scope));
             Ok(count)
         });
@@ -258,7 +262,7 @@ impl Grip {
                 self.page.set_frozen(false);
                 self.page.wake_held();
                 let reported = self.lock();
-                let _ = self.thaw_wholly(&reported, Scope::All);
+                let _ = self.thaw_wholly(&reported, || &reported.groups);
                 Err(cause)
             }
             // A freeze that fails is undone, and with it what was frozen before.
@@ -281,7 +285,7 @@ impl Grip {
                 return Err(GripError::Gone);
             }
             let scope = reported.to_thaw();
-            let count = self.thaw_wholly(&reported, scope)?;
+            let count = self.thaw_wholly(&reported, || within(scope, &reported.groups))?;
             (reported.frozen, reported.born_frozen) = (None, false);
             Ok(count)
         });
@@ -292,12 +296,20 @@ impl Grip {
         Err(self.hold(Scope::All, cause))
     }
 
-    /// Thaws as often as was frozen. After a failure nobody knows what is left of that.
-    fn thaw_wholly(&self, reported: &Reported, scope: Scope) -> Result<usize, GripError> {
+    /// Thaws groups as often as any was frozen. After a failure nobody knows what is left of that.
+    fn thaw_wholly<'a, G: IntoIterator<Item = &'a ChannelGroup>>(
+        &self,
+        reported: &Reported,
+        groups: impl Fn() -> G,
+    ) -> Result<usize, GripError> {
+        // Where none is known yet, they are thawed by their report.
+        if reported.groups.is_empty() {
+            return Ok(0);
+        }
         let times = self.page.take_freezes();
         let mut count = 0;
         for _ in 0..times {
-            let thawed = self.switch(reported, within(scope, &reported.groups), thaw);
+            let thawed = self.switch(reported, groups(), thaw);
             count = thawed.inspect_err(|_| (0..times).for_each(|_| self.page.note_freeze()))?;
         }
         Ok(count)

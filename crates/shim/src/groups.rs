@@ -153,9 +153,17 @@ pub(crate) fn tell_late_slices(session: &Session) -> Telling {
 }
 
 /// A new daemon knows none of a session's channels, and its page counts none: so it does not take the session for frozen
-/// before it has heard of them. Should it be frozen already, they are frozen here.
+/// before it has heard of them. Should it be frozen already, so are they, or they are frozen here.
 pub(crate) fn begin_again(session: &Session) {
-    begin(session, |group| group.scheduled);
+    let of = |group: &Group| group.scheduled;
+    if chosen(of).iter().all(|group| whose::belongs(session, group) == Some(false)) {
+        return;
+    }
+    session.page.raise_channel_generation();
+    let frozen = session.page.frozen_wholly();
+    if follow_page_from(session, of, frozen) && !frozen {
+        session.page.note_frozen_wholly();
+    }
 }
 
 /// A program can have work on the GPU now that never asked for a driver here: it opened one by its path, or has one of its
@@ -170,23 +178,29 @@ fn mention_other_ways() {
     }
 }
 
-/// Freezes groups that have just come to life, if the tenant is frozen. The daemon may thaw or freeze it meanwhile
-/// without knowing of them, so the page is read again after each step.
+/// Freezes groups that have just come to life, if the tenant is frozen.
 fn follow_page(session: &Session, of: impl Fn(&Group) -> bool) {
+    follow_page_from(session, of, false);
+}
+
+/// Has groups be as the page says: they are frozen, or not. The daemon may thaw or freeze the tenant meanwhile without knowing
+/// of them, so the page is read again after each step. Says whether they are frozen in the end.
+fn follow_page_from(session: &Session, of: impl Fn(&Group) -> bool, mut frozen: bool) -> bool {
     if session.page.holds_launches() {
-        return;
+        return false;
     }
-    let mut frozen = false;
+    let mut done = true;
     for _ in 0..FOLLOW_MAX {
         if session.page.frozen() == frozen {
-            return;
+            return frozen && done;
         }
         frozen = !frozen;
         if frozen {
             session.page.note_freeze();
         }
-        switch(&sets(session, &of), frozen);
+        done = switch(&sets(session, &of), frozen);
     }
+    false
 }
 
 /// Thaws everything of a session: for when there is no daemon that could.
@@ -201,7 +215,7 @@ pub(crate) fn thaw_all(session: &Session) {
 pub(crate) fn restore_slices(session: &Session, slice: Micros) {
     for group in own(session, |group| group.scheduled && group.engine == Engine::Compute) {
         if let Some(address) = group.address() {
-            complain(control(group.file).set_time_slice(address, slice));
+            let _ = complain(control(group.file).set_time_slice(address, slice));
         }
     }
 }
@@ -217,11 +231,14 @@ fn sets(session: &Session, of: impl Fn(&Group) -> bool) -> Vec<(RawFd, ChannelSe
     channels::channel_sets(&own(session, of)).0
 }
 
-fn switch(sets: &[(RawFd, ChannelSet)], frozen: bool) {
-    for (file, set) in sets {
+/// Freezes or thaws. False if the driver refused some of it.
+fn switch(sets: &[(RawFd, ChannelSet)], frozen: bool) -> bool {
+    let switched = sets.iter().map(|(file, set)| {
         let control = control(*file);
-        complain(if frozen { control.freeze(set) } else { control.thaw(set) });
-    }
+        complain(if frozen { control.freeze(set) } else { control.thaw(set) })
+    });
+    // All of them, whatever becomes of one.
+    switched.fold(true, |all, done| all && done)
 }
 
 fn control(file: RawFd) -> RmControl<'static, fn(RawFd, std::ffi::c_ulong, *mut std::ffi::c_void) -> i32> {
@@ -229,9 +246,9 @@ fn control(file: RawFd) -> RmControl<'static, fn(RawFd, std::ffi::c_ulong, *mut 
     RmControl::through(unsafe { BorrowedFd::borrow_raw(file) }, ioctl::call_next)
 }
 
-fn complain(result: Result<(), ControlError>) {
+/// Whether it was done; if not, it is said.
+fn complain(result: Result<(), ControlError>) -> bool {
     static FAILED: OnceNotice = OnceNotice::new();
-    if let Err(error) = result {
-        FAILED.notice(format_args!("{error}"));
-    }
+    let done = result.inspect_err(|error| FAILED.notice(format_args!("{error}")));
+    done.is_ok()
 }

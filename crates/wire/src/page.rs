@@ -34,7 +34,7 @@ use thiserror::Error;
 const MAGIC: u64 = u64::from_le_bytes(*b"rotapage");
 const PAGE_BYTES: usize = 4096;
 
-/// The layout. Every field but the last is written by one side only, named with it.
+/// The layout. Every field but the last two is written by one side only, named with it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Page {
@@ -99,12 +99,14 @@ pub struct Page {
     warmed_ns: AtomicU64,
     /// Both: how often channels of the tenant were frozen since all were thawed.
     freezes: AtomicU64,
+    /// Both: 1 while all channels of the tenant are frozen, and not only those that compute.
+    frozen_wholly: AtomicU64,
 }
 
 /// More often than this nobody freezes what is frozen. A tenant that says otherwise gets no more of the daemon's time.
-const FREEZES_MAX: u64 = 8;
+const FREEZES_MAX: u64 = 64;
 
-const _: () = assert!(size_of::<Page>() == 3488 && size_of::<Page>() <= PAGE_BYTES);
+const _: () = assert!(size_of::<Page>() == 3496 && size_of::<Page>() <= PAGE_BYTES);
 
 /// As much of a phase's name is kept.
 pub const PHASE_NAME_BYTES: usize = 32;
@@ -150,8 +152,19 @@ impl Page {
         self.freezes.fetch_add(1, SeqCst);
     }
 
+    /// All of the tenant's channels are frozen by now. Not said before: whoever reads it relies on it.
+    pub fn note_frozen_wholly(&self) {
+        self.frozen_wholly.store(1, SeqCst);
+    }
+
+    /// Whether all of the tenant's channels are frozen, but those that came since.
+    pub fn frozen_wholly(&self) -> bool {
+        self.frozen_wholly.load(SeqCst) != 0
+    }
+
     /// How often the tenant has to be thawed to run, from here on not at all. More often than needed does no harm.
     pub fn take_freezes(&self) -> u64 {
+        self.frozen_wholly.store(0, SeqCst);
         self.freezes.swap(0, SeqCst).clamp(1, FREEZES_MAX)
     }
 
@@ -222,6 +235,7 @@ impl Page {
             warm_ups_failed: AtomicU64::new(0),
             warmed_ns: AtomicU64::new(0),
             freezes: AtomicU64::new(0),
+            frozen_wholly: AtomicU64::new(0),
             requests_told: AtomicU64::new(0),
             phase_name: [const { AtomicU64::new(0) }; PHASE_NAME_BYTES / 8],
             latencies: Latencies::new(),
@@ -457,6 +471,7 @@ impl SharedPage {
     pub fn renew(&self, by: SharedPage) -> Result<(), PageError> {
         by.take_requests_from(self);
         by.freezes.fetch_add(self.freezes.load(SeqCst), SeqCst);
+        by.frozen_wholly.fetch_max(self.frozen_wholly.load(SeqCst), SeqCst);
         let flags = ProtFlags::READ | ProtFlags::WRITE;
         let address = self.page.as_ptr().cast();
         // SAFETY: the address is that of this mapping, as long as the new one, and what lies there is atomics, or the same in

@@ -628,6 +628,10 @@ fn the_page_keeps_its_offsets() {
         [17, 18, 1, 1, 2, 1],
         "requests, phases, not forecast, hints dropped, warm-ups, warm-ups that failed"
     );
+    page.note_freeze();
+    page.note_freeze();
+    page.note_frozen_wholly();
+    assert_eq!([3480, 3488].map(word), [2, 1], "freezes, frozen wholly");
     page.tell_requests();
     page.set_phase_name(b"checkpoint");
     page.add_request(130, Some(129));
@@ -643,7 +647,7 @@ fn the_page_keeps_its_offsets() {
     assert_eq!((bucket(1), bucket(288)), (1, 1), "one of 128 ns, one of a millisecond");
     let known = [
         56, 64, 72, 80, 88, 96, 104, 128, 136, 152, 160, 168, 176, 184, 192, 200, 208, 216, 224, 232, 256,
-        264, 272, 1424, 3472,
+        264, 272, 1424, 3472, 3480, 3488,
     ];
     let mut rest = (56..4096).step_by(8).filter(|offset| !known.contains(offset));
     assert!(rest.all(|offset| word(offset) == 0), "a field beyond the documented ones");
@@ -684,6 +688,8 @@ fn a_page_written_by_the_book_is_read() {
         (264, 21),
         (272, 1 << 32 | 2),
         (3472, 22),
+        (3480, 3),
+        (3488, 1),
     ] {
         write(offset, value);
     }
@@ -699,6 +705,13 @@ fn a_page_written_by_the_book_is_read() {
     assert_eq!((tenant.critical(), tenant.slo_ns(), tenant.requests_open()), (true, Some(14), 15));
     assert!(tenant.gives_way() && !tenant.may_be_forecast() && tenant.end_is_awaited());
     assert_eq!((tenant.hints_dropped(), tenant.warm_ups(), tenant.warmed_ns()), (17, (18, 19), Some(22)));
+    assert!(tenant.frozen_wholly());
+    assert_eq!(
+        (tenant.take_freezes(), tenant.take_freezes()),
+        (3, 1),
+        "once at least, also if nobody counted"
+    );
+    assert!(!tenant.frozen_wholly());
     let requests = tenant.request_times().unwrap();
     assert_eq!((requests.by_program, requests.slo_missed), (true, 21));
     assert_eq!(requests.times, Times { count: 3, p50_ns: 64, p99_ns: 192, p999_ns: 192, max_ns: 20_000 });

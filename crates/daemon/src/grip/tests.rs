@@ -303,6 +303,32 @@ fn a_thaw_touches_what_was_frozen_and_what_froze_itself_meanwhile() {
 }
 
 #[test]
+fn what_was_frozen_by_several_is_thawed_as_often() {
+    thread_local!(static FROZEN: Cell<u32> = const { Cell::new(0) });
+    /// Counts as the driver does.
+    fn counting(file: RawFd, request: c_ulong, argument: *mut c_void) -> c_int {
+        // SAFETY: the third word of a control is its command, and its parameters begin with whether to freeze.
+        let freeze = unsafe { *argument.cast::<*const u8>().add(2).read() != 0 };
+        FROZEN.set(if freeze { FROZEN.get() + 1 } else { FROZEN.get().saturating_sub(1) });
+        willing(file, request, argument)
+    }
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(counting));
+    grip.report(0, vec![FileId(1)], vec![group(1, vec![5])], vec![file()]).unwrap();
+    grip.freeze(Scope::Compute).unwrap();
+    assert!(!grip.page().frozen_wholly());
+    grip.freeze(Scope::All).unwrap();
+    assert!(grip.page().frozen_wholly());
+    // The tenant itself, or a worker before.
+    grip.page().note_freeze();
+    FROZEN.set(FROZEN.get() + 1);
+    assert_eq!(FROZEN.get(), 3);
+    grip.thaw().unwrap();
+    assert_eq!((FROZEN.get(), grip.page().frozen_wholly()), (0, false));
+    grip.freeze(Scope::All).unwrap();
+    assert_eq!(FROZEN.get(), 1, "and not more often than that");
+}
+
+#[test]
 fn what_was_frozen_stays_so_when_more_cannot_be() {
     thread_local!(static REFUSALS: Cell<u32> = const { Cell::new(0) });
     /// Refuses as often as it was told to.
