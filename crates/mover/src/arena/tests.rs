@@ -6,6 +6,7 @@ use crate::device::Device;
 use crate::fake_device::{FakeDevice, Operation};
 use crate::test_keeper::{Later, TestKeeper, process};
 use keeper::ClientError;
+use std::time::Duration;
 
 const SEGMENT: u64 = 2 * BLOCK_BYTES;
 const A: Owner = Owner(1);
@@ -136,6 +137,28 @@ fn gently_it_is_registered_in_short_steps_and_copied_as_those() {
     assert_eq!(arena.registered_parts(run(0, step)), [run(0, step)]);
     drop(arena);
     assert_eq!(device.registered_bytes(), 0, "each step is undone");
+}
+
+#[test]
+fn while_others_need_the_driver_only_what_somebody_waits_for_is_registered() {
+    let device = FakeDevice::new(1 << 30);
+    let keeper = TestKeeper::start(4 * SEGMENT / BLOCK_BYTES, SEGMENT);
+    let (registrar, go) = Later::before(device.registrar());
+    let arena = keeper.arena(registrar);
+    let held = [arena.hold_back(), arena.hold_back()];
+    // The first segment may have been begun before.
+    drop(go);
+    arena.introduce(A, process(A)).expect("a tenant");
+    let last = Extent { offset: 3 * SEGMENT, bytes: BLOCK_BYTES };
+    arena.make_usable(&Extents::new(vec![last])).expect("it is registered, as it is waited for");
+    assert!(device.registered_bytes() <= 2 * SEGMENT, "only that, and what was begun before");
+    let [first, second] = held;
+    drop(first);
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(device.registered_bytes() <= 2 * SEGMENT, "somebody needs the driver still");
+    drop(second);
+    arena.wait_until_prepared();
+    assert_eq!(device.registered_bytes(), 4 * SEGMENT);
 }
 
 #[test]
