@@ -6,10 +6,10 @@ use rota_wire::quantity::Memory;
 use rota_wire::{
     Answer, Change, ChannelGroup, Class, Command, Connection, Description, FILES_MAX, FileId, FromDaemon,
     Gpu, GpuChoice, GpuView, GrantId, HANDLES_MAX, HandleId, HintSource, Hints, Home, IDLE_SINCE_OFFSET,
-    JobMemory, JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, NotBack, Opened, Priority,
-    ProcessOnGpu, RequestTimes, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage, SizedHandle,
-    Statistics, Status, Tenant, TenantId, TenantState, TenantView, Terms, Times, ToDaemon, Token, Unmanaged,
-    VERSION, WireError,
+    JobMemory, JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, NotBack, Occupant, Opened,
+    Priority, ProcessOnGpu, RequestTimes, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage,
+    SizedHandle, Statistics, Status, Tenant, TenantId, TenantState, TenantView, Terms, Times, ToDaemon,
+    Token, Unmanaged, VERSION, WireError,
 };
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Serialize, de::DeserializeOwned};
@@ -222,6 +222,8 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             "24 01 2a 02 0663754d656d43",
             ToDaemon::Stayed { handles: vec![HandleId(42)], code: 2, call: "cuMemC".into() },
         ),
+        ("25 03 00", ToDaemon::Occupied { number: 3, by: Occupant::Work }),
+        ("25 03 01", ToDaemon::Occupied { number: 3, by: Occupant::Foreign }),
     ]
 }
 
@@ -506,6 +508,7 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::Prepared { .. } => 34,
         ToDaemon::Exchanged { .. } => 35,
         ToDaemon::Stayed { .. } => 36,
+        ToDaemon::Occupied { .. } => 37,
     }
 }
 
@@ -541,7 +544,7 @@ fn kind_from_daemon(message: &FromDaemon) -> usize {
 
 #[test]
 fn the_versions_belong_to_these_bytes() {
-    assert_eq!((VERSION, SCHEMA_VERSION), (5, 1), "write new golden bytes, then the new version here");
+    assert_eq!((VERSION, SCHEMA_VERSION), (6, 1), "write new golden bytes, then the new version here");
 }
 
 #[test]
@@ -550,7 +553,7 @@ fn messages_to_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = to_daemon().iter().map(|(_, message)| kind_to_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=36), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=37), "a kind of message has no golden bytes");
 }
 
 #[test]
@@ -572,7 +575,7 @@ fn the_page_keeps_its_offsets() {
     };
     assert_eq!(rustix::fs::fstat(page.file()).unwrap().st_size, 4096);
     assert_eq!(word(0).to_le_bytes(), *b"rotapage");
-    assert_eq!(word(8), 5, "version");
+    assert_eq!(word(8), 6, "version");
     assert_eq!(word(16), 0x1122_3344_5566_7788, "epoch");
     assert_eq!(word(24), 0, "freeze generation: even, not frozen");
     assert_eq!(word(32), 1, "residency commit: nothing is away");
