@@ -10,6 +10,7 @@ use vgpu_messages::quantity::Nanos;
 use vgpu_messages::*;
 
 use crate::machine::{Handled, Machine, Outcome, Then};
+use crate::misuse::Misuse;
 use crate::physical::OutOfMemory;
 use crate::rm::FileKey;
 use crate::session::ConnectionId;
@@ -29,6 +30,20 @@ pub(crate) struct Parked {
     pub(crate) connection: ConnectionId,
     request: Request,
     file: Option<FileKey>,
+}
+
+/// What a call is about, if nobody should make it while its process is locked: it waits, as with the real driver, but an H200's was
+/// seen to answer no unlock with a thread inside. What only asks, or makes memory, does not matter so.
+fn expected_outside(request: &Request) -> Option<&'static str> {
+    match request {
+        Request::Work(_) => Some("work"),
+        Request::Pool(_) => Some("pools"),
+        Request::Stream(_) => Some("streams"),
+        Request::Event(_) => Some("events"),
+        Request::Graph(_) => Some("graphs"),
+        Request::Module(_) => Some("modules"),
+        _ => None,
+    }
 }
 
 impl Machine {
@@ -112,6 +127,10 @@ impl Machine {
         let session = self.sessions.get_mut(&session)?;
         if passes || session.hold == Hold::Running {
             return Some((request, file));
+        }
+        if let Some(kind) = expected_outside(&request) {
+            let what = format!("a call about {kind} while its process is locked");
+            self.store.misuse.push(Misuse { pid: session.pid, what });
         }
         session.parked.push(Parked { connection, request, file });
         None

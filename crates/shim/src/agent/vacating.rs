@@ -52,6 +52,9 @@ pub(super) fn go_on(session: &Session, vacating: &mut Option<Vacating>) -> Next 
         return LOOK;
     };
     *vacating = None;
+    if matches!(answer, ToDaemon::Vacated { .. }) {
+        vacate::clear();
+    }
     session.say(answer);
     Next::AtOnce
 }

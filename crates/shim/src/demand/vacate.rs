@@ -14,7 +14,7 @@
 
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use wire::Occupant;
 
@@ -23,6 +23,9 @@ use crate::agent::warm_up;
 use crate::foreign;
 
 static DOOR: Door = Door::new();
+
+/// Since it was closed it was seen vacant, with nothing that its context has to stay for.
+static CLEARED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// How often this thread is counted as begun.
@@ -49,7 +52,9 @@ pub(super) fn count_off() {
 
 /// Nobody enters from now on.
 pub(crate) fn close() {
-    DOOR.closed.store(1, SeqCst);
+    if DOOR.closed.swap(1, SeqCst) == 0 {
+        CLEARED.store(false, SeqCst);
+    }
     aim();
 }
 
@@ -69,13 +74,20 @@ pub(crate) fn is_vacant() -> bool {
     DOOR.is_vacant(|| WORK.inside()) && warm_up::is_off()
 }
 
-/// What the context of a vacant driver has to stay for.
+/// What the context of a vacant driver has to stay for. Once there is nothing, there is nothing before it is opened, though launches
+/// that wait are counted in a way that looks like work.
 pub(crate) fn occupant() -> Option<Occupant> {
     match () {
+        () if CLEARED.load(SeqCst) => None,
         () if foreign::is_there() => Some(Occupant::Foreign),
         () if WORK.has_unfinished() => Some(Occupant::Work),
         () => None,
     }
+}
+
+/// The driver is vacant, and there is nothing that its context has to stay for.
+pub(crate) fn clear() {
+    CLEARED.store(true, SeqCst);
 }
 
 /// For a thread of rota's own, which does not wait: None if it may not enter.
@@ -188,7 +200,6 @@ impl Door {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicBool;
     use std::time::{Duration, Instant};
 
     fn until(what: &str, holds: impl Fn() -> bool) {

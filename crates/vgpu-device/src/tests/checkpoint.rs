@@ -67,6 +67,19 @@ fn calls_of_a_locked_process_wait_until_it_is_unlocked() {
     step(&mut world, &other, CheckpointStep::Unlock).unwrap();
     assert_eq!(world.taken(program.connection), Some(Ok(Answer::Done)));
     world.synchronize(&program).unwrap();
+    assert_eq!(world.machine.take_misuse(), []);
+}
+
+#[test]
+fn work_for_a_locked_process_waits_too_and_is_written_down() {
+    let (mut world, program, other, at) = two();
+    step(&mut world, &other, LOCK).unwrap();
+    let work = world.work(&program, StreamRef::Legacy, memset(at, 8, MIB));
+    assert_eq!(world.try_ask(program.connection, work), None);
+    let misuse = world.machine.take_misuse();
+    assert!(matches!(&misuse[..], [one] if one.pid == PID && one.what.contains("about work")), "{misuse:?}");
+    step(&mut world, &other, CheckpointStep::Unlock).unwrap();
+    assert!(matches!(world.taken(program.connection), Some(Ok(_))));
 }
 
 #[test]
