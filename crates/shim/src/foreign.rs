@@ -13,7 +13,7 @@ use crate::forward::index;
 use crate::guard::guarded;
 use crate::{demand, session};
 
-/// Threads that are taking some in.
+/// Threads that are taking some in, or let it go.
 static TAKING: AtomicU64 = AtomicU64::new(0);
 
 /// Some was taken in that is not followed.
@@ -25,14 +25,14 @@ pub(crate) fn forget() {
     TAKEN.store(false, SeqCst);
 }
 
-/// Whether this process has any, or is just taking some in.
+/// Whether this process has any, or is just taking some in or letting it go.
 pub(crate) fn is_there() -> bool {
     TAKEN.load(SeqCst)
         || TAKING.load(SeqCst) > 0
         || session::all().any(|session| session.names().has_opened())
 }
 
-/// This thread is taking some in, until it is dropped.
+/// This thread is taking some in, or lets it go, until it is dropped.
 pub(crate) struct Taking(());
 
 impl Taking {

@@ -374,6 +374,8 @@ fn close(session: &Session, address: u64) -> Option<CUresult> {
     let context = session.names().context_of(address)?;
     // As the driver does when memory goes; a frozen program waits here for its next turn, with no lock held.
     let waited = probe::wait(session, context);
+    // Until it is unmapped it is there, whatever the books say.
+    let _taking = Taking::begin();
     if !probe::is_capture(waited)
         && let Some(opened) = session.names().close(address)
     {

@@ -24,9 +24,6 @@ use crate::foreign;
 
 static DOOR: Door = Door::new();
 
-/// Since it was closed it was seen vacant, with nothing that its context has to stay for.
-static CLEARED: AtomicBool = AtomicBool::new(false);
-
 thread_local! {
     /// How often this thread is counted as begun.
     static COUNTED: Cell<u64> = const { Cell::new(0) };
@@ -37,6 +34,7 @@ pub(super) fn forget() {
     DOOR.closed.store(0, SeqCst);
     DOOR.aside.store(0, SeqCst);
     DOOR.own.store(0, SeqCst);
+    DOOR.cleared.store(false, SeqCst);
     let _ = COUNTED.try_with(|counted| counted.set(0));
 }
 
@@ -52,9 +50,7 @@ pub(super) fn count_off() {
 
 /// Nobody enters from now on.
 pub(crate) fn close() {
-    if DOOR.closed.swap(1, SeqCst) == 0 {
-        CLEARED.store(false, SeqCst);
-    }
+    DOOR.closed.store(1, SeqCst);
     aim();
 }
 
@@ -78,7 +74,7 @@ pub(crate) fn is_vacant() -> bool {
 /// that wait are counted in a way that looks like work.
 pub(crate) fn occupant() -> Option<Occupant> {
     match () {
-        () if CLEARED.load(SeqCst) => None,
+        () if DOOR.cleared.load(SeqCst) => None,
         () if foreign::is_there() => Some(Occupant::Foreign),
         () if WORK.has_unfinished() => Some(Occupant::Work),
         () => None,
@@ -87,7 +83,7 @@ pub(crate) fn occupant() -> Option<Occupant> {
 
 /// The driver is vacant, and there is nothing that its context has to stay for.
 pub(crate) fn clear() {
-    CLEARED.store(true, SeqCst);
+    DOOR.cleared.store(true, SeqCst);
 }
 
 /// For a thread of rota's own, which does not wait: None if it may not enter.
@@ -123,6 +119,9 @@ struct Door {
     aside: AtomicU64,
     /// Threads of rota's own that are inside.
     own: AtomicU64,
+    /// Since it was closed it was seen vacant, with nothing that its context has to stay for. So it is until it is opened, also if the
+    /// program begins to end meanwhile, which is counted and never over.
+    cleared: AtomicBool,
 }
 
 /// A thread of rota's own is inside of the driver, until this is dropped.
@@ -136,7 +135,8 @@ impl Drop for Entered<'_> {
 
 impl Door {
     const fn new() -> Self {
-        Self { closed: AtomicU32::new(0), aside: AtomicU64::new(0), own: AtomicU64::new(0) }
+        let (aside, own) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { closed: AtomicU32::new(0), aside, own, cleared: AtomicBool::new(false) }
     }
 
     fn is_closed(&self) -> bool {
@@ -144,6 +144,7 @@ impl Door {
     }
 
     fn open(&self) {
+        self.cleared.store(false, SeqCst);
         self.closed.store(0, SeqCst);
         // SAFETY: the word is there as long as self is; the kernel wakes who waits for it.
         unsafe {
@@ -160,7 +161,8 @@ impl Door {
     fn is_vacant(&self, counted: impl FnOnce() -> u64) -> bool {
         // In this order: whoever stands aside was counted before.
         let aside = self.aside.load(SeqCst);
-        self.is_closed() && self.own.load(SeqCst) == 0 && counted() <= aside
+        let is_empty = || self.own.load(SeqCst) == 0 && counted() <= aside;
+        self.is_closed() && (self.cleared.load(SeqCst) || is_empty())
     }
 
     fn enter(&self) -> Option<Entered<'_>> {
@@ -294,5 +296,11 @@ mod tests {
             until("it goes on", || done.load(SeqCst));
         });
         assert!(!door.is_vacant(|| 0), "it is open");
+        door.closed.store(1, SeqCst);
+        door.cleared.store(true, SeqCst);
+        assert!(door.is_vacant(|| 1), "one that begins to end is counted, and cannot enter");
+        door.open();
+        door.closed.store(1, SeqCst);
+        assert!(!door.is_vacant(|| 1), "it may have entered when it was open");
     }
 }
