@@ -148,8 +148,8 @@ pub enum Work {
     },
     /// A handle of a tenant lies in the host's memory; its file comes along.
     AdoptHosted(Owned, Bytes, OwnedFd),
-    /// Nobody is to have memory of a tenant in the host's any more but itself; whoever asked for that waits to hear it.
-    ForgetHosted(TenantId, Sender<()>),
+    /// Nobody is to have memory of a tenant in the host's any more but itself; whoever asked for that waits to hear whether it is so.
+    ForgetHosted(TenantId, Sender<bool>),
     /// Have a tenant make memory of the host's for these.
     Prepare(OpId, TenantId, Vec<Owned>),
     /// Have handles of a tenant change their homes: first these to the host's memory, then those to the device.

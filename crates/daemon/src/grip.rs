@@ -23,7 +23,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use wire::{ChannelGroup, FileId, SharedPage};
+pub use vacated::FOREIGN;
+use vacated::occupied;
+use wire::{ChannelGroup, FileId, Occupant, SharedPage};
 
 /// How long a tenant may take to report channels that it has made.
 const REPORT_WITHIN: Duration = Duration::from_secs(2);
@@ -79,6 +81,9 @@ pub enum GripError {
          may use the GPU in ways that are not seen"
     )]
     NotVacated(Duration),
+    /// No thread of it is inside, but its context has to stay.
+    #[error("{}", occupied(*.0))]
+    Occupied(Occupant),
     /// A report that cannot be true.
     #[error("a report of channels with {0}")]
     Malformed(&'static str),
@@ -102,8 +107,8 @@ struct Reported {
     drained: u64,
     /// The last order to keep out of the driver.
     vacating: u64,
-    /// The last that was done.
-    vacated: u64,
+    /// The last that was answered, and what its context has to stay for, if anything.
+    vacated: (u64, Option<Occupant>),
 }
 
 impl Reported {

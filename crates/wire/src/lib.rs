@@ -29,7 +29,7 @@ pub use hints::{HintSource, Hints};
 pub use ids::{FileId, GrantId, HandleId, TenantId, Token};
 pub use latencies::Latencies;
 pub use listing::{Gpu, Listing, NotBack, SCHEMA_VERSION, Tenant, TenantState, Unmanaged};
-pub use message::{ChannelGroup, FromDaemon, Home, SharedGpu, SizedHandle, ToDaemon};
+pub use message::{ChannelGroup, FromDaemon, Home, Occupant, SharedGpu, SizedHandle, ToDaemon};
 pub use oversize::Oversize;
 pub use page::{IDLE_SINCE_OFFSET, PHASE_NAME_BYTES, Page, PageError, SharedPage, monotonic_ns};
 pub use peer::WatchedPeer;

@@ -6,10 +6,10 @@ use rota_wire::quantity::Memory;
 use rota_wire::{
     Answer, Change, ChannelGroup, Class, Command, Connection, Description, FILES_MAX, FileId, FromDaemon,
     Gpu, GpuChoice, GpuView, GrantId, HANDLES_MAX, HandleId, HintSource, Hints, Home, IDLE_SINCE_OFFSET,
-    JobMemory, JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, NotBack, Opened, Priority,
-    ProcessOnGpu, RequestTimes, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage, SizedHandle,
-    Statistics, Status, Tenant, TenantId, TenantState, TenantView, Terms, Times, ToDaemon, Token, Unmanaged,
-    VERSION, WireError, monotonic_ns,
+    JobMemory, JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, NotBack, Occupant, Opened,
+    Priority, ProcessOnGpu, RequestTimes, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage,
+    SizedHandle, Statistics, Status, Tenant, TenantId, TenantState, TenantView, Terms, Times, ToDaemon,
+    Token, Unmanaged, VERSION, WireError, monotonic_ns,
 };
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Serialize, de::DeserializeOwned};
@@ -222,6 +222,8 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             "24 01 2a 02 0663754d656d43",
             ToDaemon::Stayed { handles: vec![HandleId(42)], code: 2, call: "cuMemC".into() },
         ),
+        ("25 03 00", ToDaemon::Occupied { number: 3, by: Occupant::Work }),
+        ("25 03 01", ToDaemon::Occupied { number: 3, by: Occupant::Foreign }),
     ]
 }
 
@@ -508,6 +510,7 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::Prepared { .. } => 34,
         ToDaemon::Exchanged { .. } => 35,
         ToDaemon::Stayed { .. } => 36,
+        ToDaemon::Occupied { .. } => 37,
     }
 }
 
@@ -552,7 +555,7 @@ fn messages_to_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = to_daemon().iter().map(|(_, message)| kind_to_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=36), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=37), "a kind of message has no golden bytes");
 }
 
 #[test]

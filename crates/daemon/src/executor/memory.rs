@@ -159,8 +159,7 @@ impl<D: Device> Memory<D> {
                 None
             }
             Work::ForgetHosted(tenant, answer) => {
-                self.mover.forget_hosted(owner(tenant));
-                let _ = answer.send(());
+                let _ = answer.send(self.mover.forget_hosted(owner(tenant)));
                 None
             }
             Work::Prepare(op, tenant, handles) => self.prepare(op, tenant, &handles),

@@ -112,9 +112,22 @@ impl<D: Device> Mover<D> {
         Ok(())
     }
 
-    /// Drops all that was taken in of a tenant's memory in the host's: whatever happens to that, nobody here uses it.
-    pub fn forget_hosted(&mut self, owner: Owner) {
-        self.drop_homes(owner);
+    /// Drops all that was taken in of a tenant's memory in the host's: whatever happens to that, nobody here uses it. Not what its
+    /// tenant was asked to exchange, and may have exchanged: where that lies nobody knows before it has answered. False if there is
+    /// such.
+    pub fn forget_hosted(&mut self, owner: Owner) -> bool {
+        let exchanging: BTreeSet<HandleKey> = self.exchanging(owner).collect();
+        for key in self.homed(owner).difference(&exchanging) {
+            self.drop_home(*key);
+        }
+        self.looks.forget_owner(owner);
+        exchanging.is_empty()
+    }
+
+    /// What is in the host's memory of a tenant, or on its way to another home.
+    fn homed(&self, owner: Owner) -> BTreeSet<HandleKey> {
+        let all = self.homes.hosted.keys().chain(self.homes.homing.keys());
+        all.filter(|key| key.owner == owner).copied().collect()
     }
 
     /// Whether this lies in the host's memory, and was taken in.
@@ -342,10 +355,7 @@ impl<D: Device> Mover<D> {
 
     /// The same for all of a tenant.
     pub(super) fn drop_homes(&mut self, owner: Owner) {
-        let mine = |key: &&HandleKey| key.owner == owner;
-        let all: BTreeSet<HandleKey> =
-            self.homes.hosted.keys().chain(self.homes.homing.keys()).filter(mine).copied().collect();
-        for key in all {
+        for key in self.homed(owner) {
             self.drop_home(key);
         }
         self.homes.settled.retain(|(key, _)| key.owner != owner);
