@@ -96,8 +96,9 @@ struct Reported {
     groups: Vec<ChannelGroup>,
     /// How much of it is frozen.
     frozen: Option<Scope>,
-    /// Channels came since, of any kind, which froze themselves at birth.
-    born_frozen: bool,
+    /// More than that may be: channels that came since, of any kind, and froze themselves at birth, or what a freeze of all had
+    /// done before it failed.
+    more_frozen: bool,
     /// As it was set last.
     slice: Slice,
     /// Another was set since, which not all could be given.
@@ -119,7 +120,7 @@ impl Reported {
     /// What a thaw has to touch. Where nobody here froze anything, an earlier worker may have frozen all.
     fn to_thaw(&self) -> Scope {
         match self.frozen {
-            Some(Scope::Compute) if !self.born_frozen => Scope::Compute,
+            Some(Scope::Compute) if !self.more_frozen => Scope::Compute,
             _ => Scope::All,
         }
     }
@@ -222,13 +223,20 @@ impl Grip {
         }
         if self.page.frozen() {
             let born = reported.groups.iter().any(|group| new(&group));
-            reported.born_frozen |= born;
+            reported.more_frozen |= born;
+            if born {
+                // What froze itself may have been counted for a thaw that did not know of it.
+                self.page.note_freeze();
+            }
         } else {
             // A group that its tenant froze at birth, in a freeze that then failed here, is thawed by nobody else.
-            let thawed = self.thaw_wholly(&reported, || reported.groups.iter().filter(new));
-            if let Err(cause) = thawed {
-                // The program may have freed it again already. If not, its next turn thaws it.
-                tracing::debug!("a new group cannot be thawed: {cause}");
+            // It says nothing of the others: they stay counted.
+            for _ in 0..self.page.begin_thaw() {
+                if let Err(cause) = self.switch(&reported, reported.groups.iter().filter(new), thaw) {
+                    // The program may have freed it again already. If not, its next turn thaws it.
+                    tracing::debug!("a new group cannot be thawed: {cause}");
+                    break;
+                }
             }
         }
         Ok(reported.channels())
@@ -246,7 +254,7 @@ impl Grip {
         if let Some(tenant) = &self.holds {
             return self.drain(tenant);
         }
-        let before = self.lock().frozen;
+        let (before, was_frozen) = (self.lock().frozen, self.page.frozen());
         self.page.set_frozen(true);
         let frozen = self.while_stale(|| {
             let mut reported = self.reported_in_full()?;
@@ -254,6 +262,7 @@ impl Grip {
                 return Err(GripError::NoChannels);
             }
             self.page.note_freeze();
+            reported.more_frozen |= scope == Scope::All;
             let count = self.switch(&reported, within(scope, &reported.groups), freeze)?;
             if scope == Scope::All {
                 self.page.note_frozen_wholly();
@@ -263,6 +272,8 @@ impl Grip {
         });
         let Err(cause) = frozen else { return frozen };
         match before {
+            // By an earlier worker, and with its memory away, for all that is known here.
+            None if was_frozen => Err(cause),
             None => {
                 self.page.set_frozen(false);
                 self.page.wake_held();
@@ -291,7 +302,7 @@ impl Grip {
             }
             let scope = reported.to_thaw();
             let count = self.thaw_wholly(&reported, || within(scope, &reported.groups))?;
-            (reported.frozen, reported.born_frozen) = (None, false);
+            (reported.frozen, reported.more_frozen) = (None, false);
             Ok(count)
         });
         // Threads of the tenant that wait for the GPU sleep meanwhile.
@@ -301,7 +312,7 @@ impl Grip {
         Err(self.hold(Scope::All, cause))
     }
 
-    /// Thaws groups as often as any was frozen. After a failure nobody knows what is left of that.
+    /// Thaws all that is frozen, which are these groups, as often as it was frozen.
     fn thaw_wholly<'a, G: IntoIterator<Item = &'a ChannelGroup>>(
         &self,
         reported: &Reported,
@@ -311,12 +322,12 @@ impl Grip {
         if reported.groups.is_empty() {
             return Ok(0);
         }
-        let times = self.page.take_freezes();
+        let times = self.page.begin_thaw();
         let mut count = 0;
         for _ in 0..times {
-            let thawed = self.switch(reported, groups(), thaw);
-            count = thawed.inspect_err(|_| (0..times).for_each(|_| self.page.note_freeze()))?;
+            count = self.switch(reported, groups(), thaw)?;
         }
+        self.page.end_thaw(times);
         Ok(count)
     }
 

@@ -204,6 +204,11 @@ impl Arena {
         bytes
     }
 
+    /// Whether there may come to be more space than now.
+    pub fn may_grow(&self) -> bool {
+        self.0.memory.may_grow()
+    }
+
     /// Whether more of it may become ready, or be registered.
     pub fn is_growing(&self) -> bool {
         self.0.memory.is_growing()

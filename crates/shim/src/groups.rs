@@ -197,6 +197,8 @@ fn follow_page_from(session: &Session, of: impl Fn(&Group) -> bool, mut frozen: 
         frozen = !frozen;
         if frozen {
             session.page.note_freeze();
+        } else {
+            session.page.begin_thaw();
         }
         done = switch(&sets(session, &of), frozen);
     }
@@ -206,8 +208,9 @@ fn follow_page_from(session: &Session, of: impl Fn(&Group) -> bool, mut frozen: 
 /// Thaws everything of a session: for when there is no daemon that could.
 pub(crate) fn thaw_all(session: &Session) {
     let sets = sets(session, |group| group.scheduled);
-    for _ in 0..session.page.take_freezes() {
-        switch(&sets, false);
+    let times = session.page.begin_thaw();
+    if (0..times).all(|_| switch(&sets, false)) {
+        session.page.end_thaw(times);
     }
 }
 
@@ -233,12 +236,12 @@ fn sets(session: &Session, of: impl Fn(&Group) -> bool) -> Vec<(RawFd, ChannelSe
 
 /// Freezes or thaws. False if the driver refused some of it.
 fn switch(sets: &[(RawFd, ChannelSet)], frozen: bool) -> bool {
-    let switched = sets.iter().map(|(file, set)| {
+    let mut done = true;
+    for (file, set) in sets {
         let control = control(*file);
-        complain(if frozen { control.freeze(set) } else { control.thaw(set) })
-    });
-    // All of them, whatever becomes of one.
-    switched.fold(true, |all, done| all && done)
+        done &= complain(if frozen { control.freeze(set) } else { control.thaw(set) });
+    }
+    done
 }
 
 fn control(file: RawFd) -> RmControl<'static, fn(RawFd, std::ffi::c_ulong, *mut std::ffi::c_void) -> i32> {

@@ -34,7 +34,7 @@ use thiserror::Error;
 const MAGIC: u64 = u64::from_le_bytes(*b"rotapage");
 const PAGE_BYTES: usize = 4096;
 
-/// The layout. Every field but the last two is written by one side only, named with it.
+/// The layout. Fields are written by those who are named with them.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Page {
@@ -103,7 +103,7 @@ pub struct Page {
     frozen_wholly: AtomicU64,
 }
 
-/// More often than this nobody freezes what is frozen. A tenant that says otherwise gets no more of the daemon's time.
+/// No thaw is more often than this. A tenant that counts wrongly gets no more of the daemon's time.
 const FREEZES_MAX: u64 = 64;
 
 const _: () = assert!(size_of::<Page>() == 3496 && size_of::<Page>() <= PAGE_BYTES);
@@ -162,10 +162,22 @@ impl Page {
         self.frozen_wholly.load(SeqCst) != 0
     }
 
-    /// How often the tenant has to be thawed to run, from here on not at all. More often than needed does no harm.
-    pub fn take_freezes(&self) -> u64 {
+    /// How often channels of the tenant were frozen, as far as nobody said that they were thawed.
+    pub fn freezes(&self) -> u64 {
+        self.freezes.load(SeqCst)
+    }
+
+    /// Channels are about to be thawed: says how often they have to be, to run. More often than needed does no harm.
+    pub fn begin_thaw(&self) -> u64 {
         self.frozen_wholly.store(0, SeqCst);
-        self.freezes.swap(0, SeqCst).clamp(1, FREEZES_MAX)
+        self.freezes().clamp(1, FREEZES_MAX)
+    }
+
+    /// All that were frozen were thawed, so often. Said only then: whoever dies in between leaves too many behind, and no program
+    /// that nobody thaws.
+    pub fn end_thaw(&self, times: u64) {
+        let left = |freezes: u64| Some(freezes.saturating_sub(times));
+        let _ = self.freezes.fetch_update(SeqCst, SeqCst, left);
     }
 
     /// Is every byte of the tenant on the device, by the daemon's word?

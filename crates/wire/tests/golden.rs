@@ -709,12 +709,10 @@ fn a_page_written_by_the_book_is_read() {
     assert!(tenant.gives_way() && !tenant.may_be_forecast() && tenant.end_is_awaited());
     assert_eq!((tenant.hints_dropped(), tenant.warm_ups(), tenant.warmed_ns()), (17, (18, 19), Some(22)));
     assert!(tenant.frozen_wholly());
-    assert_eq!(
-        (tenant.take_freezes(), tenant.take_freezes()),
-        (3, 1),
-        "once at least, also if nobody counted"
-    );
+    assert_eq!((tenant.freezes(), tenant.begin_thaw()), (3, 3));
     assert!(!tenant.frozen_wholly());
+    tenant.end_thaw(3);
+    assert_eq!((tenant.freezes(), tenant.begin_thaw()), (0, 1), "once at least, also if nobody counted");
     let requests = tenant.request_times().unwrap();
     assert_eq!((requests.by_program, requests.slo_missed), (true, 21));
     assert_eq!(requests.times, Times { count: 3, p50_ns: 64, p99_ns: 192, p999_ns: 192, max_ns: 20_000 });

@@ -179,15 +179,23 @@ impl<D: Device> Memory<D> {
         self.rehome_within(tenant, down, up, STEP_WITHIN)
     }
 
+    /// Fills what can be, and puts off a limit that is for the tenant's answers by how long that took.
+    fn filled(&mut self, keys: &[HandleKey], until: &mut Instant) -> Vec<HandleKey> {
+        let begin = Instant::now();
+        let filled = self.mover.fill(keys, FILLED_WITHIN);
+        *until += begin.elapsed();
+        filled
+    }
+
     /// One time limit for all that the tenant is asked: moves wait meanwhile.
     fn rehome_within(&mut self, tenant: TenantId, down: &[Owned], up: &[Owned], within: Duration) -> Outcome {
         let begin = Instant::now();
-        let until = begin + within;
+        let mut until = begin + within;
         let sizes = |mover: &Mover<D>, keys: &[HandleKey]| -> u64 {
             keys.iter().filter_map(|&key| mover.handle(key)).map(|held| held.bytes).sum()
         };
         let down: Vec<HandleKey> = down.iter().map(|&handle| key(handle)).collect();
-        let filled = self.mover.fill(&down, FILLED_WITHIN);
+        let filled = self.filled(&down, &mut until);
         let going_bytes: Vec<(HandleKey, u64)> =
             filled.iter().map(|&key| (key, sizes(&self.mover, &[key]))).collect();
         let gone = self.exchange_homes(tenant, &filled, until);
@@ -206,7 +214,7 @@ impl<D: Device> Memory<D> {
             }
             let coming = self.begin_homing(tenant, &coming, Home::Device);
             self.wait_for_answers(until, |mover| !mover.awaits_memory(owner(tenant)));
-            let filled = self.mover.fill(&coming, FILLED_WITHIN);
+            let filled = self.filled(&coming, &mut until);
             come = self.exchange_homes(tenant, &filled, until);
         }
         self.give_up_homing(tenant);

@@ -156,7 +156,7 @@ impl<D: Device> Memory<D> {
     fn wait_for_arena(&mut self, bytes: u64) {
         let arena = self.mover.arena();
         let deadline = Instant::now() + ARENA_WITHIN;
-        while arena.free_bytes() < bytes && arena.is_growing() && Instant::now() < deadline {
+        while arena.free_bytes() < bytes && arena.may_grow() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(2));
         }
     }

@@ -325,7 +325,33 @@ fn what_was_frozen_by_several_is_thawed_as_often() {
     grip.thaw().unwrap();
     assert_eq!((FROZEN.get(), grip.page().frozen_wholly()), (0, false));
     grip.freeze(Scope::All).unwrap();
-    assert_eq!(FROZEN.get(), 1, "and not more often than that");
+    assert_eq!((FROZEN.get(), grip.page().freezes()), (1, 1), "and not more often than that");
+    // A report that comes in the middle of a thaw takes nothing away from it.
+    grip.freeze(Scope::All).unwrap();
+    grip.page().set_frozen(false);
+    grip.report(0, vec![], vec![group(1, vec![5])], vec![]).unwrap();
+    grip.thaw().unwrap();
+    assert_eq!((FROZEN.get(), grip.page().freezes()), (0, 0));
+    // What froze itself at birth, before a thaw that did not know of it, is frozen once more than others.
+    grip.freeze(Scope::All).unwrap();
+    grip.page().note_freeze();
+    grip.thaw().unwrap();
+    assert_eq!(grip.page().freezes(), 0);
+    grip.page().set_frozen(true);
+    FROZEN.set(1);
+    grip.report(1, vec![], vec![group(1, vec![5, 6])], vec![]).unwrap();
+    grip.freeze(Scope::All).unwrap();
+    grip.thaw().unwrap();
+    assert_eq!(FROZEN.get(), 0);
+}
+
+#[test]
+fn a_freeze_that_fails_leaves_frozen_what_an_earlier_worker_froze() {
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(unwilling));
+    grip.page().set_frozen(true);
+    let _ = grip.report(0, vec![FileId(1)], vec![group(1, vec![5])], vec![file()]);
+    assert!(matches!(grip.freeze(Scope::All), Err(GripError::Control(_))));
+    assert!(grip.page().frozen(), "its memory may be away");
 }
 
 #[test]

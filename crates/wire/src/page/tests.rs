@@ -134,7 +134,7 @@ fn a_new_daemons_page_lies_where_the_old_one_was() {
     assert_eq!((requests.by_program, requests.times.count, requests.slo_missed), (true, 1, 1));
     new.note_freeze();
     assert!(new.frozen_wholly(), "its channels are what they were");
-    assert_eq!(new.take_freezes(), 2, "by the old daemon, and by the new one");
+    assert_eq!(new.freezes(), 2, "by the old daemon, and by the new one");
     word.raise_channel_generation();
     assert_eq!((old.channel_generation(), new.channel_generation()), (1, 1));
     let again = SharedPage::open(tenant.file().try_clone_to_owned().unwrap()).unwrap();
