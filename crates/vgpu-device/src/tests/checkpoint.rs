@@ -101,6 +101,7 @@ fn of_who_is_frozen_only_locking_is_answered() {
     let (mut world, program, other, _) = two();
     world.freeze(&program);
     step(&mut world, &other, LOCK).unwrap();
+    world.thaw(&program);
     for (next, then) in [
         (CheckpointStep::Out, CUprocessState::CHECKPOINTED),
         (CheckpointStep::In, CUprocessState::LOCKED),
