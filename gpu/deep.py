@@ -4,6 +4,10 @@ By rota: a program of 4 GiB without work is paused with `rota pause --deep`, and
 nothing for the first while it is out, it then goes on through many more turns, the other is refused or comes back, and every word of
 all programs is right.
 
+Asleep: a program hands over a kernel of 10 s, and its only thread sleeps, so that none is in the driver. PASS if it is refused for work
+that nobody has waited for, and every word of it is right once it was resumed. What the driver's own lock answers for such a program,
+frozen, is a fact: nothing rests on it.
+
 By steps, to see what the driver's unlock needs: by hand, one that rota leaves alone goes through all steps. Another is locked, a third
 locked, put away and brought back; then frozen by `rota pause`, then unlocked; if that is not answered, unlocked again once rota
 has thawed it. Answers and times are facts; PASS if all go on and every word of theirs is right.
@@ -22,8 +26,11 @@ from harness.waiting import until
 
 STEP_WITHIN_S = 10
 
+KERNEL_S, SLEEP_S = 10, 25
+"""Of the program that sleeps: how long its kernel takes, and how long nobody waits for that."""
+
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-parser.add_argument("--parts", default="rota,steps,hand", help="some of them, with commas, in this order")
+parser.add_argument("--parts", default="rota,asleep,steps,hand", help="some of them, with commas, in this order")
 parser.add_argument("--gib", type=float, default=4.0)
 parser.add_argument("--turn", default="300ms")
 parser.add_argument("--arena", default="12GiB")
@@ -82,7 +89,7 @@ def times(event):
 
 
 def deeply(run, name, daemon, program):
-    """Pauses a program deeply: the event that says what became of it."""
+    """Pauses a program deeply: the event that says what became of it, and whether it was put away."""
     mark = daemon.events.mark()
     daemon.rota("pause", "--deep", name)
     kinds = ("deep", "deep_refused")
@@ -91,7 +98,7 @@ def deeply(run, name, daemon, program):
         run.fact(f"{name}: put away in {times(found[0])}; its context had {found[0]['residue_bytes'] / MIB:.0f} MiB")
     else:
         run.fact(f"{name}: refused: {found[0]['why']}")
-    return found[0]["event"] == "deep"
+    return found[0], found[0]["event"] == "deep"
 
 
 def resumed(run, name, daemon, program, freezes, beside):
@@ -120,14 +127,56 @@ def by_rota(run, daemon, turns, shape, freezes):
     nvml = Nvml()
     stays, comes, start = driven_out(run, "deep", daemon, turns, shape, busy=False)
     before = resident(nvml, stays)
-    went = deeply(run, "deep-stays", daemon, stays)
+    _, went = deeply(run, "deep-stays", daemon, stays)
     left = resident(nvml, stays)
     run.check("by rota: NVML shows nothing for it", went and not left, f"{before} MiB before, {'not listed' if left is None else left} then")
     harness.touch(start)
     resumed(run, "deep-stays", daemon, stays, freezes, comes)
-    run.fact(f"in the middle of its work: {'put away' if deeply(run, 'deep-stays', daemon, stays) else 'it stays'}")
+    run.fact(f"in the middle of its work: {'put away' if deeply(run, 'deep-stays', daemon, stays)[1] else 'it stays'}")
     resumed(run, "deep-stays", daemon, stays, 2, comes)
     end(run, stays, comes)
+
+
+def asleep(run, daemon, turns, shape, checkpoint):
+    """A program with a kernel on the GPU and no thread in the driver: by rota, and what the driver's lock says of another one."""
+    gib = 1.0
+    rounds = round(shape.rounds * shape.gib / gib * KERNEL_S / shape.step_s)
+    shape = replace(shape, gib=gib, alloc_mib=256, rounds=rounds, sleep_s=SLEEP_S)
+
+    def sleeper(name, seed):
+        start = run.work / f"{name}.start"
+        program = crowd.Turner(run, name, turns, shape, seed, steps=1, under=daemon, start=start)
+        program.wait_ready()
+        harness.touch(start)
+        time.sleep(2)
+        return program
+
+    def ends(program):
+        crowd.check_right(run, program.label, program.result(90))
+
+    program = sleeper("asleep-rota", 6)
+    found, went = deeply(run, program.label, daemon, program)
+    why = found.get("why", "")
+    run.check("asleep: refused for work that nobody has waited for", not went and "nobody has waited for" in why, why)
+    mark = daemon.events.mark()
+    daemon.rota("resume", program.label)
+    until("it to be thawed", 30, lambda: program.program.must_live() and daemon.events.of("thaw", program.pid, mark), 0.02)
+    ends(program)
+    daemon.check_no_errors()
+
+    name = "asleep, by hand"
+    program = sleeper("asleep-hand", 7)
+    mark = daemon.events.mark()
+    daemon.rota("pause", program.label)
+    until("it to be frozen", 10, lambda: daemon.events.of("freeze", program.pid, mark), 0.02)
+    locked = step(run, name, checkpoint, program, "lock", " while frozen")
+    unlocked = not locked or step(run, name, checkpoint, program, "unlock", " while frozen")
+    mark = daemon.events.mark()
+    daemon.rota("resume", program.label)
+    until("it to be thawed", 10, lambda: daemon.events.of("thaw", program.pid, mark), 0.02)
+    if not unlocked:
+        step(run, name, checkpoint, program, "unlock", " while thawed")
+    ends(program)
 
 
 def by_steps(run, daemon, turns, shape, checkpoint):
@@ -188,6 +237,7 @@ def body(run, given):
     shape = crowd.calibrated(run, turns, given.gib, 1024, 0.02)
     parts = {
         "rota": lambda daemon: by_rota(run, daemon, turns, shape, given.freezes),
+        "asleep": lambda daemon: asleep(run, daemon, turns, shape, checkpoint),
         "steps": lambda daemon: by_steps(run, daemon, turns, shape, checkpoint),
         "hand": lambda daemon: by_hand(run, daemon, turns, shape, checkpoint),
     }
@@ -207,4 +257,4 @@ def body(run, given):
 
 if __name__ == "__main__":
     chosen = parser.parse_args()
-    harness.main("deep", 180, lambda run: body(run, chosen))
+    harness.main("deep", 240, lambda run: body(run, chosen))

@@ -32,7 +32,7 @@ done <<'END'
     clean_audit 600
     oversize 420
     disk 600
-    worker_killed 600
+    worker_killed 460
     mixed 570
     deaths 570
     stopped 310

@@ -1,8 +1,12 @@
 """Worker killed: four programs that do not fit together, and the worker of rotad killed at random instants.
 
-Each program rewrites all its bytes in every step and knows at its end what every word must be. They run together under rota
-while the worker is killed by SIGKILL again and again; when they have ended they are started anew, until there were enough kills.
-PASS if nobody ended early, no word was ever wrong, every result is the native one, and each new worker served within 2 s.
+`kills`: each program rewrites all its bytes in every step and knows at its end what every word must be. They run together under rota
+while the worker is killed by SIGKILL again and again, as long as two of them are left; when all have ended they are started anew,
+until there were enough kills. Then those that are there are told to end after their step. PASS if nobody ended early, no word was
+ever wrong, every program that did all its steps has the native result, and each new worker served within 2 s.
+
+`together`: three of them, of which one is on the GPU, and the keeper of what is away is killed together with the worker. PASS if the one
+goes on, joins the next worker and has the native result, and the others end soon, with 125 and a message that says why.
 """
 
 import argparse
@@ -15,9 +19,16 @@ import time
 import harness
 from harness import GIB, Failed, crowd
 from harness.processes import output_of
+from harness.waiting import until
 
 SEED = 23
 SERVED_WITHIN_S = 2.0
+GOES_ON_WITHIN_S = 5.0
+"""After keeper and worker were killed, for the next step of a program that is on the GPU."""
+LOST_WITHIN_S = 10.0
+"""For the end of one that is not: the next worker has to be there to say that nobody has its memory."""
+LOST_EXIT = 125
+LOST_WORDS = ("the keeper of its memory is gone", "the memory of this program that was not on the GPU is lost")
 UNDER_WAY = {
     "freeze": "frozen",
     "thaw": "running",
@@ -36,16 +47,17 @@ UNDER_WAY = {
 """What was under way, by the worker's last event."""
 
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+parser.add_argument("--parts", default="kills,together", help="some of them, with commas")
 parser.add_argument("--kills", type=int, default=50)
 parser.add_argument("--programs", type=int, default=4)
 parser.add_argument("--gib", type=float, default=12.0)
 parser.add_argument("--alloc-mib", type=int, default=1024)
 parser.add_argument("--capacity", default="16GiB")
-parser.add_argument("--arena", default="48GiB")
-parser.add_argument("--turn", default="1.5s", help="short, so that many kills hit moves")
-parser.add_argument("--seconds", type=float, default=12.0, help="of work of each program, natively")
+parser.add_argument("--arena", default="40GiB")
+parser.add_argument("--turn", default="800ms", help="short, so that many kills hit moves")
+parser.add_argument("--seconds", type=float, default=9.0, help="of work of each program, natively")
 parser.add_argument("--step-s", type=float, default=0.04)
-parser.add_argument("--pause", type=float, nargs=2, default=(0.6, 4.0), help="seconds between a worker's first service and its death")
+parser.add_argument("--pause", type=float, nargs=2, default=(0.1, 1.7), help="seconds between a worker's first service and its death")
 parser.add_argument("--seed", type=int, default=SEED)
 
 
@@ -84,26 +96,21 @@ def crowd_survives(run, daemon, binary, shape, seeds, steps, number, chance, giv
     labels = {f"{name}{number}": seed for name, seed in seeds.items()}
     programs = crowd.gathered(run, daemon, binary, shape, labels, dict.fromkeys(labels, steps), start)
     harness.touch(start)
-    while len(rows) < given.kills and all(turner.program.alive() for turner in programs.values()):
+    while len(rows) < given.kills and sum(turner.program.alive() for turner in programs.values()) >= 2:
         kill_one(run, daemon, chance, given.pause, rows)
+    if len(rows) >= given.kills:
+        for turner in programs.values():
+            turner.stop()
     limit_s = steps * shape.step_s * len(labels) * 2 + 60
     for label, turner in programs.items():
-        crowd.check_right(run, label, turner.result(limit_s), native[label[: -len(str(number))]])
+        found = turner.result(limit_s)
+        crowd.check_right(run, label, found, native[label[: -len(str(number))]] if found["steps"] == steps else None)
     run.say(f"   run {number}: {len(rows)} kills so far")
 
 
-def body(run):
-    given = parser.parse_args()
+def kills(run, given, binary, shape, seeds, steps, native):
+    """The part of that name."""
     chance = random.Random(given.seed)
-    names = [chr(ord("A") + n) for n in range(given.programs)]
-    seeds = {name: SEED * (n + 1) for n, name in enumerate(names)}
-    binary = run.build("turns.cu", "-arch=native")
-    shape = crowd.calibrated(run, binary, given.gib, given.alloc_mib, given.step_s)
-    steps = max(1, round(given.seconds / shape.step_s))
-    native = {
-        name: crowd.Turner(run, f"native-{name}", binary, shape, seed, steps).result(given.seconds * 2 + 60)
-        for name, seed in seeds.items()
-    }
     daemon = run.daemon(run.name, capacity=given.capacity, arena=given.arena, turn=given.turn)
     daemon.wait_arena(120)
     run.say(f"   {given.programs} programs of {given.gib:g} GiB, room for {daemon.room_bytes() / GIB:.2f} GiB; {given.kills} kills")
@@ -118,11 +125,97 @@ def body(run):
     errors = [str(event.get("what", event)) for event in daemon.events.of("error")]
     run.check("no error event", not errors, "; ".join(errors[:3]))
     run.check(f"the worker was killed {given.kills} times", len(rows) >= given.kills, f"{len(rows)}")
+    run.check("kills hit moves too", any(phase == "moving" for phase, _ in rows), f"{sum(p == 'moving' for p, _ in rows)} of {len(rows)}")
     slowest = max((served for _, served in rows), default=0.0)
     run.check(f"a new worker serves within {SERVED_WITHIN_S:g} s", slowest <= SERVED_WITHIN_S, f"{slowest:.2f} s at most")
+    check_empty(run, daemon)
+    run.end_daemons()
+
+
+def check_empty(run, daemon):
+    """One check: nobody is left, nor anything of anybody."""
     left = json.loads(daemon.listing())
-    clean = not left["tenants"] and all(gpu["arena_used_bytes"] == 0 for gpu in left["gpus"])
-    run.check("nothing is left in the arena", clean, f"{left}")
+    empty = not left["tenants"] and all(gpu["arena_used_bytes"] == 0 for gpu in left["gpus"])
+    run.check("nothing is left in the arena", empty, f"{left}")
+
+
+def one_is_there(daemon, programs):
+    """The name of the program that has all its memory on the GPU while all others have some away and nothing moves; else None."""
+    daemon.events.read()
+    moves = [event["event"] for event in daemon.events.all if event["event"] in ("move_begin", "move_end")]
+    away = {tenant["pid"]: tenant["away_bytes"] for tenant in json.loads(daemon.listing())["tenants"] if tenant["state"] != "moving"}
+    there = [name for name, turner in programs.items() if away.get(turner.pid) == 0]
+    others = [name for name, turner in programs.items() if away.get(turner.pid, 0) > 0]
+    settled = moves[-1:] != ["move_begin"] and len(there) == 1 and len(others) == len(programs) - 1
+    return there[0] if settled else None
+
+
+def together(run, given, binary, shape, seeds, steps, native):
+    """The part of that name. The turn is longer than all work, so that nothing moves when it is not to."""
+    daemon = run.daemon("together", capacity=given.capacity, arena="32GiB", turn="60s")
+    daemon.wait_arena(120)
+    start = run.work / "start-together"
+    labels = {f"{name}-together": seed for name, seed in list(seeds.items())[:3]}
+    programs = crowd.gathered(run, daemon, binary, shape, labels, dict.fromkeys(labels, steps), start)
+    harness.touch(start)
+    until("the first steps", 30, lambda: any(len(turner.step_times()) >= 3 for turner in programs.values()), 0.02)
+    stays = until("one program to be on the GPU and the others away", 20, lambda: one_is_there(daemon, programs), 0.05)
+    before = status(run, daemon)
+    os.kill(before["keeper_pid"], signal.SIGKILL)
+    os.kill(before["worker_pid"], signal.SIGKILL)
+    killed = time.monotonic()
+    done = len(programs[stays].step_times())
+    lost = {name: turner.program for name, turner in programs.items() if name != stays}
+    step_s, ended_s = None, {}
+    while time.monotonic() - killed < LOST_WITHIN_S and (step_s is None or len(ended_s) < len(lost)):
+        now_s = time.monotonic() - killed
+        if step_s is None and len(programs[stays].step_times()) > done:
+            step_s = now_s
+        ended_s.update({name: now_s for name, program in lost.items() if name not in ended_s and not program.alive()})
+        time.sleep(0.005)
+    run.check(
+        f"keeper and worker killed: {stays}, which is on the GPU, goes on within {GOES_ON_WITHIN_S:g} s",
+        step_s is not None and step_s <= GOES_ON_WITHIN_S,
+        f"its next step was done after {harness.fmt(step_s)} s",
+    )
+    for name, program in lost.items():
+        said = program.last_words()
+        clear = program.child.poll() == LOST_EXIT and all(words in said for words in LOST_WORDS)
+        after = f"after {ended_s[name]:.2f} s" if name in ended_s else "not at all"
+        run.check(f"{name}, which is away, ends within {LOST_WITHIN_S:g} s and says why", clear, f"{after}, with {program.child.poll()}: {said}")
+    after = status(run, daemon)
+    pids = [tuple((said or {}).get(key) for key in ("pid", "keeper_pid", "worker_pid")) for said in (before, after)]
+    anew = pids[0][0] == pids[1][0] and all(new not in (None, old) for old, new in zip(pids[0][1:], pids[1][1:]))
+    run.check("the same supervisor has a new keeper and a new worker", anew, f"{pids[0]} then {pids[1]}")
+
+    def is_back():
+        return not programs[stays].program.alive() or any(t["pid"] == programs[stays].pid for t in json.loads(daemon.listing())["tenants"])
+
+    until(f"{stays} to be with the next worker", 20, is_back, 0.05)
+    crowd.check_right(run, stays, programs[stays].result(steps * shape.step_s * 2 + 60), native[stays.removesuffix("-together")])
+    check_empty(run, daemon)
+    run.end_daemons()
+
+
+PARTS = {"kills": kills, "together": together}
+
+
+def body(run):
+    given = parser.parse_args()
+    parts = [part for part in given.parts.split(",") if part]
+    if set(parts) - set(PARTS):
+        raise Failed(f"no such part: {set(parts) - set(PARTS)}")
+    names = [chr(ord("A") + n) for n in range(given.programs)]
+    seeds = {name: SEED * (n + 1) for n, name in enumerate(names)}
+    binary = run.build("turns.cu", "-arch=native")
+    shape = crowd.calibrated(run, binary, given.gib, given.alloc_mib, given.step_s)
+    steps = max(1, round(given.seconds / shape.step_s))
+    native = {
+        name: crowd.Turner(run, f"native-{name}", binary, shape, seed, steps).result(given.seconds * 2 + 60)
+        for name, seed in seeds.items()
+    }
+    for part in parts:
+        PARTS[part](run, given, binary, shape, seeds, steps, native)
 
 
 def show(run, rows, runs):
@@ -138,4 +231,4 @@ def show(run, rows, runs):
 
 
 if __name__ == "__main__":
-    harness.main("worker_killed", 590, body)
+    harness.main("worker_killed", 450, body)

@@ -33,11 +33,13 @@ class Shape:
     read_only: bool = False
     flips: bool = False
     hot_gib: float = 0.0
+    sleep_s: float = 0.0
 
     def flags(self) -> list:
         """As the program takes them."""
         size = ["--gib", self.gib, "--alloc-mib", self.alloc_mib]
         hot = ["--hot-gib", self.hot_gib] if self.hot_gib else []
+        hot += ["--sleep-s", self.sleep_s] if self.sleep_s else []
         kinds = (["--read-only"] if self.read_only else []) + (["--flips"] if self.flips else [])
         return size + hot + ["--rounds", self.rounds] + kinds
 

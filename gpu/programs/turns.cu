@@ -14,7 +14,8 @@
 // --memory-file is there. With --read-only steps read every word and write none. With --flips they read every word and turn
 // one bit over in about half of all blocks of 2 MiB, each time another one; at the end all are turned back before words are looked
 // at. With --hot-gib G steps work on the last G GiB only, which were allocated last; the rest is filled once, and checked at the end
-// like all. Ends with 0 when it did all that was asked: how many words are wrong is in its line.
+// like all. With --sleep-s T it sleeps for T seconds in each step, once the kernel is handed over and before it is waited for: no thread
+// of it is in the driver then. Ends with 0 when it did all that was asked: how many words are wrong is in its line.
 #include "turns.h"
 #include <cuda_runtime.h>
 #include <algorithm>
@@ -131,7 +132,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_EACH) check(Memory memory, Rou
 }
 
 struct Options {
-    double gib = 12, hot_gib = 0, calibrate_s = 0;
+    double gib = 12, hot_gib = 0, calibrate_s = 0, sleep_s = 0;
     size_t alloc_mib = 1024, steps = 0;
     long rounds = 64;
     word seed = 1;
@@ -158,6 +159,7 @@ static Options options(int count, char **given)
         else if (flag == "--rounds") found.rounds = atol(value);
         else if (flag == "--steps") found.steps = strtoull(value, nullptr, 10);
         else if (flag == "--calibrate-s") found.calibrate_s = atof(value);
+        else if (flag == "--sleep-s") found.sleep_s = atof(value);
         else if (flag == "--ready-file") found.ready = value;
         else if (flag == "--start-file") found.start = value;
         else if (flag == "--stop-file") found.stop = value;
@@ -236,9 +238,10 @@ int main(int count, char **given)
         size_t blocks = memory.chunks * CHUNK / BLOCK;
         flip<<<(blocks + THREADS - 1) / THREADS, THREADS>>>(memory, number, flipped);
     };
-    auto step = [&](long rounds) {
+    auto step = [&](long rounds, double asleep_s = 0) {
         if (wanted.read_only) look<<<grid, THREADS>>>(memory, rounds, never);
         else rewrite<<<grid, THREADS>>>(memory, rounds);
+        for (word until = now_ns() + (word)(asleep_s * 1e9); asleep_s > 0 && now_ns() < until;) usleep(1000);
         done();
     };
     auto checked = [&](word steps) {
@@ -283,7 +286,7 @@ int main(int count, char **given)
     NEED(cudaMemset(flipped, 0, sizeof *flipped));
     while (steps < most && !there(wanted.stop)) {
         if (wanted.flips) turn_over(steps);
-        step(wanted.rounds);
+        step(wanted.rounds, wanted.sleep_s);
         word now = now_ns();
         hole = std::max(hole, now - ended);
         ended = now;

@@ -199,7 +199,8 @@ pub(crate) struct JobArgs {
 #[derive(Debug, ArgsOf)]
 pub(crate) struct PauseArgs {
     /// Have it give up its contexts too, by the driver's own checkpoint: nothing of it is left on the GPU. It takes seconds to
-    /// come back. Needs a driver of version 570 or later, and programs without work on the GPU.
+    /// come back. Needs a driver of version 570 or later, and programs that have waited for all of their work and have no memory of
+    /// other processes. Meanwhile a program that is to end waits until it is resumed; SIGKILL ends it at once.
     #[arg(long)]
     pub(crate) deep: bool,
 

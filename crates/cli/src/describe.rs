@@ -103,7 +103,12 @@ fn gpu(gpu: &GpuView) -> String {
         "beside lc",
         format!("favours {favour}; best-effort programs get at least {guarantee} of the time"),
     );
-    lines.line(2, "arena", format!("{} of {} taken", size(gpu.arena_used_bytes), size(gpu.arena_bytes)));
+    let clean = match gpu.arena_clean_bytes {
+        0 => String::new(),
+        bytes => format!(", {} more by clean copies, which make room", size(bytes)),
+    };
+    let (used, all) = (size(gpu.arena_used_bytes), size(gpu.arena_bytes));
+    lines.line(2, "arena", format!("{used} of {all} taken{clean}"));
     match gpu.turn_of_pid {
         Some(pid) => lines.line(2, "turn", format!("process {pid}")),
         None => lines.line(2, "turn", "nobody's"),

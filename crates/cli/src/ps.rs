@@ -93,6 +93,9 @@ fn gpu_parts(gpu: &Gpu) -> Vec<String> {
         format!("{} of {} in use", size(gpu.used_bytes), size(gpu.capacity_bytes)),
         format!("arena {} of {}", size(gpu.arena_used_bytes), size(gpu.arena_bytes)),
     ];
+    if gpu.arena_clean_bytes > 0 {
+        parts.push(format!("clean copies {}", size(gpu.arena_clean_bytes)));
+    }
     parts.extend(gpu.vgpu.as_ref().map(|folder| format!("virtual, in {}", printable(folder))));
     parts
 }

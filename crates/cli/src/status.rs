@@ -90,7 +90,7 @@ fn text(status: &Status, socket: &Path) -> String {
     ];
     let rows = rows.map(|(name, value)| [format!("  {name}"), value]);
     text += &columns(&[Side::Left, Side::Left], &rows);
-    let header = ["GPU", "NAME", "UUID", "IN USE", "ARENA"].map(str::to_owned);
+    let header = ["GPU", "NAME", "UUID", "IN USE", "ARENA", "CLEAN COPIES"].map(str::to_owned);
     let gpus = status.gpus.iter().enumerate().map(|(index, gpu)| {
         let name = printable(&gpu.name) + if gpu.vgpu.is_some() { " (virtual)" } else { "" };
         [
@@ -99,12 +99,13 @@ fn text(status: &Status, socket: &Path) -> String {
             printable(&gpu.uuid),
             format!("{} of {}", size(gpu.used_bytes), size(gpu.capacity_bytes)),
             format!("{} of {}", size(gpu.arena_used_bytes), size(gpu.arena_bytes)),
+            size(gpu.arena_clean_bytes),
         ]
     });
     let rows: Vec<_> = std::iter::once(header).chain(gpus).collect();
     use Side::{Left, Right};
     text.push('\n');
-    text + &fitting(&[Right, Left, Left, Right, Right], &rows, terminal_width())
+    text + &fitting(&[Right, Left, Left, Right, Right, Right], &rows, terminal_width())
 }
 
 fn count(number: u32, what: &str) -> String {

@@ -131,8 +131,8 @@ pub struct Settings {
     /// launch and waits for the rest, `auto` does the latter where the driver cannot do the former [default: auto].
     #[arg(long, value_name = "HOW")]
     pub freeze: Option<Freeze>,
-    /// Keep copies of memory that came back, so that only what changed since is copied out again: `on`, or `audit`, which
-    /// copies all and compares [default: off; not measured on a GPU yet].
+    /// Keep copies of memory that came back, as far as the arena has room, so that only what changed since is copied out again:
+    /// `on`, `off`, or `audit`, which copies all and compares [default: on].
     #[arg(long, value_name = "HOW")]
     pub clean_copies: Option<CleanCopies>,
     /// Whose memory a program may get when another leaves the GPU, instead of memory made anew: `user`, of programs of the same
@@ -234,9 +234,9 @@ pub enum Freeze {
 #[serde(rename_all = "lowercase")]
 pub enum CleanCopies {
     /// No.
-    #[default]
     Off,
     /// Yes, and what did not change since is not copied again.
+    #[default]
     On,
     /// Yes, but all is copied and compared, and it is an error if something changed by its bytes and not by its hash.
     Audit,

@@ -4,14 +4,17 @@
 //! is checked here; whatever is out of order ends this connection with a reason and touches nothing else. So does a panic:
 //! see `guard`.
 
+mod caller;
 mod files;
 mod guard;
 mod heard;
 mod rejoin;
 mod trust;
 
+pub(crate) use caller::Credentials;
 pub use files::{Files, Held};
 pub use guard::is_guarded;
+pub use trust::Belonging;
 
 use crate::daemon::commands::{Asked, Peer};
 use crate::daemon::rejoining::Claim;
@@ -19,6 +22,7 @@ use crate::daemon::{Input, Newcomer};
 use crate::executable::{Executable, Seen};
 use crate::grip::{Grip, GripError};
 use crate::names::owner;
+use caller::Caller;
 use guard::guarded;
 use heard::hear;
 use mover::Reply;
@@ -31,7 +35,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use wire::{Command, Connection, FromDaemon, ToDaemon, VERSION, WireError, be_prompt};
+use wire::{Command, Connection, FromDaemon, ToDaemon, VERSION, WatchedPeer, WireError, be_prompt};
 
 /// The most bytes of a name that a program may give.
 const NAME_BYTES_MAX: usize = 128;
@@ -71,9 +75,6 @@ pub enum Ended {
     /// It is too much for now.
     #[error("too many files are on their way to the daemon: it may come again in a moment")]
     Crowded,
-    /// The system does not let us watch the process.
-    #[error("cannot watch process {0}: {1}")]
-    Unwatchable(u32, rustix::io::Errno),
     /// What it said has found a mistake in this daemon.
     #[error("what it said cannot be dealt with, because of a mistake in the daemon, whose log says more")]
     Panicked,
@@ -94,12 +95,13 @@ pub struct Ears {
 }
 
 impl Ears {
-    /// The file that a process runs, which is watched already. Not asked by the main loop: its disk may be slow.
-    fn executable(&self, pid: u32) -> Seen {
-        match self.looks_at_programs {
-            true => Executable::of(pid),
+    /// The file that somebody runs. Not asked by the main loop: its disk may be slow.
+    fn executable(&self, caller: &Caller) -> Result<Seen, Ended> {
+        let seen = match self.looks_at_programs {
+            true => Executable::of(caller.pid()),
             false => Err("there are no rules for commands".into()),
-        }
+        };
+        caller.is_there().map(|()| seen)
     }
 }
 
@@ -114,8 +116,9 @@ pub struct Taken {
     pub replies: Sender<Reply>,
 }
 
-/// Holds one conversation from its first word to its end.
-pub fn hold(connection: Connection, ears: &Ears) {
+/// Holds one conversation from its first word to its end, with whoever was watched when it was accepted: until that first
+/// word the other side may take its time, and be another by then.
+pub fn hold(connection: Connection, peer: Result<WatchedPeer, WireError>, ears: &Ears) {
     let connection = Arc::new(connection);
     let wait = |limit| sockopt::set_socket_timeout(&*connection, sockopt::Timeout::Recv, limit);
     let _ = wait(Some(FIRST_WORD_WITHIN));
@@ -156,7 +159,9 @@ pub fn hold(connection: Connection, ears: &Ears) {
             if long(&job) || long(&program) || gpus.iter().any(long) || gpus.len() > GPUS_MAX {
                 return refuse(&connection, "a name is too long, or there are too many");
             }
-            if let Err(ended) = hold_tenant(&connection, ears, job, program, gpus) {
+            let held =
+                caller(peer).and_then(|caller| hold_tenant(&connection, &caller, ears, job, program, gpus));
+            if let Err(ended) = held {
                 refuse(&connection, &ended.to_string());
             }
         }
@@ -193,7 +198,8 @@ pub fn hold(connection: Connection, ears: &Ears) {
                 sessions,
                 vacated,
             };
-            if let Err(ended) = rejoin::hold(&connection, ears, claim) {
+            let held = caller(peer).and_then(|caller| rejoin::hold(&connection, &caller, ears, claim));
+            if let Err(ended) = held {
                 refuse(&connection, &ended.to_string());
             }
         }
@@ -213,10 +219,10 @@ pub fn hold(connection: Connection, ears: &Ears) {
             }
         }
         ToDaemon::Command { command, .. } => {
-            match serve_command(&connection, ears, command) {
+            match caller(peer).and_then(|caller| serve_command(&connection, &caller, ears, command)) {
                 Ok(()) => {}
                 // Whoever asks and is still there, learns why.
-                Err(ended @ (Ended::Wire(WireError::Unseen) | Ended::Unwatchable(..))) => {
+                Err(ended @ Ended::Wire(WireError::Unseen | WireError::Unwatched { .. })) => {
                     refuse(&connection, &ended.to_string());
                 }
                 Err(ended) => tracing::debug!("a command came to nothing: {ended}"),
@@ -227,11 +233,15 @@ pub fn hold(connection: Connection, ears: &Ears) {
 }
 
 /// Has a command answered. If that makes the process one that a job lives with, stays with it to its end.
-fn serve_command(connection: &Connection, ears: &Ears, command: Command) -> Result<(), Ended> {
-    let peer = connection.peer()?;
-    let (pid, uid) = (peer.pid.as_raw_nonzero().get().unsigned_abs(), peer.uid.as_raw());
-    // Before anything begins, so that its end cannot be missed.
-    let watch = watch(peer.pid).map_err(|cause| Ended::Unwatchable(pid, cause))?;
+fn serve_command(
+    connection: &Connection,
+    caller: &Caller,
+    ears: &Ears,
+    command: Command,
+) -> Result<(), Ended> {
+    let (pid, uid) = (caller.pid(), caller.uid());
+    // One that has ended meanwhile is watched all the same.
+    let process = caller.process().unwrap_or(keeper::Process { pid, start_ticks: 0 });
     if let Command::Open(request) = &command
         && let Some(wrong) = wrong_name(&request.name)
     {
@@ -239,11 +249,11 @@ fn serve_command(connection: &Connection, ears: &Ears, command: Command) -> Resu
         return Ok(());
     }
     let (answer, done) = mpsc::channel();
-    tell(ears, Input::Command(Asked { peer: Peer { pid, uid }, command, answer }))?;
+    tell(ears, Input::Command(Asked { peer: Peer { process, uid }, command, answer }))?;
     let (answer, job) = done.recv().map_err(|_| Ended::Stopping)?;
     let sent = connection.send(&FromDaemon::Answer(Box::new(answer)), &[]);
     if let Some(job) = job {
-        dies(&watch, None);
+        dies(caller.watch(), None);
         tell(ears, Input::RootGone(job, pid))?;
     }
     Ok(sent?)
@@ -264,29 +274,31 @@ pub(crate) fn refuse(connection: &Connection, reason: &str) {
     connection.shut_down();
 }
 
+fn caller(peer: Result<WatchedPeer, WireError>) -> Result<Caller, Ended> {
+    Caller::of(peer?)
+}
+
 fn hold_tenant(
     connection: &Arc<Connection>,
+    caller: &Caller,
     ears: &Ears,
     job: String,
     program: String,
     gpus: Vec<String>,
 ) -> Result<(), Ended> {
-    let peer = connection.peer()?;
-    let (pid, uid) = (peer.pid, peer.uid.as_raw());
-    let number = pid.as_raw_nonzero().get().unsigned_abs();
-    let watch = watch(pid).map_err(|cause| Ended::Unwatchable(number, cause))?;
     let (answer, welcome) = mpsc::channel();
-    let executable = ears.executable(number);
-    let domain = trust::domain(pid, uid, &watch);
+    let (uid, domain) = (caller.uid(), Belonging::of(caller));
+    let executable = ears.executable(caller)?;
+    let process = caller.process()?;
     let stream = connection.clone();
     let newcomer =
-        Newcomer { pid: number, uid, executable, domain, job, program, gpus, connection: stream, answer };
+        Newcomer { process, uid, executable, domain, job, program, gpus, connection: stream, answer };
     ears.inputs.send(Input::Hello(newcomer)).map_err(|_| Ended::Stopping)?;
-    let Some(taken) = await_welcome(connection, &watch, ears, &welcome) else {
+    let Some(taken) = await_welcome(connection, caller.watch(), ears, &welcome) else {
         // Refused by the main loop, which has told the tenant why; or it went away.
         return Ok(());
     };
-    stay_with(connection, &watch, ears, &taken, None);
+    stay_with(connection, caller.watch(), ears, &taken, None);
     Ok(())
 }
 

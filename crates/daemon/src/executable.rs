@@ -22,7 +22,7 @@ pub struct Executable {
 }
 
 impl Executable {
-    /// Of a process that is watched, so that its number is its own.
+    /// Of whoever has this number. Whose that was is for whoever asks to see: by a watch that has not ended afterwards.
     pub fn of(pid: u32) -> Seen {
         let folder = format!("/proc/{pid}");
         find(&folder).map_err(|cause| format!("{folder}/exe: {cause}"))

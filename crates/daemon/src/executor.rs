@@ -14,13 +14,14 @@ mod moves;
 pub mod switching;
 mod takeover;
 
+use crate::conversation::Belonging;
 use crate::daemon::rejoining::TakenOver;
 use crate::daemon::{Input, Shown};
 use crate::events::{Events, Who};
 use crate::grip::Grip;
 use crate::outgoing::Outgoing;
 use memory::Memory;
-use mover::{Device, Domain, Mover, Pace, Reply, Reported};
+use mover::{Device, Mover, Pace, Reply, Reported};
 use sched::{Bytes, Deadlines, HandleId, OpId, Outcome, Owned, Scope, Sighting, Slice, Span, TenantId, Time};
 use serde_json::{Value, json};
 use std::os::fd::OwnedFd;
@@ -56,7 +57,7 @@ pub struct Link {
     /// Its process, by the kernel's word.
     pub process: keeper::Process,
     /// Whose memory it may have.
-    pub domain: Option<Domain>,
+    pub domain: Option<Belonging>,
     /// How to freeze it.
     pub grip: Arc<Grip>,
     /// How to speak to it.
@@ -168,8 +169,8 @@ pub enum Work {
     },
     /// A handle of a tenant lies in the host's memory; its file comes along.
     AdoptHosted(Owned, Bytes, OwnedFd),
-    /// Nobody is to have memory of a tenant in the host's any more but itself; whoever asked for that waits to hear it.
-    ForgetHosted(TenantId, Sender<()>),
+    /// Nobody is to have memory of a tenant in the host's any more but itself; whoever asked for that waits to hear whether it is so.
+    ForgetHosted(TenantId, Sender<bool>),
     /// Have a tenant make memory of the host's for these.
     Prepare(OpId, TenantId, Vec<Owned>),
     /// Have handles of a tenant change their homes: first these to the host's memory, then those to the device.

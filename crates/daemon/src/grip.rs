@@ -23,7 +23,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use wire::{ChannelGroup, FileId, SharedPage};
+pub use vacated::FOREIGN;
+use vacated::occupied;
+use wire::{ChannelGroup, FileId, Occupant, SharedPage};
 
 /// How long a tenant may take to report channels that it has made.
 const REPORT_WITHIN: Duration = Duration::from_secs(2);
@@ -79,6 +81,9 @@ pub enum GripError {
          may use the GPU in ways that are not seen"
     )]
     NotVacated(Duration),
+    /// No thread of it is inside, but its context has to stay.
+    #[error("{}", occupied(*.0))]
+    Occupied(Occupant),
     /// A report that cannot be true.
     #[error("a report of channels with {0}")]
     Malformed(&'static str),
@@ -91,17 +96,20 @@ struct Reported {
     groups: Vec<ChannelGroup>,
     /// How much of it is frozen.
     frozen: Option<Scope>,
-    /// Channels came since, of any kind, which froze themselves at birth.
-    born_frozen: bool,
+    /// More than that may be: channels that came since, of any kind, and froze themselves at birth, or what a freeze of all had
+    /// done before it failed.
+    more_frozen: bool,
     /// As it was set last.
     slice: Slice,
+    /// Another was set since, which not all could be given.
+    slices_differ: bool,
     gone: bool,
     /// The freeze generation in which nothing of it was left on the GPU.
     drained: u64,
     /// The last order to keep out of the driver.
     vacating: u64,
-    /// The last that was done.
-    vacated: u64,
+    /// The last that was answered, and what its context has to stay for, if anything.
+    vacated: (u64, Option<Occupant>),
 }
 
 impl Reported {
@@ -112,7 +120,7 @@ impl Reported {
     /// What a thaw has to touch. Where nobody here froze anything, an earlier worker may have frozen all.
     fn to_thaw(&self) -> Scope {
         match self.frozen {
-            Some(Scope::Compute) if !self.born_frozen => Scope::Compute,
+            Some(Scope::Compute) if !self.more_frozen => Scope::Compute,
             _ => Scope::All,
         }
     }
@@ -215,12 +223,20 @@ impl Grip {
         }
         if self.page.frozen() {
             let born = reported.groups.iter().any(|group| new(&group));
-            reported.born_frozen |= born;
+            reported.more_frozen |= born;
+            if born {
+                // What froze itself may have been counted for a thaw that did not know of it.
+                self.page.note_freeze();
+            }
         } else {
             // A group that its tenant froze at birth, in a freeze that then failed here, is thawed by nobody else.
-            if let Err(cause) = self.switch(&reported, reported.groups.iter().filter(new), thaw) {
-                // The program may have freed it again already. If not, its next turn thaws it.
-                tracing::debug!("a new group cannot be thawed: {cause}");
+            // It says nothing of the others: they stay counted.
+            for _ in 0..self.page.begin_thaw() {
+                if let Err(cause) = self.switch(&reported, reported.groups.iter().filter(new), thaw) {
+                    // The program may have freed it again already. If not, its next turn thaws it.
+                    tracing::debug!("a new group cannot be thawed: {cause}");
+                    break;
+                }
             }
         }
         Ok(reported.channels())
@@ -238,7 +254,7 @@ impl Grip {
         if let Some(tenant) = &self.holds {
             return self.drain(tenant);
         }
-        let before = self.lock().frozen;
+        let (before, was_frozen) = (self.lock().frozen, self.page.frozen());
         self.page.set_frozen(true);
         let frozen = self.while_stale(|| {
             let mut reported = self.reported_in_full()?;
@@ -246,17 +262,23 @@ impl Grip {
                 return Err(GripError::NoChannels);
             }
             self.page.note_freeze();
+            reported.more_frozen |= scope == Scope::All;
             let count = self.switch(&reported, within(scope, &reported.groups), freeze)?;
+            if scope == Scope::All {
+                self.page.note_frozen_wholly();
+            }
             reported.frozen = reported.frozen.max(Some(scope));
             Ok(count)
         });
         let Err(cause) = frozen else { return frozen };
         match before {
+            // By an earlier worker, and with its memory away, for all that is known here.
+            None if was_frozen => Err(cause),
             None => {
                 self.page.set_frozen(false);
                 self.page.wake_held();
                 let reported = self.lock();
-                let _ = self.thaw_wholly(&reported, Scope::All);
+                let _ = self.thaw_wholly(&reported, || &reported.groups);
                 Err(cause)
             }
             // A freeze that fails is undone, and with it what was frozen before.
@@ -279,8 +301,8 @@ impl Grip {
                 return Err(GripError::Gone);
             }
             let scope = reported.to_thaw();
-            let count = self.thaw_wholly(&reported, scope)?;
-            (reported.frozen, reported.born_frozen) = (None, false);
+            let count = self.thaw_wholly(&reported, || within(scope, &reported.groups))?;
+            (reported.frozen, reported.more_frozen) = (None, false);
             Ok(count)
         });
         // Threads of the tenant that wait for the GPU sleep meanwhile.
@@ -290,14 +312,22 @@ impl Grip {
         Err(self.hold(Scope::All, cause))
     }
 
-    /// Thaws as often as was frozen. After a failure nobody knows what is left of that.
-    fn thaw_wholly(&self, reported: &Reported, scope: Scope) -> Result<usize, GripError> {
-        let times = self.page.take_freezes();
+    /// Thaws all that is frozen, which are these groups, as often as it was frozen.
+    fn thaw_wholly<'a, G: IntoIterator<Item = &'a ChannelGroup>>(
+        &self,
+        reported: &Reported,
+        groups: impl Fn() -> G,
+    ) -> Result<usize, GripError> {
+        // Where none is known yet, they are thawed by their report.
+        if reported.groups.is_empty() {
+            return Ok(0);
+        }
+        let times = self.page.begin_thaw();
         let mut count = 0;
         for _ in 0..times {
-            let thawed = self.switch(reported, within(scope, &reported.groups), thaw);
-            count = thawed.inspect_err(|_| (0..times).for_each(|_| self.page.note_freeze()))?;
+            count = self.switch(reported, groups(), thaw)?;
         }
+        self.page.end_thaw(times);
         Ok(count)
     }
 

@@ -35,7 +35,7 @@ use keeper::client::{Client, ViewError};
 use keeper::{BlockFact, End, In, Node, Out, Outcome, Process, Recorded, TenantNumber};
 use link::Link;
 use memory::Memory;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Why the arena did not do something.
@@ -104,6 +104,8 @@ struct Inner {
     highest_tenant: Option<Owner>,
     /// How many movers have it.
     movers: AtomicUsize,
+    /// What clean copies had of it when somebody looked last.
+    kept_bytes: AtomicU64,
 }
 
 impl Arena {
@@ -119,8 +121,9 @@ impl Arena {
         let memory = Memory::open(&welcome, Arc::clone(&link), registrar)?;
         let highest_tenant = welcome.highest_tenant.map(|tenant| Owner(tenant.0));
         let tier = Mutex::default();
-        let movers = AtomicUsize::new(0);
-        Ok(Arena(Arc::new(Inner { link, memory, tier, size_bytes, highest_tenant, movers }), None))
+        let (movers, kept_bytes) = (AtomicUsize::new(0), AtomicU64::new(0));
+        let inner = Inner { link, memory, tier, size_bytes, highest_tenant, movers, kept_bytes };
+        Ok(Arena(Arc::new(inner), None))
     }
 
     /// The same arena, for a device that is near to this node of the host.
@@ -189,9 +192,21 @@ impl Arena {
         progress.map_or(0, |progress| progress.free_bytes.saturating_add(progress.clean_bytes))
     }
 
-    /// How much of that are clean copies.
+    /// How much of that are clean copies, by the last look. Asks nobody.
     pub fn kept_bytes(&self) -> u64 {
-        self.0.link.ask(Client::progress).map_or(0, |progress| progress.clean_bytes)
+        self.0.kept_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Looks how much of it are clean copies now. Zero once the keeper is lost.
+    pub fn look_at_kept(&self) -> u64 {
+        let bytes = self.0.link.ask(Client::progress).map_or(0, |progress| progress.clean_bytes);
+        self.0.kept_bytes.store(bytes, Ordering::Relaxed);
+        bytes
+    }
+
+    /// Whether there may come to be more space than now.
+    pub fn may_grow(&self) -> bool {
+        self.0.memory.may_grow()
     }
 
     /// Whether more of it may become ready, or be registered.

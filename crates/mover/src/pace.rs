@@ -54,6 +54,8 @@ struct Line<T> {
     piece: Option<Mark>,
     /// Marks, from the first to the last, before which something could not be started.
     failures: VecDeque<(u64, u64, DeviceError)>,
+    /// The last mark of those that are remembered no more. Nobody can tell any more which ones up to it have passed.
+    forgotten: Option<(u64, DeviceError)>,
 }
 
 #[derive(Debug)]
@@ -81,6 +83,7 @@ impl<T> Default for Line<T> {
             started: VecDeque::new(),
             piece: None,
             failures: VecDeque::new(),
+            forgotten: None,
         }
     }
 }
@@ -94,14 +97,17 @@ impl<T> Line<T> {
         });
         let Some(first) = marks.min() else { return };
         self.failures.push_back((first, self.marks_set, error));
-        if self.failures.len() > FAILURES_MAX {
-            self.failures.pop_front();
+        if self.failures.len() > FAILURES_MAX
+            && let Some((_, last, error)) = self.failures.pop_front()
+        {
+            self.forgotten = Some((last, error));
         }
     }
 
     fn failure(&self, number: u64) -> Option<&DeviceError> {
         let failed = |(first, last, _): &&(u64, u64, DeviceError)| (*first..=*last).contains(&number);
-        self.failures.iter().find(failed).map(|(_, _, error)| error)
+        let forgotten = self.forgotten.as_ref().filter(|(last, _)| number <= *last).map(|(_, error)| error);
+        self.failures.iter().find(failed).map(|(_, _, error)| error).or(forgotten)
     }
 }
 
@@ -271,5 +277,29 @@ unsafe fn start<D: Device>(device: &mut D, lane: Lane, copy: &Copy<D::Target>) -
             Lane::In => device.copy_in(&copy.target, copy.offset, host, copy.bytes),
             Lane::Hash => unreachable!("nothing is copied there"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cuda::CUresult;
+
+    #[test]
+    fn a_mark_that_failed_never_passes_however_many_fail_after_it() {
+        let mut line = Line::<()>::default();
+        let error = DeviceError::Call { call: "cuEventRecord", code: CUresult::OUT_OF_MEMORY };
+        for _ in 0..3 * FAILURES_MAX {
+            // One that passes, and one that does not.
+            line.marks_set += 2;
+            line.waiting.push_back(Item::Mark(line.marks_set));
+            line.fail(error.clone());
+        }
+        assert_eq!(line.failures.len(), FAILURES_MAX);
+        for failed in (2..=line.marks_set).step_by(2) {
+            assert_eq!(line.failure(failed), Some(&error), "{failed}");
+        }
+        assert_eq!(line.failure(line.marks_set - 1), None, "it is remembered that this one passed");
+        assert_eq!(line.failure(line.marks_set + 1), None);
     }
 }

@@ -40,6 +40,7 @@
 //! | `create BYTES` | creates and maps memory that can be exported |
 //! | `no-access DEVICE` | opens what was created last to a device, which must fail |
 //! | `export` | exports it |
+//! | `export-to FILE`, `import FILE` | exports it, and leaves word of that in a file; imports what another process exported so |
 //! | `large MIB BYTE`, `free-large` | one allocation of so much, filled with this byte; frees the last |
 //! | `fill-large BYTE`, `see-large` | fills all of those; looks whether all of them are as they were filled |
 //! | `prefer-host CODE` | would rather have the last in the host's memory, and is answered by this code |

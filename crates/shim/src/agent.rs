@@ -6,6 +6,7 @@
 //!
 //! - [`homes`]: memory that changes places between the device and the host.
 //! - [`orders`]: what the daemon orders: unmap, create, take. [`drain`]: and to wait for what is on the GPU.
+//! - [`vacating`]: and to keep the program out of the driver.
 //! - [`warm_up`]: kernels that load the program's context before a request needs it.
 //! - [`farewell`]: what is done when the daemon is gone. [`rejoin`]: and when there is another one.
 
@@ -14,6 +15,7 @@ mod farewell;
 mod homes;
 mod orders;
 mod rejoin;
+mod vacating;
 pub(crate) mod warm_up;
 
 use std::mem::MaybeUninit;
@@ -27,7 +29,7 @@ use wire::{FromDaemon, SizedHandle, ToDaemon, WireError};
 
 use crate::demand::{self, vacate};
 use crate::grants::Answer;
-use crate::groups::{self, Again, Reported};
+use crate::groups::{self, Again, Reported, Telling};
 use crate::guard::guarded;
 use crate::ipc;
 use crate::memory::{cache, physical};
@@ -35,13 +37,11 @@ use crate::notice::OnceNotice;
 use crate::outbox::{Letter, Outbox};
 use crate::session::Session;
 use drain::Drain;
+use vacating::Vacating;
 
 /// How long after it failed something is tried again that was refused for the moment.
 const SOON: Next = Next::Within(100_000_000);
 const SECOND_NS: u64 = 1_000_000_000;
-
-/// How often it is looked whether everybody is out of the driver.
-const VACANT_LOOK: Next = Next::Within(200_000);
 
 /// Starts the agent of a session.
 pub(crate) fn start(session: &'static Session) -> Result<(), std::io::Error> {
@@ -113,7 +113,9 @@ fn serve(session: &'static Session) -> Result<Ended, WireError> {
             true => SOON,
             false => {
                 let groups = report_groups(session, &mut reported);
-                let next = groups.min(drain::go_on(session, &mut drain)).min(answer(session, &mut vacating));
+                let next = groups
+                    .min(drain::go_on(session, &mut drain))
+                    .min(vacating::go_on(session, &mut vacating));
                 next.min(if vacate::is_closed() { Next::WhenWoken } else { tend(session) })
             }
         };
@@ -135,7 +137,7 @@ fn serve(session: &'static Session) -> Result<Ended, WireError> {
                 drain = Some(Drain::of(generation));
             } else if let FromDaemon::Vacate { number } = message {
                 vacate::close();
-                vacating = Some(number);
+                vacating = Some(Vacating::of(number));
             } else if message == FromDaemon::Reenter {
                 vacating = None;
                 vacate::open();
@@ -156,17 +158,6 @@ fn tend(session: &Session) -> Next {
         true => trimmed.min(export_next(session)).min(homes::go_on(session)),
         false => trimmed,
     }
-}
-
-/// Says that the driver is vacant, as soon as it is.
-fn answer(session: &Session, vacating: &mut Option<u64>) -> Next {
-    let Some(number) = *vacating else { return Next::WhenWoken };
-    if !vacate::is_vacant() {
-        return VACANT_LOOK;
-    }
-    *vacating = None;
-    session.say(ToDaemon::Vacated { number });
-    Next::AtOnce
 }
 
 /// Sends the next message. False if it has to be tried again later: then it is the next one still.
@@ -216,6 +207,10 @@ fn wait(session: &Session, next: Next, sending: bool) -> Result<PollFlags, WireE
 
 /// Reports the channel groups if they have changed.
 fn report_groups(session: &Session, reported: &mut Reported) -> Next {
+    let later = match groups::tell_late_slices(session) {
+        Telling::After(nanoseconds) => Next::Within(nanoseconds),
+        Telling::Now | Telling::Nothing => Next::WhenWoken,
+    };
     while session.groups_changed.swap(false, SeqCst) {
         groups::seen(demand::mind_groups);
         let (report, again) = reported.next(session);
@@ -226,10 +221,10 @@ fn report_groups(session: &Session, reported: &mut Reported) -> Next {
             session.groups_changed.store(true, SeqCst);
         }
         if again == Again::Soon {
-            return SOON;
+            return SOON.min(later);
         }
     }
-    Next::WhenWoken
+    later
 }
 
 /// When there is something to do without anybody saying so; the soonest is the least.

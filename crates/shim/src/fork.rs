@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use crate::{agent, demand, gpus, groups, init, memory, sdk, session, transient};
+use crate::{agent, demand, foreign, gpus, groups, init, memory, sdk, session, transient};
 
 /// Makes sure that forks are noticed from now on. To be called before any state of this process is made.
 pub(crate) fn watch() {
@@ -22,6 +22,7 @@ pub(crate) fn watch() {
 /// Runs in the child before fork returns. Only stores and closes: nothing else is safe here.
 extern "C" fn forget_parent() {
     demand::forget();
+    foreign::forget();
     sdk::forget();
     agent::warm_up::forget();
     memory::forget();

@@ -2,12 +2,14 @@
 //! and frozen here when they come to life while the tenant is frozen.
 //!
 //! - [`report`]: what the daemon is told, and when it is told that this is not all.
+//! - [`slices`]: how often it is told of time slices.
 //! - [`whose`]: on which GPU a group is, and so in which session.
 //!
 //! The groups are independent of the session, because they may be there before it. Nothing here waits: the lock is
 //! held for bookkeeping only, never during an RM call.
 
 mod report;
+mod slices;
 mod whose;
 
 use std::os::fd::{BorrowedFd, RawFd};
@@ -25,6 +27,7 @@ use crate::session::{self, Session};
 use crate::{fork, init, ioctl, settings};
 
 pub(crate) use report::{Again, Reported};
+pub(crate) use slices::{Slices, Telling};
 
 /// How often a group that comes to life follows the page before it is left to the daemon.
 const FOLLOW_MAX: usize = 8;
@@ -117,7 +120,7 @@ fn begin(session: &Session, of: impl Fn(&Group) -> bool) {
 }
 
 /// The driver library gives a group its slice at the end of making a context. If the daemon has given the session another one by
-/// then, it does so again when it is told, and this one is what the group goes back to. False if that concerns nobody.
+/// then, it does so again when it is told, and this one is what the group goes back to. False if that concerns nobody, or is told later.
 fn sliced(session: &Session, key: GroupKey, slice: Micros) -> bool {
     let is_its = |group: &Group| group.engine == Engine::Compute && group.key() == key;
     // The daemon writes to the page before it sets a slice: nothing there, and what it sets comes later than this.
@@ -127,15 +130,40 @@ fn sliced(session: &Session, key: GroupKey, slice: Micros) -> bool {
         if slice.0 > 0 {
             session.page.set_slice_us(slice.0);
         }
-        session.page.raise_channel_generation();
+        match session.slices.changed(wire::monotonic_ns()) {
+            Telling::Now => {
+                session.page.raise_channel_generation();
+                return true;
+            }
+            Telling::After(_) => session.wake_agent(),
+            Telling::Nothing => {}
+        }
     }
-    concerned
+    false
+}
+
+/// Has the daemon told of slices that it was not told of at once, if it is time to.
+pub(crate) fn tell_late_slices(session: &Session) -> Telling {
+    let telling = session.slices.look(wire::monotonic_ns());
+    if telling == Telling::Now {
+        session.page.raise_channel_generation();
+        session.groups_changed.store(true, SeqCst);
+    }
+    telling
 }
 
 /// A new daemon knows none of a session's channels, and its page counts none: so it does not take the session for frozen
-/// before it has heard of them. Should it be frozen already, they are frozen here.
+/// before it has heard of them. Should it be frozen already, so are they, or they are frozen here.
 pub(crate) fn begin_again(session: &Session) {
-    begin(session, |group| group.scheduled);
+    let of = |group: &Group| group.scheduled;
+    if chosen(of).iter().all(|group| whose::belongs(session, group) == Some(false)) {
+        return;
+    }
+    session.page.raise_channel_generation();
+    let frozen = session.page.frozen_wholly();
+    if follow_page_from(session, of, frozen) && !frozen {
+        session.page.note_frozen_wholly();
+    }
 }
 
 /// A program can have work on the GPU now that never asked for a driver here: it opened one by its path, or has one of its
@@ -150,30 +178,39 @@ fn mention_other_ways() {
     }
 }
 
-/// Freezes groups that have just come to life, if the tenant is frozen. The daemon may thaw or freeze it meanwhile
-/// without knowing of them, so the page is read again after each step.
+/// Freezes groups that have just come to life, if the tenant is frozen.
 fn follow_page(session: &Session, of: impl Fn(&Group) -> bool) {
+    follow_page_from(session, of, false);
+}
+
+/// Has groups be as the page says: they are frozen, or not. The daemon may thaw or freeze the tenant meanwhile without knowing
+/// of them, so the page is read again after each step. Says whether they are frozen in the end.
+fn follow_page_from(session: &Session, of: impl Fn(&Group) -> bool, mut frozen: bool) -> bool {
     if session.page.holds_launches() {
-        return;
+        return false;
     }
-    let mut frozen = false;
+    let mut done = true;
     for _ in 0..FOLLOW_MAX {
         if session.page.frozen() == frozen {
-            return;
+            return frozen && done;
         }
         frozen = !frozen;
         if frozen {
             session.page.note_freeze();
+        } else {
+            session.page.begin_thaw();
         }
-        switch(&sets(session, &of), frozen);
+        done = switch(&sets(session, &of), frozen);
     }
+    false
 }
 
 /// Thaws everything of a session: for when there is no daemon that could.
 pub(crate) fn thaw_all(session: &Session) {
     let sets = sets(session, |group| group.scheduled);
-    for _ in 0..session.page.take_freezes() {
-        switch(&sets, false);
+    let times = session.page.begin_thaw();
+    if (0..times).all(|_| switch(&sets, false)) {
+        session.page.end_thaw(times);
     }
 }
 
@@ -181,7 +218,7 @@ pub(crate) fn thaw_all(session: &Session) {
 pub(crate) fn restore_slices(session: &Session, slice: Micros) {
     for group in own(session, |group| group.scheduled && group.engine == Engine::Compute) {
         if let Some(address) = group.address() {
-            complain(control(group.file).set_time_slice(address, slice));
+            let _ = complain(control(group.file).set_time_slice(address, slice));
         }
     }
 }
@@ -197,11 +234,14 @@ fn sets(session: &Session, of: impl Fn(&Group) -> bool) -> Vec<(RawFd, ChannelSe
     channels::channel_sets(&own(session, of)).0
 }
 
-fn switch(sets: &[(RawFd, ChannelSet)], frozen: bool) {
+/// Freezes or thaws. False if the driver refused some of it.
+fn switch(sets: &[(RawFd, ChannelSet)], frozen: bool) -> bool {
+    let mut done = true;
     for (file, set) in sets {
         let control = control(*file);
-        complain(if frozen { control.freeze(set) } else { control.thaw(set) });
+        done &= complain(if frozen { control.freeze(set) } else { control.thaw(set) });
     }
+    done
 }
 
 fn control(file: RawFd) -> RmControl<'static, fn(RawFd, std::ffi::c_ulong, *mut std::ffi::c_void) -> i32> {
@@ -209,9 +249,9 @@ fn control(file: RawFd) -> RmControl<'static, fn(RawFd, std::ffi::c_ulong, *mut 
     RmControl::through(unsafe { BorrowedFd::borrow_raw(file) }, ioctl::call_next)
 }
 
-fn complain(result: Result<(), ControlError>) {
+/// Whether it was done; if not, it is said.
+fn complain(result: Result<(), ControlError>) -> bool {
     static FAILED: OnceNotice = OnceNotice::new();
-    if let Err(error) = result {
-        FAILED.notice(format_args!("{error}"));
-    }
+    let done = result.inspect_err(|error| FAILED.notice(format_args!("{error}")));
+    done.is_ok()
 }

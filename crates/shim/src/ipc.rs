@@ -22,6 +22,7 @@ use cuda::types::{
 };
 use wire::{GrantId, HANDLES_MAX, HandleId, SizedHandle, ToDaemon, Token};
 
+use crate::foreign::{self, Taking};
 use crate::grants::Answer;
 use crate::guard::guarded;
 use crate::memory::physical::{self, Refused};
@@ -86,7 +87,9 @@ macro_rules! opening {
             );
             match opened {
                 // SAFETY: the caller's arguments, as they came.
-                None => unsafe { native::$symbol(address, name, flags) },
+                None => foreign::taken_by(stringify!($symbol), || unsafe {
+                    native::$symbol(address, name, flags)
+                }),
                 Some(Err(code)) => code,
                 Some(Ok(start)) => {
                     // SAFETY: not null, and the caller promises a place for an address.
@@ -266,6 +269,7 @@ fn open(name: &Name) -> Result<u64, CUresult> {
         return start;
     }
     let (request, sizes_and_files) = session.open(name.token)?;
+    let _taking = Taking::begin();
     let mapped = map(session, sizes_and_files).and_then(|(start, sizes)| {
         let opened = Opened::new(context, name.token, start, sizes);
         match opened.place(name) {
@@ -370,6 +374,8 @@ fn close(session: &Session, address: u64) -> Option<CUresult> {
     let context = session.names().context_of(address)?;
     // As the driver does when memory goes; a frozen program waits here for its next turn, with no lock held.
     let waited = probe::wait(session, context);
+    // Until it is unmapped it is there, whatever the books say.
+    let _taking = Taking::begin();
     if !probe::is_capture(waited)
         && let Some(opened) = session.names().close(address)
     {

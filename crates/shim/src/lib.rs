@@ -26,13 +26,14 @@
 //! | `gate` | where calls wait that need memory under their addresses |
 //! | `memory` | allocations that can be taken off the device and put back |
 //! | `pool` | memory that is allocated and freed in the order of streams |
-//! | `ipc` | memory that other processes open |
+//! | `ipc` | memory that other processes open; `foreign`: whether there is any of others here |
 //! | `sdk` | what programs say to rota themselves: requests, phases, terms |
 //! | `ioctl`, `groups` | seeing, reporting and freezing channel groups |
 //! | `fork`, `guard`, `notice`, `settings` | children, panics, lines for people, environment variables |
 
 mod agent;
 mod demand;
+mod foreign;
 mod fork;
 mod forward;
 mod gate;

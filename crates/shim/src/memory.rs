@@ -58,6 +58,7 @@ pub(crate) use table::Table;
 /// In a forked child: nothing of the parent's is looked at. What else there is belongs to the session.
 pub(crate) fn forget() {
     captures::forget_parent();
+    taken::forget();
 }
 
 /// Asks the driver about an address at a moment when memory lies there: otherwise it knows nothing about it.

@@ -162,6 +162,8 @@ pub(crate) struct Session {
     bell: OwnedFd,
     /// The channel groups are others than the agent reported last.
     pub(crate) groups_changed: AtomicBool,
+    /// Time slices that the program has given itself.
+    pub(crate) slices: groups::Slices,
     ended: AtomicBool,
     /// No daemon will ever take it in again.
     is_alone: AtomicBool,
@@ -200,6 +202,7 @@ impl Session {
             next_handle: AtomicU64::new(1),
             bell,
             groups_changed: AtomicBool::new(true),
+            slices: groups::Slices::default(),
             ended: AtomicBool::new(false),
             is_alone: AtomicBool::new(false),
             files,

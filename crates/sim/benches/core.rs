@@ -79,7 +79,13 @@ fn scenario(tenants: u32, seconds: u64) -> Scenario {
         gpus: (0..tenants / JOBS).map(|tenant| ((job + tenant) % GPUS) as u16).collect(),
         arrives: Span::from_millis(u64::from(job) * 10),
         dies: None,
-        memory: Memory { bytes: Bytes(each), handle: Bytes(each / 4), dirty: Ratio::ONE, growth: None },
+        memory: Memory {
+            bytes: Bytes(each),
+            handle: Bytes(each / 4),
+            dirty: Ratio::ONE,
+            growth: None,
+            pause: None,
+        },
         work: Work::Bursts { on: Span::from_millis(100), off: Span::from_millis(400), count: 0 },
     });
     Scenario {

@@ -224,6 +224,7 @@ impl<'a> Engine<'a> {
             Happening::Claims(tenant, request) => self.claims(tenant, request),
             Happening::Adopts(owned) => self.adopts(owned),
             Happening::Grows(tenant) => self.grows(tenant),
+            Happening::Loads(tenant) => self.loads(tenant),
             Happening::Grip(effect) => self.grip_takes_effect(&effect),
             Happening::Done(op, outcome) => self.tell(Event::Done { op, outcome }),
             Happening::Gripped(tenant, op, took) => self.gripped(tenant, op, took),

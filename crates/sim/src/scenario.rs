@@ -143,6 +143,9 @@ pub struct Memory {
     pub dirty: Ratio,
     /// More of it: so many bytes each time, every so often, up to so much in all.
     pub growth: Option<(Bytes, Span, Bytes)>,
+    /// From one handle of the first memory to the next the host is busy for so long, and has no work for the GPU before all
+    /// of it is there. None: it has some from the beginning, and asks at once.
+    pub pause: Option<Span>,
 }
 
 /// What a tenant does with the GPU. Lengths are GPU time when it is alone.

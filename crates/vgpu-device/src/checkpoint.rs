@@ -1,7 +1,7 @@
 //! The driver's checkpoint of a process: locked, none of its calls goes on; checkpointed, it has nothing on any GPU.
 //!
 //! For a process any of whose channels is off the GPU only locking is answered, as far as the real driver was seen (580, on an H200).
-//! Refused is one whose memory others have, where the real driver's way is not known.
+//! Refused is one whose memory others have, or that has others', where the real driver's way is not known.
 
 use cuda::CUresult;
 use cuda::types::CUprocessState;
@@ -10,6 +10,7 @@ use vgpu_messages::quantity::Nanos;
 use vgpu_messages::*;
 
 use crate::machine::{Handled, Machine, Outcome, Then};
+use crate::misuse::Misuse;
 use crate::physical::OutOfMemory;
 use crate::rm::FileKey;
 use crate::session::ConnectionId;
@@ -29,6 +30,20 @@ pub(crate) struct Parked {
     pub(crate) connection: ConnectionId,
     request: Request,
     file: Option<FileKey>,
+}
+
+/// What a call is about, if nobody should make it while its process is locked: it waits, as with the real driver, but an H200's was
+/// seen to answer no unlock with a thread inside. What only asks, or makes memory, does not matter so.
+fn expected_outside(request: &Request) -> Option<&'static str> {
+    match request {
+        Request::Work(_) => Some("work"),
+        Request::Pool(_) => Some("pools"),
+        Request::Stream(_) => Some("streams"),
+        Request::Event(_) => Some("events"),
+        Request::Graph(_) => Some("graphs"),
+        Request::Module(_) => Some("modules"),
+        _ => None,
+    }
 }
 
 impl Machine {
@@ -113,6 +128,10 @@ impl Machine {
         if passes || session.hold == Hold::Running {
             return Some((request, file));
         }
+        if let Some(kind) = expected_outside(&request) {
+            let what = format!("a call about {kind} while its process is locked");
+            self.store.misuse.push(Misuse { pid: session.pid, what });
+        }
         session.parked.push(Parked { connection, request, file });
         None
     }
@@ -130,12 +149,19 @@ impl Machine {
         groups.any(|group| self.rm.group(group).is_some_and(|group| group.frozen))
     }
 
+    /// Whether it has memory that is not its own: another's, or nobody's any more.
+    fn has_of_others(&self, id: SessionId) -> bool {
+        let handles = self.sessions[&id].handles.values().map(|handle| handle.block);
+        let mut all = handles.chain(self.store.spaces[&id].blocks());
+        all.any(|block| !self.store.physical.is_of(block, id))
+    }
+
     fn set_hold(&mut self, id: SessionId, hold: Hold) {
         self.sessions.get_mut(&id).expect("looked up").hold = hold;
     }
 
     fn send_out(&mut self, id: SessionId) -> Result<(), Refusal> {
-        if self.store.physical.has_shared(id) {
+        if self.store.physical.has_shared(id) || self.has_of_others(id) {
             return Err(CUresult::NOT_SUPPORTED.into());
         }
         for context in self.contexts.values_mut().filter(|context| context.session == id) {

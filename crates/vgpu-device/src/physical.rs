@@ -30,8 +30,9 @@ pub struct Block {
     pub bytes: u64,
     /// What it was made as.
     pub properties: HandleProperties,
-    /// Whose memory it is, in the books of NVML.
-    pub owner: SessionId,
+    /// Whose memory it is, in the books of NVML. Nobody's once its maker has let go, also if that one takes it again by a file:
+    /// then it is the file's.
+    owner: Option<SessionId>,
     references: u32,
     /// Of them, those that are the owner's.
     own: u32,
@@ -132,7 +133,10 @@ impl Physical {
         let pages = std::iter::repeat_with(|| None).take(pages).collect();
         self.last += 1;
         let id = BlockId(self.last);
-        self.blocks.insert(id, Block { bytes, properties, owner, references: 1, own: 1, out: false, pages });
+        self.blocks.insert(
+            id,
+            Block { bytes, properties, owner: Some(owner), references: 1, own: 1, out: false, pages },
+        );
         Ok(id)
     }
 
@@ -145,13 +149,16 @@ impl Physical {
     pub fn hold(&mut self, id: BlockId, session: SessionId) {
         self.retain(id);
         let block = self.block_mut(id);
-        block.own += u32::from(block.owner == session);
+        block.own += u32::from(block.owner == Some(session));
     }
 
     /// One less. Once its owner has none left it is nobody's memory, though somebody else may keep it.
     pub fn let_go(&mut self, id: BlockId, session: SessionId) {
         let block = self.block_mut(id);
-        block.own -= u32::from(block.owner == session);
+        if block.owner == Some(session) {
+            block.own -= 1;
+            block.owner = block.owner.filter(|_| block.own > 0);
+        }
         self.release(id);
     }
 
@@ -209,16 +216,19 @@ impl Physical {
 
     /// Bytes of a session's blocks on a GPU.
     pub fn owned(&self, device: DeviceId, owner: SessionId) -> u64 {
-        let own = |block: &&Block| {
-            block.owner == owner && block.own > 0 && !block.out && block.device() == Some(device)
-        };
+        let own = |block: &&Block| block.owner == Some(owner) && !block.out && block.device() == Some(device);
         self.blocks.values().filter(own).map(|block| block.bytes).sum()
     }
 
     /// Whether others have some of a session's memory, or could get it by a file.
     pub fn has_shared(&self, owner: SessionId) -> bool {
-        let on_device = |block: &&Block| block.owner == owner && block.device().is_some();
+        let on_device = |block: &&Block| block.owner == Some(owner) && block.device().is_some();
         self.blocks.values().filter(on_device).any(|block| block.references > block.own)
+    }
+
+    /// Whether a block is this session's, by the books.
+    pub fn is_of(&self, id: BlockId, session: SessionId) -> bool {
+        self.block(id).owner == Some(session)
     }
 
     /// What a session has on GPUs takes nothing there any more; its bytes stay what they are.
@@ -249,7 +259,7 @@ impl Physical {
     }
 
     fn of(&self, owner: SessionId, out: bool) -> Vec<BlockId> {
-        let its = |block: &Block| block.owner == owner && block.out == out && block.device().is_some();
+        let its = |block: &Block| block.owner == Some(owner) && block.out == out && block.device().is_some();
         self.blocks.iter().filter(|(_, block)| its(block)).map(|(id, _)| *id).collect()
     }
 
@@ -298,6 +308,25 @@ mod tests {
         assert_eq!((owned(&physical), physical.used(DeviceId(0)).0), ([0, 0], 2 << 20));
         physical.let_go(block, importer);
         assert_eq!(physical.used(DeviceId(0)).0, 0);
+    }
+
+    #[test]
+    fn memory_that_comes_back_to_its_maker_is_nobodys() {
+        let mut physical = Physical::new(1, 8 << 20);
+        let (maker, other) = (SessionId(1), SessionId(2));
+        let block = physical.make(2 << 20, on_device(0), maker).unwrap();
+        physical.hold(block, other);
+        physical.let_go(block, maker);
+        assert!(!physical.has_shared(maker), "it has nothing of it");
+        physical.hold(block, maker);
+        physical.hold(block, maker);
+        physical.let_go(block, other);
+        assert_eq!([maker, other].map(|it| physical.owned(DeviceId(0), it)), [0, 0]);
+        physical.send_out(maker);
+        assert_eq!(physical.used(DeviceId(0)).0, 2 << 20, "what is nobody's does not go with anybody");
+        physical.let_go(block, maker);
+        physical.let_go(block, maker);
+        assert_eq!((physical.used(DeviceId(0)).0, physical.count()), (0, 0));
     }
 
     #[test]

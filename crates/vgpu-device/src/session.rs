@@ -141,7 +141,7 @@ impl Machine {
         }
         self.tokens.forget(id);
         if let Some(space) = self.store.spaces.remove(&id) {
-            for block in space.into_blocks() {
+            for block in space.blocks() {
                 self.store.physical.release(block);
             }
         }

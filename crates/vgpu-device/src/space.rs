@@ -196,15 +196,13 @@ impl Space {
         self.regions.iter().map(|(&start, region)| (start, region))
     }
 
-    /// Every reference to a block, as this space ends.
-    pub fn into_blocks(self) -> Vec<BlockId> {
+    /// Every reference to a block.
+    pub fn blocks(&self) -> Vec<BlockId> {
         let mut blocks = Vec::new();
-        for region in self.regions.into_values() {
-            match region.kind {
+        for region in self.regions.values() {
+            match &region.kind {
                 Kind::Allocation(allocation) => blocks.push(allocation.block),
-                Kind::Reservation(mappings) => {
-                    blocks.extend(mappings.into_values().map(|mapping| mapping.block));
-                }
+                Kind::Reservation(mappings) => blocks.extend(mappings.values().map(|mapping| mapping.block)),
                 Kind::Host(_) => {}
             }
         }

@@ -326,6 +326,23 @@ pub enum ToDaemon {
         /// The call that failed.
         call: String,
     },
+    /// The answer to `Vacate` of a program whose threads are out of the driver, but whose context has to stay. They keep out until
+    /// `Reenter` all the same.
+    Occupied {
+        /// Which order this is about.
+        number: u64,
+        /// Why.
+        by: Occupant,
+    },
+}
+
+/// What a program has on the GPU that its context cannot be put away with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Occupant {
+    /// Work that the driver was given, and that nobody has waited for: some of it may be on the GPU still.
+    Work,
+    /// Memory of other processes, which it has taken in.
+    Foreign,
 }
 
 /// What the daemon says.

@@ -34,7 +34,7 @@ use thiserror::Error;
 const MAGIC: u64 = u64::from_le_bytes(*b"rotapage");
 const PAGE_BYTES: usize = 4096;
 
-/// The layout. Every field but the last is written by one side only, named with it.
+/// The layout. Fields are written by those who are named with them.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Page {
@@ -99,12 +99,14 @@ pub struct Page {
     warmed_ns: AtomicU64,
     /// Both: how often channels of the tenant were frozen since all were thawed.
     freezes: AtomicU64,
+    /// Both: 1 while all channels of the tenant are frozen, and not only those that compute.
+    frozen_wholly: AtomicU64,
 }
 
-/// More often than this nobody freezes what is frozen. A tenant that says otherwise gets no more of the daemon's time.
-const FREEZES_MAX: u64 = 8;
+/// No thaw is more often than this. A tenant that counts wrongly gets no more of the daemon's time.
+const FREEZES_MAX: u64 = 64;
 
-const _: () = assert!(size_of::<Page>() == 3488 && size_of::<Page>() <= PAGE_BYTES);
+const _: () = assert!(size_of::<Page>() == 3496 && size_of::<Page>() <= PAGE_BYTES);
 
 /// As much of a phase's name is kept.
 pub const PHASE_NAME_BYTES: usize = 32;
@@ -150,9 +152,32 @@ impl Page {
         self.freezes.fetch_add(1, SeqCst);
     }
 
-    /// How often the tenant has to be thawed to run, from here on not at all. More often than needed does no harm.
-    pub fn take_freezes(&self) -> u64 {
-        self.freezes.swap(0, SeqCst).clamp(1, FREEZES_MAX)
+    /// All of the tenant's channels are frozen by now. Not said before: whoever reads it relies on it.
+    pub fn note_frozen_wholly(&self) {
+        self.frozen_wholly.store(1, SeqCst);
+    }
+
+    /// Whether all of the tenant's channels are frozen, but those that came since.
+    pub fn frozen_wholly(&self) -> bool {
+        self.frozen_wholly.load(SeqCst) != 0
+    }
+
+    /// How often channels of the tenant were frozen, as far as nobody said that they were thawed.
+    pub fn freezes(&self) -> u64 {
+        self.freezes.load(SeqCst)
+    }
+
+    /// Channels are about to be thawed: says how often they have to be, to run. More often than needed does no harm.
+    pub fn begin_thaw(&self) -> u64 {
+        self.frozen_wholly.store(0, SeqCst);
+        self.freezes().clamp(1, FREEZES_MAX)
+    }
+
+    /// All that were frozen were thawed, so often. Said only then: whoever dies in between leaves too many behind, and no program
+    /// that nobody thaws.
+    pub fn end_thaw(&self, times: u64) {
+        let left = |freezes: u64| Some(freezes.saturating_sub(times));
+        let _ = self.freezes.fetch_update(SeqCst, SeqCst, left);
     }
 
     /// Is every byte of the tenant on the device, by the daemon's word?
@@ -222,6 +247,7 @@ impl Page {
             warm_ups_failed: AtomicU64::new(0),
             warmed_ns: AtomicU64::new(0),
             freezes: AtomicU64::new(0),
+            frozen_wholly: AtomicU64::new(0),
             requests_told: AtomicU64::new(0),
             phase_name: [const { AtomicU64::new(0) }; PHASE_NAME_BYTES / 8],
             latencies: Latencies::new(),
@@ -457,6 +483,7 @@ impl SharedPage {
     pub fn renew(&self, by: SharedPage) -> Result<(), PageError> {
         by.take_requests_from(self);
         by.freezes.fetch_add(self.freezes.load(SeqCst), SeqCst);
+        by.frozen_wholly.fetch_max(self.frozen_wholly.load(SeqCst), SeqCst);
         let flags = ProtFlags::READ | ProtFlags::WRITE;
         let address = self.page.as_ptr().cast();
         // SAFETY: the address is that of this mapping, as long as the new one, and what lies there is atomics, or the same in

@@ -3,6 +3,7 @@
 //! `SOCK_SEQPACKET` keeps the borders of messages, so a broken peer can spoil its own connection only. Whatever is
 //! too long, malformed or carries files that were not announced ends the connection with a [`WireError`].
 
+use crate::WatchedPeer;
 use crate::page::replace_file;
 use crate::{FILES_MAX, MESSAGE_BYTES_MAX};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -58,6 +59,14 @@ pub enum WireError {
          process numbers (--pid=host)"
     )]
     Unseen,
+    /// The system does not let us watch the other side.
+    #[error("cannot watch process {pid}: {cause}")]
+    Unwatched {
+        /// Its process.
+        pid: i32,
+        /// What the system said; no such process if it has ended.
+        cause: rustix::io::Errno,
+    },
     /// The bytes are not a message.
     #[error("a malformed message: {0}")]
     Malformed(#[from] postcard::Error),
@@ -191,9 +200,21 @@ impl Connection {
         crate::peer::of(self.socket.as_fd())
     }
 
+    /// The same, watched. To be asked for before anything that the other side may delay: see [`WatchedPeer::is_certain`].
+    pub fn watch_peer(&self) -> Result<WatchedPeer, WireError> {
+        crate::peer::watched(self.socket.as_fd())
+    }
+
     /// Ends the conversation for both sides; a blocked [`Connection::receive`] returns.
     pub fn shut_down(&self) {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+}
+
+impl From<OwnedFd> for Connection {
+    /// One that another process has made, and left to this one.
+    fn from(socket: OwnedFd) -> Self {
+        Self { socket }
     }
 }
 

@@ -34,8 +34,10 @@ pub struct GpuView {
     pub unmanaged_bytes: u64,
     /// Pinned host memory for what is away.
     pub arena_bytes: u64,
-    /// How much of the arena is taken.
+    /// How much of the arena is taken by what is away.
     pub arena_used_bytes: u64,
+    /// How much of the rest has clean copies, which make room for whatever needs it.
+    pub arena_clean_bytes: u64,
     /// For a GPU in software: the folder of its virtual machine.
     pub vgpu: Option<String>,
     /// The process whose turn it is.

@@ -6,10 +6,10 @@ use rota_wire::quantity::Memory;
 use rota_wire::{
     Answer, Change, ChannelGroup, Class, Command, Connection, Description, FILES_MAX, FileId, FromDaemon,
     Gpu, GpuChoice, GpuView, GrantId, HANDLES_MAX, HandleId, HintSource, Hints, Home, IDLE_SINCE_OFFSET,
-    JobMemory, JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, NotBack, Opened, Priority,
-    ProcessOnGpu, RequestTimes, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage, SizedHandle,
-    Statistics, Status, Tenant, TenantId, TenantState, TenantView, Terms, Times, ToDaemon, Token, Unmanaged,
-    VERSION, WireError,
+    JobMemory, JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, NotBack, Occupant, Opened,
+    Priority, ProcessOnGpu, RequestTimes, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage,
+    SizedHandle, Statistics, Status, Tenant, TenantId, TenantState, TenantView, Terms, Times, ToDaemon,
+    Token, Unmanaged, VERSION, WireError, monotonic_ns,
 };
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Serialize, de::DeserializeOwned};
@@ -222,6 +222,8 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             "24 01 2a 02 0663754d656d43",
             ToDaemon::Stayed { handles: vec![HandleId(42)], code: 2, call: "cuMemC".into() },
         ),
+        ("25 03 00", ToDaemon::Occupied { number: 3, by: Occupant::Work }),
+        ("25 03 01", ToDaemon::Occupied { number: 3, by: Occupant::Foreign }),
     ]
 }
 
@@ -312,6 +314,7 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         unmanaged_bytes: 4,
         arena_bytes: 5,
         arena_used_bytes: 6,
+        arena_clean_bytes: 10,
         vgpu: None,
         turn_of_pid: Some(7),
         favour: "f".into(),
@@ -343,11 +346,11 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
     let answer = |answer| FromDaemon::Answer(Box::new(answer));
     vec![
         (
-            "08 00 01 054750552d31 0448323030 8080808040 01 02 03 01022f76 04 01 01 04 0105 00 00 00 00 06 01",
+            "08 00 01 054750552d31 0448323030 8080808040 01 02 03 06 01022f76 04 01 01 04 0105 00 00 00 00 06 01",
             answer(Answer::Opened(Opened { gpus: vec![gpu.clone()], others: 4, terms })),
         ),
         (
-            "08010101000167016e010203040506000107016608090101610101010401050000000006010101017701020304050101\
+            "08010101000167016e0102030405060a000107016608090101610101010401050000000006010101017701020304050101\
              020162016704017203040506070801090a0001030b010102030405060708090a0b010c01010101020304050601070809\
              0a0b0c0d0e0f0101700c",
             answer(Answer::Described(Description { schema_version: 1, gpu: Some(view), jobs: vec![job] })),
@@ -377,6 +380,7 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         used_bytes: 1,
         arena_bytes: 2,
         arena_used_bytes: 3,
+        arena_clean_bytes: 6,
         vgpu: Some("/v".into()),
     };
     let tenant = |state| Tenant {
@@ -427,7 +431,7 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         ("04 02 01 02", FromDaemon::Unmap { handles: vec![HandleId(1), HandleId(2)] }),
         ("05 02 01 02", FromDaemon::Create { handles: vec![HandleId(1), HandleId(2)] }),
         (
-            "06 01 01 054750552d31 0448323030 8080808040 01 02 03 01022f76 07 \
+            "06 01 01 054750552d31 0448323030 8080808040 01 02 03 06 01022f76 07 \
              01 9221 054750552d61 0161 0162 00 04 05 06 07 0101 0102 00 08 00 00 01 00  01 9221 054750552d61 0161 0162 01 04 05 06 07 0101 0102 00 08 00 00 01 00 \
              01 9221 054750552d61 0161 0162 02 04 05 06 07 0101 0102 00 08 00 00 01 00  01 9221 054750552d61 0161 0162 03 04 05 06 07 0101 0102 00 08 00 00 01 00 \
              01 9221 054750552d61 0161 0162 04 04 05 06 07 0101 0102 00 08 00 00 01 00  01 9221 054750552d61 0161 0162 05 04 05 06 07 0101 0102 00 08 00 00 01 01 00 \
@@ -506,6 +510,7 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::Prepared { .. } => 34,
         ToDaemon::Exchanged { .. } => 35,
         ToDaemon::Stayed { .. } => 36,
+        ToDaemon::Occupied { .. } => 37,
     }
 }
 
@@ -541,7 +546,7 @@ fn kind_from_daemon(message: &FromDaemon) -> usize {
 
 #[test]
 fn the_versions_belong_to_these_bytes() {
-    assert_eq!((VERSION, SCHEMA_VERSION), (5, 1), "write new golden bytes, then the new version here");
+    assert_eq!((VERSION, SCHEMA_VERSION), (6, 1), "write new golden bytes, then the new version here");
 }
 
 #[test]
@@ -550,7 +555,7 @@ fn messages_to_the_daemon_keep_their_bytes() {
         check(golden, &message);
     }
     let kinds: BTreeSet<usize> = to_daemon().iter().map(|(_, message)| kind_to_daemon(message)).collect();
-    assert!(kinds.into_iter().eq(0..=36), "a kind of message has no golden bytes");
+    assert!(kinds.into_iter().eq(0..=37), "a kind of message has no golden bytes");
 }
 
 #[test]
@@ -572,7 +577,7 @@ fn the_page_keeps_its_offsets() {
     };
     assert_eq!(rustix::fs::fstat(page.file()).unwrap().st_size, 4096);
     assert_eq!(word(0).to_le_bytes(), *b"rotapage");
-    assert_eq!(word(8), 5, "version");
+    assert_eq!(word(8), 6, "version");
     assert_eq!(word(16), 0x1122_3344_5566_7788, "epoch");
     assert_eq!(word(24), 0, "freeze generation: even, not frozen");
     assert_eq!(word(32), 1, "residency commit: nothing is away");
@@ -615,14 +620,21 @@ fn the_page_keeps_its_offsets() {
     page.set_phases_open(18);
     page.set_unforecast(true);
     page.count_dropped_hint();
+    let before = monotonic_ns();
     page.count_warm_up(true);
     page.count_warm_up(true);
+    let warmed = before..=monotonic_ns();
     page.count_warm_up(false);
+    assert!(warmed.contains(&word(3472)), "when the last warm-up was launched");
     assert_eq!(
         [168, 176, 184, 192, 200, 208].map(word),
         [17, 18, 1, 1, 2, 1],
         "requests, phases, not forecast, hints dropped, warm-ups, warm-ups that failed"
     );
+    page.note_freeze();
+    page.note_freeze();
+    page.note_frozen_wholly();
+    assert_eq!([3480, 3488].map(word), [2, 1], "freezes, frozen wholly");
     page.tell_requests();
     page.set_phase_name(b"checkpoint");
     page.add_request(130, Some(129));
@@ -638,7 +650,7 @@ fn the_page_keeps_its_offsets() {
     assert_eq!((bucket(1), bucket(288)), (1, 1), "one of 128 ns, one of a millisecond");
     let known = [
         56, 64, 72, 80, 88, 96, 104, 128, 136, 152, 160, 168, 176, 184, 192, 200, 208, 216, 224, 232, 256,
-        264, 272, 1424,
+        264, 272, 1424, 3472, 3480, 3488,
     ];
     let mut rest = (56..4096).step_by(8).filter(|offset| !known.contains(offset));
     assert!(rest.all(|offset| word(offset) == 0), "a field beyond the documented ones");
@@ -678,6 +690,9 @@ fn a_page_written_by_the_book_is_read() {
         (256, 20_000),
         (264, 21),
         (272, 1 << 32 | 2),
+        (3472, 22),
+        (3480, 3),
+        (3488, 1),
     ] {
         write(offset, value);
     }
@@ -692,7 +707,12 @@ fn a_page_written_by_the_book_is_read() {
     assert!(tenant.holds_launches());
     assert_eq!((tenant.critical(), tenant.slo_ns(), tenant.requests_open()), (true, Some(14), 15));
     assert!(tenant.gives_way() && !tenant.may_be_forecast() && tenant.end_is_awaited());
-    assert_eq!((tenant.hints_dropped(), tenant.warm_ups()), (17, (18, 19)));
+    assert_eq!((tenant.hints_dropped(), tenant.warm_ups(), tenant.warmed_ns()), (17, (18, 19), Some(22)));
+    assert!(tenant.frozen_wholly());
+    assert_eq!((tenant.freezes(), tenant.begin_thaw()), (3, 3));
+    assert!(!tenant.frozen_wholly());
+    tenant.end_thaw(3);
+    assert_eq!((tenant.freezes(), tenant.begin_thaw()), (0, 1), "once at least, also if nobody counted");
     let requests = tenant.request_times().unwrap();
     assert_eq!((requests.by_program, requests.slo_missed), (true, 21));
     assert_eq!(requests.times, Times { count: 3, p50_ns: 64, p99_ns: 192, p999_ns: 192, max_ns: 20_000 });

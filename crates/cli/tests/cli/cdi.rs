@@ -113,6 +113,7 @@ fn status() -> Status {
         used_bytes: 0,
         arena_bytes: 1 << 35,
         arena_used_bytes: 0,
+        arena_clean_bytes: 0,
         vgpu: None,
     };
     Status {

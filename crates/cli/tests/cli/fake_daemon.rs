@@ -132,6 +132,7 @@ pub(crate) fn listing_on(vgpu: Option<&str>, tenants: Vec<Tenant>) -> FromDaemon
         used_bytes: 12_884_901_888 + (512 << 20),
         arena_bytes: 32 << 30,
         arena_used_bytes: 24 << 30,
+        arena_clean_bytes: 0,
         vgpu: vgpu.map(Into::into),
     };
     FromDaemon::Listing(Listing {

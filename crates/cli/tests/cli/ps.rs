@@ -20,13 +20,13 @@ GPU-5e1f0b2a-0000-4000-8000-000000000001  NVIDIA H200  12.5 GiB of 16.0 GiB in u
 #[test]
 fn of_several_gpus_each_has_a_number_and_tenants_say_which_is_theirs() {
     let FromDaemon::Listing(mut both) = listing(two_tenants()) else { panic!("a listing is a listing") };
-    let other = wire::Gpu { uuid: "GPU-0".into(), ..both.gpus[0].clone() };
+    let other = wire::Gpu { uuid: "GPU-0".into(), arena_clean_bytes: 3 << 30, ..both.gpus[0].clone() };
     both.gpus.push(other);
     both.tenants[0].gpu = both.gpus[0].uuid.clone();
     let daemon = FakeDaemon::start(FromDaemon::Listing(both));
     let expected = "\
 0  GPU-5e1f0b2a-0000-4000-8000-000000000001  NVIDIA H200  12.5 GiB of 16.0 GiB in use  arena 24.0 GiB of 32.0 GiB
-1  GPU-0  NVIDIA H200  12.5 GiB of 16.0 GiB in use  arena 24.0 GiB of 32.0 GiB
+1  GPU-0  NVIDIA H200  12.5 GiB of 16.0 GiB in use  arena 24.0 GiB of 32.0 GiB  clean copies 3.0 GiB
 
  PID  GPU  JOB         PROGRAM  STATE    RESIDENT      AWAY  TURNS     WAITING  NEXT
 4242    0  train-4242  python3  running  12.0 GiB     0 MiB     17           -  -
@@ -78,6 +78,7 @@ fn json_has_stable_keys_and_whole_numbers() {
       "used_bytes": 13421772800,
       "arena_bytes": 34359738368,
       "arena_used_bytes": 25769803776,
+      "arena_clean_bytes": 0,
       "vgpu": null
     }
   ],

@@ -223,6 +223,7 @@ fn a_gpu_is_described_with_its_jobs() {
         unmanaged_bytes: GIB,
         arena_bytes: 32 * GIB,
         arena_used_bytes: 24 * GIB,
+        arena_clean_bytes: 5 * GIB,
         vgpu: None,
         turn_of_pid: Some(4242),
         favour: "latency".into(),
@@ -237,7 +238,7 @@ GPU 0: NVIDIA H200
   memory      12.0 GiB of 16.0 GiB in use, 600.0 MiB kept for the daemon, 1.0 GiB held by programs outside of rota
   stays       3.0 GiB is reserved or cannot move, and is for nobody else
   beside lc   favours latency; best-effort programs get at least 10% of the time
-  arena       24.0 GiB of 32.0 GiB taken
+  arena       24.0 GiB of 32.0 GiB taken, 5.0 GiB more by clean copies, which make room
   turn        process 4242
 
 Job nightly
@@ -290,6 +291,7 @@ fn status() -> Status {
             used_bytes: 12 * GIB,
             arena_bytes: 32 * GIB,
             arena_used_bytes: 0,
+            arena_clean_bytes: 12 * GIB,
             vgpu: None,
         }],
         jobs: 1,
@@ -316,8 +318,8 @@ rotad 0.1.0, process 4000 of root (0), up for 1 h 2 min
   ends       when nobody was there for 60s
   now        1 job, 2 tenants: 1 running, 1 waiting
 
-GPU  NAME         UUID                                                    IN USE              ARENA
-  0  NVIDIA H200  GPU-5e1f0b2a-0000-4000-8000-000000000001  12.0 GiB of 16.0 GiB  0 MiB of 32.0 GiB
+GPU  NAME         UUID                                                    IN USE              ARENA  CLEAN COPIES
+  0  NVIDIA H200  GPU-5e1f0b2a-0000-4000-8000-000000000001  12.0 GiB of 16.0 GiB  0 MiB of 32.0 GiB      12.0 GiB
 ",
         daemon.socket.display()
     );

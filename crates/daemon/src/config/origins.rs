@@ -19,7 +19,7 @@ pub(super) const KEYS: [(&str, &str); 32] = [
     ("residue", "what a context takes in the self-test"),
     ("events", "none"),
     ("freeze", "auto"),
-    ("clean_copies", "off"),
+    ("clean_copies", "on"),
     ("pass_memory", "user"),
     ("policy", "fair"),
     ("turn", "none"),

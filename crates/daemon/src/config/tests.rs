@@ -188,7 +188,7 @@ fn defaults_are_said_as_they_are() {
     }
     assert_eq!(of("tenants_max"), config.sharing.tenants_max.to_string());
     assert_eq!(of("policy"), format!("{:?}", usual.policy).to_lowercase());
-    assert_eq!((of("clean_copies"), config.clean_copies), ("off".to_owned(), CleanCopies::Off));
+    assert_eq!((of("clean_copies"), config.clean_copies), ("on".to_owned(), CleanCopies::On));
     assert_eq!((of("pass_memory"), config.pass_memory), ("user".to_owned(), PassMemory::User));
     assert_eq!((of("prefetch"), config.sharing.prefetch), ("on".to_owned(), true));
 }

@@ -132,7 +132,11 @@ pub(super) fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &
             Ok(())
         }
         ToDaemon::Vacated { number } => {
-            grip.vacated(number);
+            grip.vacated(number, None);
+            Ok(())
+        }
+        ToDaemon::Occupied { number, by } => {
+            grip.vacated(number, Some(by));
             Ok(())
         }
         ToDaemon::Hello { .. }

@@ -2,7 +2,7 @@
 
 use super::guard::guarded;
 use super::heard::closes_at_once;
-use super::{Ears, Ended, Held, await_welcome, stay_with, tell, watch};
+use super::{Belonging, Caller, Ears, Ended, Held, await_welcome, stay_with, tell};
 use crate::daemon::Input;
 use crate::daemon::rejoining::{Applicant, Claim, Has, Returner};
 use crate::names::on_wire;
@@ -25,14 +25,15 @@ const KEPT_BYTES_MAX: u64 = 1 << 40;
 const NEXT_WITHIN: Duration = Duration::from_secs(30);
 
 /// Holds the conversation with somebody who comes back, to its end.
-pub(super) fn hold(connection: &Arc<Connection>, ears: &Ears, claim: Claim) -> Result<(), Ended> {
-    let peer = connection.peer()?;
-    let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
-    // First the watch, then its start time: so both are of the same process.
-    let watch = watch(peer.pid).map_err(|cause| Ended::Unwatchable(pid, cause))?;
-    let process = keeper::Process::find(pid).ok_or(Ended::Died)?;
-    let (uid, said) = (peer.uid.as_raw(), claim.clone());
-    let domain = super::trust::domain(peer.pid, uid, &watch);
+pub(super) fn hold(
+    connection: &Arc<Connection>,
+    caller: &Caller,
+    ears: &Ears,
+    claim: Claim,
+) -> Result<(), Ended> {
+    let process = caller.process()?;
+    let (uid, said) = (caller.uid(), claim.clone());
+    let domain = Belonging::of(caller);
     let (answer, answered) = mpsc::channel();
     tell(ears, Input::MayRejoin(Box::new(Applicant { claim: said, process, uid }), answer))?;
     // Nobody is to make files of all of its memory in vain.
@@ -48,15 +49,15 @@ pub(super) fn hold(connection: &Arc<Connection>, ears: &Ears, claim: Claim) -> R
     let (answer, welcome) = mpsc::channel();
     let number = claim.tenant;
     let connection = connection.clone();
-    let executable = ears.executable(pid);
+    let executable = ears.executable(caller)?;
     let stream = connection.clone();
     let returner =
         Returner { claim, process, executable, uid, domain, has, held, connection: stream, answer };
     ears.inputs.send(Input::Rejoin(Box::new(returner))).map_err(|_| Ended::Stopping)?;
-    if let Some(taken) = await_welcome(&connection, &watch, ears, &welcome) {
+    if let Some(taken) = await_welcome(&connection, caller.watch(), ears, &welcome) {
         // One that got another number is new to the keeper: it has nothing there, and nothing to lose.
         let come_back = (on_wire(taken.tenant) == number).then_some(process);
-        stay_with(&connection, &watch, ears, &taken, come_back);
+        stay_with(&connection, caller.watch(), ears, &taken, come_back);
     }
     Ok(())
 }

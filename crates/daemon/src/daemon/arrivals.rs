@@ -11,7 +11,6 @@ use crate::executor::{Link, Work};
 use crate::grip::Grip;
 use crate::names::{TENANT_NUMBER_MAX, on_wire};
 use crate::outgoing::{FirstWord, Outgoing};
-use anyhow::Context as _;
 use sched::{Bytes, Event, GpuId, JobId, Span, TenantId, Time};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -42,7 +41,7 @@ impl Arriving {
 
     /// Its process.
     pub(super) fn pid(&self) -> u32 {
-        self.newcomer.pid
+        self.newcomer.process.pid
     }
 
     /// The program's name.
@@ -74,7 +73,8 @@ pub(super) fn accept(listener: &Listener, ears: &Ears) {
                 continue;
             }
         };
-        // Somebody who cannot be seen is told so when it has said what it wants.
+        // Before anything is read. Somebody who cannot be seen is told so when it has said what it wants.
+        let peer = connection.watch_peer();
         let uid = connection.peer().map_or(UNKNOWN_USER, |peer| peer.uid.as_raw());
         let guest = match guests.admit(uid) {
             Ok(guest) => guest,
@@ -86,7 +86,7 @@ pub(super) fn accept(listener: &Listener, ears: &Ears) {
         let ears = ears.clone();
         let holder = std::thread::Builder::new().name("conversation".into());
         let held = holder.spawn(move || {
-            conversation::hold(connection, &ears);
+            conversation::hold(connection, peer, &ears);
             drop(guest);
         });
         if let Err(cause) = held {
@@ -107,19 +107,20 @@ impl Daemon {
         let Some(gpu) = self.first_shared(&newcomer.gpus) else {
             return turn_away(&newcomer, &self.nothing_shared(&newcomer.gpus));
         };
-        let Newcomer { uid, pid, job: name, .. } = &newcomer;
+        let Newcomer { uid, process, job: name, .. } = &newcomer;
+        let pid = process.pid;
         let job = match self.jobs.named(*uid, name) {
             Some(job) => job,
-            None => match self.begin_usual_job(*uid, *pid, name) {
+            None => match self.begin_usual_job(*uid, pid, name) {
                 Ok(job) => job,
                 Err(refusal) => return turn_away(&newcomer, &refusal.reason),
             },
         };
-        if let Err(refusal) = self.may_be_on(Peer { pid: *pid, uid: *uid }, job, gpu) {
+        if let Err(refusal) = self.may_be_on(Peer { process: *process, uid: *uid }, job, gpu) {
             turn_away(&newcomer, &refusal.reason);
             return self.end_if_empty(job);
         }
-        match self.terms_beside(job, *uid, *pid, &newcomer.executable) {
+        match self.terms_beside(job, *uid, pid, &newcomer.executable) {
             Ok(terms) => self.lower_terms(job, terms),
             Err(refusal) => {
                 turn_away(&newcomer, &refusal.reason);
@@ -185,7 +186,7 @@ impl Daemon {
     pub(super) fn keep_waiting(&mut self, tenant: TenantId, reason: String) {
         if let Some(arriving) = self.arriving.get_mut(&tenant).filter(|arriving| arriving.told.is_none()) {
             arriving.told = Some(reason.clone());
-            tracing::info!("process {} waits at the door: {reason}", arriving.newcomer.pid);
+            tracing::info!("process {} waits at the door: {reason}", arriving.pid());
             let _ = arriving.newcomer.connection.send(&FromDaemon::Waiting { reason }, &[]);
         }
     }
@@ -252,16 +253,11 @@ impl Daemon {
     /// Someone at the door is let in.
     pub(super) fn welcome(&mut self, tenant: TenantId) {
         let Some(Arriving { newcomer, gpu, .. }) = self.arriving.remove(&tenant) else { return };
-        let Newcomer { pid, domain, job, program, connection, answer, .. } = newcomer;
+        let Newcomer { process, domain, job, program, connection, answer, .. } = newcomer;
         let home = self.jobs.of(tenant);
         let meeting = Meeting { tenant, gpu, frozen: false, resident: true };
-        let process = keeper::Process::find(pid);
-        let met = process.context("it has ended").and_then(|process| {
-            let Met { grip, outgoing, first_word, welcome } = self.meet(&connection, &meeting)?;
-            first_word.say(welcome.0, vec![welcome.1]);
-            Ok((process, grip, outgoing))
-        });
-        let (process, grip, outgoing) = match met {
+        let pid = process.pid;
+        let Met { grip, outgoing, first_word, welcome } = match self.meet(&connection, &meeting) {
             Ok(met) => met,
             Err(cause) => {
                 tracing::error!("process {pid} ({program}) cannot be let in: {cause:#}");
@@ -270,6 +266,7 @@ impl Daemon {
                 return;
             }
         };
+        first_word.say(welcome.0, vec![welcome.1]);
         let link = Link { who: Who { tenant, pid, job }, process, domain, grip: grip.clone(), outgoing };
         self.executor(gpu).order(Work::Join(tenant, link.clone(), process));
         let (idleness, hinting, toll, demands, pins) = Default::default();
@@ -345,6 +342,6 @@ impl Daemon {
 }
 
 fn turn_away(newcomer: &Newcomer, reason: &str) {
-    tracing::warn!("process {} ({}) is refused: {reason}", newcomer.pid, newcomer.program);
+    tracing::warn!("process {} ({}) is refused: {reason}", newcomer.process.pid, newcomer.program);
     let _ = newcomer.connection.send(&FromDaemon::Refused { reason: reason.into() }, &[]);
 }

@@ -16,10 +16,17 @@ const NAMED_MAX: usize = 8;
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
-    /// Its process.
-    pub pid: u32,
+    /// Its process, by the kernel's word.
+    pub process: keeper::Process,
     /// Whose process.
     pub uid: u32,
+}
+
+impl Peer {
+    /// Its process's number.
+    pub fn pid(self) -> u32 {
+        self.process.pid
+    }
 }
 
 /// Something that is asked.
@@ -72,14 +79,14 @@ impl Daemon {
             Some(job) => self.joinable(job, peer, asked)?,
             None => {
                 let wanted = asked.clone().or(usual.clone());
-                let terms = self.terms_with(peer.uid, peer.pid, None, &wanted)?;
+                let terms = self.terms_with(peer.uid, peer.pid(), None, &wanted)?;
                 let core_terms = in_core(peer.uid, &terms, false);
                 let job = self.jobs.begin(peer.uid, name, terms, self.now());
                 if let Some(begun) = self.jobs.get_mut(job) {
                     begun.asked = wanted;
                 }
                 self.step(Event::Job { job, terms: core_terms });
-                self.events.note("opened", json!({ "job": name, "uid": peer.uid, "pid": peer.pid }));
+                self.events.note("opened", json!({ "job": name, "uid": peer.uid, "pid": peer.pid() }));
                 job
             }
         };
@@ -93,9 +100,7 @@ impl Daemon {
         let others = u32::try_from(self.known.len() + self.arriving.len()).unwrap_or(u32::MAX);
         let gpus = placed.iter().map(|&gpu| self.listed_gpu(gpu)).collect();
         let opened = self.jobs.get_mut(job).expect("it began above, or was there");
-        // One that has ended meanwhile is watched all the same, by whoever asked for it.
-        let gone = keeper::Process { pid: peer.pid, start_ticks: 0 };
-        opened.roots.push(keeper::Process::find(peer.pid).unwrap_or(gone));
+        opened.roots.push(peer.process);
         opened.timeout = timeout_ns.map(Duration::from_nanos).or(opened.timeout);
         let terms = opened.terms.clone();
         Ok((job, Answer::Opened(Opened { gpus, others, terms })))
@@ -104,7 +109,7 @@ impl Daemon {
     /// A job that is there has the terms that it has.
     fn joinable(&self, id: JobId, peer: Peer, asked: &Change) -> Result<JobId, Refusal> {
         let job = self.jobs.get(id).expect("it was found by its name");
-        let terms = self.terms_with(peer.uid, peer.pid, Some(id), asked)?;
+        let terms = self.terms_with(peer.uid, peer.pid(), Some(id), asked)?;
         if terms == job.terms {
             return Ok(id);
         }
@@ -121,7 +126,7 @@ impl Daemon {
         let id = self.own_job(peer, name)?;
         let uid = self.jobs.get(id).expect("it was found by its name").uid;
         // What may be had goes by the groups of whoever has the job, and root's are others.
-        let whose = if peer.uid == uid { peer.pid } else { self.process_of(id).unwrap_or(peer.pid) };
+        let whose = if peer.uid == uid { peer.pid() } else { self.process_of(id).unwrap_or(peer.pid()) };
         self.change_terms(id, whose, change)?;
         Ok(self.described_job(id))
     }

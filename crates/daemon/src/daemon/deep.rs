@@ -19,13 +19,14 @@ use crate::checkpoints::watched::Watched;
 use crate::checkpoints::{CheckpointError, Checkpoints, Standing, Step};
 use crate::events::nanos;
 use crate::executor::{Link, Work};
+use crate::grip::FOREIGN;
 use sched::{Bytes, Event, Hindrance, JobId, TenantId};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
-use steps::{Failure, STOPPED, fetch, send, sorted_out};
+use steps::{Failure, LetGo, STOPPED, fetch, send, sorted_out};
 
 /// How long after a failure it is tried again to bring somebody back; twice as long after the next one.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
@@ -173,9 +174,13 @@ impl Daemon {
             if self.deep.stays.contains_key(&tenant) {
                 continue;
             }
+            // Nobody has seen yet what the driver does with memory of another process, or that another process has.
+            if self.publications.is_opener(tenant) {
+                self.is_refused(tenant, FOREIGN.to_owned());
+                continue;
+            }
             match self.core.hinders_deep(tenant) {
                 None => self.go(tenant, Way::Out),
-                // Nobody has seen yet what the driver does with memory that another process has.
                 Some(why @ Hindrance::Shared(_)) => self.is_refused(tenant, said::words(why)),
                 Some(_) => {}
             }
@@ -241,23 +246,25 @@ impl Daemon {
         tenant: TenantId,
         way: Way,
         found: bool,
-        see_to: fn(&dyn Checkpoints, &Link) -> Result<Standing, Failure>,
+        see_to: fn(&dyn Checkpoints, &Link, LetGo<'_>) -> Result<Standing, Failure>,
     ) {
         let (Some(checkpoints), Some(inputs)) = (self.setup.checkpoints.clone(), self.deep.inputs.clone())
         else {
             return;
         };
-        let Some(link) = self.known.get(&tenant).map(|known| known.link.clone()) else { return };
+        let Some(known) = self.known.get(&tenant) else { return };
+        let (link, executor) = (known.link.clone(), self.executor(known.gpu).clone());
         self.deep.stays.insert(tenant, Stay::Going(way));
         let report = inputs.clone();
-        let (answer, forgotten) = std::sync::mpsc::channel();
-        self.order_for(tenant, Work::ForgetHosted(tenant, answer));
         let work = move || {
             let begin = Instant::now();
-            // What the driver puts away may come back as other memory: nobody else is to have a hold of it.
-            let _ = forgotten.recv();
+            let let_go = || {
+                let (answer, answered) = std::sync::mpsc::channel();
+                executor.order(Work::ForgetHosted(tenant, answer));
+                answered.recv().unwrap_or(false)
+            };
             let (became, steps) = match Watched::new(checkpoints, link.process) {
-                Ok(checkpoints) => (see_to(&checkpoints, &link), checkpoints.taken()),
+                Ok(checkpoints) => (see_to(&checkpoints, &link, &let_go), checkpoints.taken()),
                 // Of one that nobody could ask about nothing is known.
                 Err(error @ CheckpointError::NoHelper { .. }) if found => {
                     (Err(Failure::Unsure(error.to_string())), Vec::new())

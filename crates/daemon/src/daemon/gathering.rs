@@ -72,7 +72,7 @@ impl Daemon {
     /// Takes what has to wait. Gives back what has not.
     pub(super) fn hold_back(&mut self, input: Input) -> Option<Input> {
         if let Input::Hello(newcomer) = &input {
-            self.forsake_predecessor(newcomer.pid);
+            self.forsake_predecessor(newcomer.process);
         }
         let input = self.wait_for_fellows(input)?;
         if !self.gathering.is_on() {
@@ -103,11 +103,10 @@ impl Daemon {
     /// A process that says hello has no memory from before: should one be expected that is this very process, then its
     /// program was replaced by another (`exec`) while no worker was there. With several GPUs nobody can tell: it may be
     /// expected on one of them, and new on another.
-    fn forsake_predecessor(&mut self, pid: u32) {
+    fn forsake_predecessor(&mut self, process: keeper::Process) {
         if self.setup.gpus.len() > 1 || !self.gathering.expects() {
             return;
         }
-        let Some(process) = keeper::Process::find(pid) else { return };
         let expected = self.gathering.expected.iter().filter(|(_, expected)| **expected == process);
         let gone: Vec<TenantId> =
             expected.map(|(&tenant, _)| tenant).filter(|tenant| self.is_out(tenant)).collect();

@@ -4,7 +4,7 @@ use super::commands::Asked;
 use super::deep::Told;
 use super::publications::Publish;
 use super::rejoining::{Applicant, Returner};
-use crate::conversation::Taken;
+use crate::conversation::{Belonging, Taken};
 use crate::executable::Seen;
 use crate::executor::Done;
 use crate::machine::{Books, Sight};
@@ -18,14 +18,14 @@ use wire::{Change, Connection, FromDaemon, HintSource, Listing, Token};
 /// Someone who said hello.
 #[derive(Debug)]
 pub struct Newcomer {
-    /// Its process.
-    pub pid: u32,
+    /// Its process, by the kernel's word.
+    pub process: keeper::Process,
     /// Whose process.
     pub uid: u32,
     /// The file that it runs, by the kernel's word, if anything depends on it.
     pub executable: Seen,
     /// Whose memory it may have, by the kernel's word.
-    pub domain: Option<mover::Domain>,
+    pub domain: Option<Belonging>,
     /// Its job.
     pub job: String,
     /// The program's name.

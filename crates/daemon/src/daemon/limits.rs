@@ -4,6 +4,7 @@
 use super::programs::Allowed;
 use super::{Daemon, Freezes};
 use crate::config::rules::{Limits, Said};
+use crate::conversation::Credentials;
 use sched::{Bytes, JobId, Ratio, Span, UserId, WhenFull};
 use wire::quantity::{self, Share};
 use wire::{Answer, Change, Class, OVERSIZE_ALL, Priority, Terms};
@@ -51,7 +52,7 @@ impl Daemon {
     /// What is said of whoever has this process.
     pub(super) fn said_of(&self, uid: u32, pid: u32) -> Result<Said, Refusal> {
         let rules = &self.setup.about.rules;
-        let groups = if rules.needs_groups_of(uid) { groups_of(pid)? } else { Vec::new() };
+        let groups = if rules.needs_groups_of(uid) { groups_of(pid, uid)? } else { Vec::new() };
         // Whoever runs the daemon could have all of it anyway.
         let trusted = [0, rustix::process::geteuid().as_raw()].contains(&uid);
         let highest = if trusted { Priority::Realtime } else { Priority::High };
@@ -230,19 +231,20 @@ pub(super) fn in_core(uid: u32, terms: &Terms, several: bool) -> sched::Terms {
     }
 }
 
-/// The groups of a process, by the kernel's word. It waits for our answer, so its number is still its own. Somebody whose
-/// groups cannot be told is not let past their rules.
-fn groups_of(pid: u32) -> Result<Vec<u32>, Refusal> {
+/// The groups of a process of this user, by the kernel's word. Whoever has the number by now may be another, but of this user
+/// it has to be: with that one's groups the user could have asked. Somebody whose groups cannot be told is not let past their
+/// rules.
+fn groups_of(pid: u32, uid: u32) -> Result<Vec<u32>, Refusal> {
     let path = format!("/proc/{pid}/status");
-    let status = std::fs::read_to_string(&path).map_err(|cause| {
+    let cannot = |cause: &dyn std::fmt::Display| {
         let reason =
             format!("there are rules for groups, and those of process {pid} cannot be told: {path}: {cause}");
         Refusal::new(reason, "let the daemon see all of /proc, or give the user a [[user]] rule of its own")
-    })?;
-    let lines = status.lines().filter_map(|line| line.split_once(':'));
-    let lines = lines.filter(|(key, _)| ["Gid", "Groups"].contains(key));
-    let groups = lines.flat_map(|(_, values)| values.split_whitespace());
-    Ok(groups.filter_map(|group| group.parse().ok()).collect())
+    };
+    let status = std::fs::read_to_string(&path).map_err(|cause| cannot(&cause))?;
+    let its = Credentials::in_status(&status).filter(|its| its.is_of(uid));
+    let its = its.ok_or_else(|| cannot(&format_args!("it is no process of user {uid}")))?;
+    Ok([its.groups, its.further_groups].concat())
 }
 
 #[cfg(test)]
@@ -348,14 +350,17 @@ mod tests {
         let mut mine: Vec<u32> =
             rustix::process::getgroups().unwrap().iter().map(|gid| gid.as_raw()).collect();
         mine.push(rustix::process::getegid().as_raw());
-        let found = groups_of(std::process::id()).unwrap();
+        let found = groups_of(std::process::id(), rustix::process::getuid().as_raw()).unwrap();
         assert!(mine.iter().all(|group| found.contains(group)), "{mine:?} {found:?}");
     }
 
     #[test]
     fn a_process_whose_groups_cannot_be_told_is_refused() {
         // No process has this number.
-        let refusal = groups_of(u32::MAX).unwrap_err();
+        let refusal = groups_of(u32::MAX, 0).unwrap_err();
         assert!(refusal.reason.contains("/proc/4294967295/status"), "{refusal:?}");
+        let another = rustix::process::getuid().as_raw() + 1;
+        let refusal = groups_of(std::process::id(), another).unwrap_err();
+        assert!(refusal.reason.contains(&format!("no process of user {another}")), "{refusal:?}");
     }
 }

@@ -103,6 +103,7 @@ impl Daemon {
             used_bytes: self.core.gpu(number).map_or(0, |view| view.used.0),
             arena_bytes: arena.0,
             arena_used_bytes: arena_used.0,
+            arena_clean_bytes: self.arena.kept_bytes(),
             vgpu: self.setup.vgpu.clone(),
         }
     }

@@ -50,7 +50,7 @@ impl Daemon {
 
     /// The memory of a job, for one of its processes.
     pub(super) fn memory_of(&self, peer: Peer, name: &str) -> Result<Answer, Refusal> {
-        let own = self.tenant_of(peer.pid).and_then(|tenant| self.jobs.of(tenant));
+        let own = self.tenant_of(peer.pid()).and_then(|tenant| self.jobs.of(tenant));
         let id = own.or_else(|| self.jobs.named(peer.uid, name)).ok_or_else(|| self.unknown(name))?;
         self.tell_of_memory(id);
         let members = self.jobs.get(id).map(|job| job.members.iter()).into_iter().flatten();

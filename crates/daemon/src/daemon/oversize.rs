@@ -36,9 +36,9 @@ impl Daemon {
     }
 
     /// A tenant shows a handle in the host's memory, so that it may change its home. One that is gone meanwhile, or that counts as
-    /// less than it is, stays.
+    /// less than it is, stays; so does what of one that is put away or about to be is shown: nobody is to have a hold of it.
     pub(super) fn host_shown(&mut self, owned: Owned, bytes: Bytes, file: OwnedFd) {
-        if self.core.hosted_bytes(owned) == Some(bytes) {
+        if !self.deep.is_away(owned.tenant) && self.core.hosted_bytes(owned) == Some(bytes) {
             self.order_for(owned.tenant, Work::AdoptHosted(owned, bytes, file));
         }
     }

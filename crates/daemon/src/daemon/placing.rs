@@ -23,7 +23,7 @@ impl Daemon {
     pub(super) fn wish(&self, peer: Peer, job: Option<JobId>, choice: &GpuChoice) -> Result<Wish, Refusal> {
         let shared = self.setup.gpus.len();
         let most =
-            self.limits_of(peer.uid, peer.pid)?.gpus_max.map_or(shared, |most| most as usize).min(shared);
+            self.limits_of(peer.uid, peer.pid())?.gpus_max.map_or(shared, |most| most as usize).min(shared);
         let has: BTreeSet<GpuId> =
             job.and_then(|job| self.jobs.get(job)).map(|job| job.gpus.clone()).unwrap_or_default();
         let named = match choice {
@@ -113,7 +113,7 @@ impl Daemon {
 
     /// May a program of this job be on a GPU, beside those that the job has?
     pub(super) fn may_be_on(&self, peer: Peer, job: JobId, gpu: GpuId) -> Result<(), Refusal> {
-        let Some(most) = self.limits_of(peer.uid, peer.pid)?.gpus_max else { return Ok(()) };
+        let Some(most) = self.limits_of(peer.uid, peer.pid())?.gpus_max else { return Ok(()) };
         // Not where it was sent: a program may have been told to go elsewhere.
         let members = self.jobs.get(job).map(|job| &job.members).into_iter().flatten();
         let others: BTreeSet<GpuId> = members.filter_map(|&tenant| self.gpu_of(tenant)).collect();

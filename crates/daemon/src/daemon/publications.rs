@@ -101,6 +101,11 @@ impl Publications {
         parts.filter(|part| part.file.is_some()).count()
     }
 
+    /// Whether a tenant has anything of others open.
+    pub(super) fn is_opener(&self, tenant: TenantId) -> bool {
+        self.all.values().any(|one| one.openers.contains_key(&tenant))
+    }
+
     /// Whether a tenant of a user has so many more files.
     fn have_room(&self, tenant: TenantId, uid: u32, more: usize) -> bool {
         let open_max = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;

@@ -8,7 +8,7 @@ use super::commands::Peer;
 use super::pins::Pins;
 use super::sights::Recent;
 use super::{Daemon, Freezes, Known, Toll, unshown};
-use crate::conversation::{Held, Taken};
+use crate::conversation::{Belonging, Held, Taken};
 use crate::events::Who;
 use crate::executable::Seen;
 use crate::executor::{Link, Work, complain};
@@ -90,7 +90,7 @@ pub struct Returner {
     /// Whose process.
     pub uid: u32,
     /// Whose memory it may have, by the kernel's word.
-    pub domain: Option<mover::Domain>,
+    pub domain: Option<Belonging>,
     /// Its memory.
     pub has: Has,
     /// Its files count until the mover has looked at them.
@@ -185,7 +185,7 @@ impl Daemon {
         let Applicant { claim, process, uid } = applicant;
         let standing = self.standing(claim, *process).map_err(|turned| turned.say(claim, *process))?;
         if !standing.is_known
-            && let Err(reason) = self.may_come_anew(*uid, process.pid, &claim.job, standing.gpu)
+            && let Err(reason) = self.may_come_anew(*uid, *process, &claim.job, standing.gpu)
         {
             return Err(TurnedBack::again(reason).say(claim, *process));
         }
@@ -233,7 +233,7 @@ impl Daemon {
             Err(turned) => return turn_back(turned),
         };
         if !is_known {
-            let may_come = self.may_come_anew(returner.uid, process.pid, &claim.job, gpu);
+            let may_come = self.may_come_anew(returner.uid, process, &claim.job, gpu);
             if let Err(reason) = may_come.and_then(|()| self.may_have(&returner, gpu)) {
                 return turn_back(TurnedBack::again(reason));
             }
@@ -308,13 +308,13 @@ impl Daemon {
 
     /// Whether somebody may be taken in whom the keeper does not know: it has no more right to come than whoever is at the
     /// door.
-    fn may_come_anew(&self, uid: u32, pid: u32, job: &str, gpu: GpuId) -> Result<(), String> {
+    fn may_come_anew(&self, uid: u32, process: keeper::Process, job: &str, gpu: GpuId) -> Result<(), String> {
         if self.stopping {
             return Err("the daemon is stopping".to_owned());
         }
         match self.jobs.named(uid, job) {
-            Some(job) => self.may_be_on(Peer { pid, uid }, job, gpu),
-            None => self.usual_terms(uid, pid).map(drop),
+            Some(job) => self.may_be_on(Peer { process, uid }, job, gpu),
+            None => self.usual_terms(uid, process.pid).map(drop),
         }
         .map_err(|refusal| refusal.reason)
     }

@@ -142,6 +142,7 @@ impl Daemon {
             unmanaged_bytes: view.map_or(0, |view| view.unmanaged.0),
             arena_bytes: gpu.arena_bytes,
             arena_used_bytes: gpu.arena_used_bytes,
+            arena_clean_bytes: gpu.arena_clean_bytes,
             vgpu: gpu.vgpu,
             turn_of_pid: turn.map(|known| known.link.who.pid),
             favour: crate::config::Favour::from(settings.favour).to_string(),

@@ -4,18 +4,22 @@
 //! Making memory of the host's takes long, and nobody waits for it: answers are taken in between other work. The change itself is
 //! done in one go, with its tenant frozen: what goes to the host's memory first, and in its place what comes.
 
+#[cfg(test)]
+mod tests;
+
 use super::memory::Memory;
 use super::moves::{Requests, STEP_WITHIN};
 use super::{Done, span};
 use crate::events::nanos;
 use crate::names::{key, owned, owner, tenant};
-use mover::{Device, HandleKey, Home, Mover, Settled};
+use mover::{Device, HandleKey, Home, Mover, Owner, Settled};
 use sched::{OpId, Outcome, Owned, Sighting, TenantId};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use wire::{FromDaemon, HANDLES_MAX, HandleId};
 
-/// How long a look may take: it waits for kernels of whoever has the GPU.
+/// How long looks at all tenants may take together: they wait for kernels of whoever has the GPU, and moves wait for them.
 const LOOK_WITHIN: Duration = Duration::from_millis(500);
 
 /// How long a tenant may take to make memory of the host's.
@@ -33,6 +37,8 @@ pub(super) struct Homing {
     /// How often to look, if ever.
     every: Option<Duration>,
     next_look: Instant,
+    /// Whom the last look was at.
+    looked_at: Option<Owner>,
     /// A tenant makes memory.
     preparing: Option<Preparing>,
     /// Handles that have settled, and of which the core has not heard.
@@ -55,7 +61,7 @@ struct Exchanged {
 
 impl Homing {
     pub(super) fn new(every: Option<Duration>) -> Self {
-        Self { every, next_look: Instant::now(), preparing: None, settled: Vec::new() }
+        Self { every, next_look: Instant::now(), looked_at: None, preparing: None, settled: Vec::new() }
     }
 }
 
@@ -92,14 +98,21 @@ impl<D: Device> Memory<D> {
     /// Looks at the memory of all who have some in the host's, and run.
     fn look(&mut self) -> Vec<Done> {
         let mut looked = Vec::new();
-        for owner in self.mover.hosts() {
+        let until = Instant::now() + LOOK_WITHIN;
+        for owner in in_turn(self.mover.hosts(), self.homing.looked_at) {
             let tenant = tenant(owner);
             // Whoever stands still changes nothing.
             let runs = self.links.get(&tenant).is_some_and(|link| !link.grip.page().frozen());
             if !runs {
                 continue;
             }
-            match self.mover.look(owner, LOOK_WITHIN) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.mover.pace().is_gentle() {
+                // The others are the first next time.
+                break;
+            }
+            self.homing.looked_at = Some(owner);
+            match self.mover.look(owner, left) {
                 Ok(seen) => {
                     let sighting = |look: &mover::Look| Sighting {
                         handle: sched::HandleId(look.key.handle),
@@ -163,15 +176,29 @@ impl<D: Device> Memory<D> {
 
     /// Has handles change places. Their tenant is frozen.
     pub(super) fn rehome(&mut self, tenant: TenantId, down: &[Owned], up: &[Owned]) -> Outcome {
+        self.rehome_within(tenant, down, up, STEP_WITHIN)
+    }
+
+    /// Fills what can be, and puts off a limit that is for the tenant's answers by how long that took.
+    fn filled(&mut self, keys: &[HandleKey], until: &mut Instant) -> Vec<HandleKey> {
         let begin = Instant::now();
+        let filled = self.mover.fill(keys, FILLED_WITHIN);
+        *until += begin.elapsed();
+        filled
+    }
+
+    /// One time limit for all that the tenant is asked: moves wait meanwhile.
+    fn rehome_within(&mut self, tenant: TenantId, down: &[Owned], up: &[Owned], within: Duration) -> Outcome {
+        let begin = Instant::now();
+        let mut until = begin + within;
         let sizes = |mover: &Mover<D>, keys: &[HandleKey]| -> u64 {
             keys.iter().filter_map(|&key| mover.handle(key)).map(|held| held.bytes).sum()
         };
         let down: Vec<HandleKey> = down.iter().map(|&handle| key(handle)).collect();
-        let filled = self.mover.fill(&down, FILLED_WITHIN);
+        let filled = self.filled(&down, &mut until);
         let going_bytes: Vec<(HandleKey, u64)> =
             filled.iter().map(|&key| (key, sizes(&self.mover, &[key]))).collect();
-        let gone = self.exchange_homes(tenant, &filled);
+        let gone = self.exchange_homes(tenant, &filled, until);
         let mut room: u64 =
             going_bytes.iter().filter(|(key, _)| gone.moved.contains(key)).map(|(_, bytes)| bytes).sum();
         let down_bytes = room;
@@ -186,9 +213,9 @@ impl<D: Device> Memory<D> {
                 }
             }
             let coming = self.begin_homing(tenant, &coming, Home::Device);
-            self.wait_for_answers(|mover| !mover.awaits_memory(owner(tenant)));
-            let filled = self.mover.fill(&coming, FILLED_WITHIN);
-            come = self.exchange_homes(tenant, &filled);
+            self.wait_for_answers(until, |mover| !mover.awaits_memory(owner(tenant)));
+            let filled = self.filled(&coming, &mut until);
+            come = self.exchange_homes(tenant, &filled, until);
         }
         self.give_up_homing(tenant);
         let up_bytes = sizes(&self.mover, &come.moved);
@@ -218,8 +245,12 @@ impl<D: Device> Memory<D> {
         }
     }
 
-    /// Has a tenant put what was filled under its addresses, and waits for its word.
-    fn exchange_homes(&mut self, tenant: TenantId, keys: &[HandleKey]) -> Exchanged {
+    /// Has a tenant put what was filled under its addresses, and waits for its word. If it has no time left for that, it is not
+    /// asked: then everything stays as it is.
+    fn exchange_homes(&mut self, tenant: TenantId, keys: &[HandleKey], until: Instant) -> Exchanged {
+        if Instant::now() >= until {
+            return Exchanged::default();
+        }
         let keys: Vec<HandleKey> =
             keys.iter().copied().filter(|&key| self.mover.begin_exchange(key)).collect();
         let Some(link) = self.links.get(&tenant).filter(|_| !keys.is_empty()) else {
@@ -228,7 +259,7 @@ impl<D: Device> Memory<D> {
         // Until it has answered, nobody may thaw it: had it run since, what was filled would be old.
         link.grip.page().revoke_residency();
         self.ask(tenant, &keys, |handles| FromDaemon::Exchange { handles });
-        self.wait_for_answers(|mover| mover.exchanging(owner(tenant)).next().is_none());
+        self.wait_for_answers(until, |mover| mover.exchanging(owner(tenant)).next().is_none());
         let unsettled: Vec<HandleKey> =
             self.mover.exchanging(owner(tenant)).filter(|key| keys.contains(key)).collect();
         let (mine, others): (Vec<_>, Vec<_>) =
@@ -243,8 +274,7 @@ impl<D: Device> Memory<D> {
         Exchanged { moved, unsettled }
     }
 
-    fn wait_for_answers(&mut self, is_over: impl Fn(&Mover<D>) -> bool) {
-        let until = Instant::now() + STEP_WITHIN;
+    fn wait_for_answers(&mut self, until: Instant, is_over: impl Fn(&Mover<D>) -> bool) {
         while !is_over(&self.mover) && Instant::now() < until {
             let Ok(reply) = self.replies.recv_timeout(ANSWER_LOOK) else { continue };
             if let Some(owner) = self.mover.late(reply, &mut Requests(&self.links)) {
@@ -266,6 +296,13 @@ impl<D: Device> Memory<D> {
             let _ = link.outgoing.send(message(batch.iter().map(|key| HandleId(key.handle)).collect()));
         }
     }
+}
+
+/// First those behind the last.
+fn in_turn(owners: BTreeSet<Owner>, last: Option<Owner>) -> Vec<Owner> {
+    let (before, behind): (Vec<Owner>, Vec<Owner>) =
+        owners.into_iter().partition(|owner| last.is_some_and(|last| *owner <= last));
+    behind.into_iter().chain(before).collect()
 }
 
 fn numbers(keys: &[HandleKey]) -> Vec<u64> {

@@ -3,6 +3,7 @@
 use super::homes::Homing;
 use super::moves::Requests;
 use super::{Done, Link, Work, complain};
+use crate::conversation::Belonging;
 use crate::daemon::{Input, Shown};
 use crate::events::{Events, nanos};
 use crate::names::{key, owned, owner, tenant};
@@ -77,6 +78,7 @@ impl<D: Device> Memory<D> {
                 },
             };
             self.take_late_answers();
+            let concerns_copies = item.as_ref().is_some_and(may_change_copies);
             match item {
                 Some(Work::Stop) => return,
                 Some(item) => done.extend(self.take_up(item)),
@@ -88,6 +90,10 @@ impl<D: Device> Memory<D> {
                 if report.send(Input::Done(done)).is_err() {
                     return;
                 }
+            }
+            if concerns_copies {
+                // Here, where nobody waits for it: the keeper is asked.
+                self.mover.arena().look_at_kept();
             }
         }
     }
@@ -101,13 +107,13 @@ impl<D: Device> Memory<D> {
     fn take_up(&mut self, item: Work) -> Option<Done> {
         match item {
             Work::Join(tenant, link, process) => {
-                self.mover.set_domain(owner(tenant), link.domain);
+                self.mover.set_domain(owner(tenant), link.domain.as_ref().map(Belonging::domain));
                 self.links.insert(tenant, link);
                 self.introduce(tenant, process);
                 None
             }
             Work::TakeOver { tenant, link, process, is_new, handles, passable } => {
-                self.mover.set_domain(owner(tenant), link.domain);
+                self.mover.set_domain(owner(tenant), link.domain.as_ref().map(Belonging::domain));
                 let may_pass = passable.into_iter().map(|handle| HandleKey { owner: owner(tenant), handle });
                 may_pass.for_each(|key| self.mover.may_pass(key));
                 self.links.insert(tenant, link);
@@ -153,8 +159,7 @@ impl<D: Device> Memory<D> {
                 None
             }
             Work::ForgetHosted(tenant, answer) => {
-                self.mover.forget_hosted(owner(tenant));
-                let _ = answer.send(());
+                let _ = answer.send(self.mover.forget_hosted(owner(tenant)));
                 None
             }
             Work::Prepare(op, tenant, handles) => self.prepare(op, tenant, &handles),
@@ -305,5 +310,26 @@ impl<D: Device> Memory<D> {
                 self.events.note("error", json!({ "tenant": tenant, "what": what }));
             }
         }
+    }
+}
+
+/// May there be more or fewer clean copies after this?
+fn may_change_copies(work: &Work) -> bool {
+    match work {
+        Work::Move { .. }
+        | Work::TakeOver { .. }
+        | Work::Forget(..)
+        | Work::Forsake(_)
+        | Work::LetGo(..)
+        | Work::Reap(..) => true,
+        Work::Join(..)
+        | Work::Adopt(..)
+        | Work::NeverPass(..)
+        | Work::AdoptHosted(..)
+        | Work::ForgetHosted(..)
+        | Work::Prepare(..)
+        | Work::Rehome(..)
+        | Work::Inspect(..)
+        | Work::Stop => false,
     }
 }

@@ -44,6 +44,7 @@ impl<D: Device> Memory<D> {
         for (&tenant, &(bytes, _)) in &sums_in {
             self.note("moving_in", tenant, json!({ "bytes": bytes }));
         }
+        self.look_who_belongs_together(sums_out.keys().chain(sums_in.keys()));
         let plan = Plan {
             out: out.iter().map(|&owned| key(owned)).collect(),
             into: into.iter().map(|&owned| key(owned)).collect(),
@@ -86,6 +87,20 @@ impl<D: Device> Memory<D> {
             into: outcome.moved_in.iter().map(|&key| owned(key)).collect(),
             unsettled: concerned.iter().flat_map(|&tenant| self.left_unsettled(tenant, &planned)).collect(),
             took: span(begin.elapsed()),
+        }
+    }
+
+    /// A program that has become another's, or hides, neither gets memory that others had nor gives any, from now on.
+    fn look_who_belongs_together<'a>(&mut self, concerned: impl Iterator<Item = &'a TenantId>) {
+        for &tenant in concerned {
+            let Some(link) = self.links.get_mut(&tenant) else { continue };
+            if link.domain.as_ref().is_some_and(|belonging| !belonging.still_holds()) {
+                tracing::info!(
+                    "tenant {tenant} is not of the user any more as who it came: its memory is not passed on"
+                );
+                link.domain = None;
+                self.mover.set_domain(owner(tenant), None);
+            }
         }
     }
 
@@ -141,7 +156,7 @@ impl<D: Device> Memory<D> {
     fn wait_for_arena(&mut self, bytes: u64) {
         let arena = self.mover.arena();
         let deadline = Instant::now() + ARENA_WITHIN;
-        while arena.free_bytes() < bytes && arena.is_growing() && Instant::now() < deadline {
+        while arena.free_bytes() < bytes && arena.may_grow() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(2));
         }
     }

@@ -42,12 +42,15 @@ impl Grip {
             if reported.gone {
                 return Err(GripError::Gone);
             }
-            if reported.slice == slice || self.holds.is_some() {
+            if (reported.slice == slice && !reported.slices_differ) || self.holds.is_some() {
                 return Ok(0);
             }
-            let count = self.give_slice(&reported, &reported.groups, slice)?;
-            reported.slice = slice;
-            Ok(count)
+            let given = self.give_slice(&reported, &reported.groups, slice);
+            reported.slices_differ = given.is_err();
+            if given.is_ok() {
+                reported.slice = slice;
+            }
+            given
         })
     }
 
@@ -57,7 +60,8 @@ impl Grip {
         bearable(reported.slice, compute_groups(&reported.groups))
     }
 
-    /// Sets the slice of these groups. Nothing is sent for a tenant that has always had its own.
+    /// Sets the slice of these groups, also of those behind one that cannot be given it: that may be freed just now. Nothing is
+    /// sent for a tenant that has always had its own.
     pub(super) fn give_slice<'a>(
         &self,
         reported: &Reported,
@@ -65,24 +69,32 @@ impl Grip {
         slice: Slice,
     ) -> Result<usize, GripError> {
         let slice = bearable(slice, compute_groups(&reported.groups));
-        let mut count = 0;
+        let (mut count, mut failed) = (0, None);
         for group in groups.into_iter().filter(|group| group.engine == COMPUTE) {
-            let file = reported.files.get(&group.file).ok_or(GripError::UnknownFile(group.file))?;
-            let control = RmControl::through(file.as_fd(), self.manager.ioctl);
-            let address = GroupAddress { client: group.client, group: group.group };
-            let length = match (length(slice), self.page.slice_us()) {
-                (Some(length), Some(_)) => length,
-                (Some(length), None) => {
-                    let own = control.time_slice(address).ok().filter(|own| own.0 > 0).unwrap_or(DRIVERS_OWN);
-                    self.page.set_slice_us(own.0);
-                    length
-                }
-                (None, Some(own)) => Micros(own),
-                (None, None) => continue,
-            };
-            control.set_time_slice(address, length)?;
-            count += 1;
+            match self.give_group(reported, group, slice) {
+                Ok(given) => count += usize::from(given),
+                Err(cause) => failed = failed.or(Some(cause)),
+            }
         }
-        Ok(count)
+        failed.map_or(Ok(count), Err)
+    }
+
+    /// False if it keeps its own.
+    fn give_group(&self, reported: &Reported, group: &ChannelGroup, slice: Slice) -> Result<bool, GripError> {
+        let file = reported.files.get(&group.file).ok_or(GripError::UnknownFile(group.file))?;
+        let control = RmControl::through(file.as_fd(), self.manager.ioctl);
+        let address = GroupAddress { client: group.client, group: group.group };
+        let length = match (length(slice), self.page.slice_us()) {
+            (Some(length), Some(_)) => length,
+            (Some(length), None) => {
+                let own = control.time_slice(address).ok().filter(|own| own.0 > 0).unwrap_or(DRIVERS_OWN);
+                self.page.set_slice_us(own.0);
+                length
+            }
+            (None, Some(own)) => Micros(own),
+            (None, None) => return Ok(false),
+        };
+        control.set_time_slice(address, length)?;
+        Ok(true)
     }
 }

@@ -224,6 +224,36 @@ fn slices_are_set_for_compute_and_the_first_one_is_kept_to_go_back_to() {
 }
 
 #[test]
+fn a_group_that_is_just_freed_keeps_no_other_from_its_slice() {
+    /// Does not find the first group.
+    fn without_the_first(file: RawFd, request: c_ulong, argument: *mut c_void) -> c_int {
+        let done = recording(file, request, argument);
+        let words = argument.cast::<u32>();
+        // SAFETY: of a control, the second word is the object, and the status is the word at byte 28.
+        unsafe {
+            if words.add(1).read() == 3 {
+                words.add(7).write(0x57);
+            }
+        }
+        done
+    }
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(without_the_first));
+    let one = vec![group(1, vec![5])];
+    grip.report(0, vec![FileId(1)], one.clone(), vec![file()]).unwrap();
+    assert!(grip.set_slice(Slice::Long).is_err());
+    SENT.take();
+    let two = [one, vec![ChannelGroup { group: 7, ..group(1, vec![8]) }]].concat();
+    grip.report(0, vec![], two, vec![]).unwrap();
+    assert!(grip.set_slice(Slice::Critical).is_err());
+    let sent = slices_sent();
+    assert!(sent.contains(&(7, 10_000)), "{sent:?}");
+    // Some have it and some have not: what they had is not what they have.
+    assert!(grip.set_slice(Slice::Own).is_err());
+    let sent = slices_sent();
+    assert!(sent.contains(&(7, 2048)), "{sent:?}");
+}
+
+#[test]
 fn two_contexts_of_a_program_never_both_have_the_shortest_slice() {
     let grip = Grip::new(SharedPage::create(1).unwrap(), with(recording));
     let one = vec![group(1, vec![5]), copy_group(1, 4, vec![6])];
@@ -270,6 +300,58 @@ fn a_thaw_touches_what_was_frozen_and_what_froze_itself_meanwhile() {
     assert_eq!(grip.thaw().unwrap(), 6, "what was born meanwhile froze itself");
     grip.freeze(Scope::Compute).unwrap();
     assert_eq!(grip.thaw().unwrap(), 2);
+}
+
+#[test]
+fn what_was_frozen_by_several_is_thawed_as_often() {
+    thread_local!(static FROZEN: Cell<u32> = const { Cell::new(0) });
+    /// Counts as the driver does.
+    fn counting(file: RawFd, request: c_ulong, argument: *mut c_void) -> c_int {
+        // SAFETY: the third word of a control is its command, and its parameters begin with whether to freeze.
+        let freeze = unsafe { *argument.cast::<*const u8>().add(2).read() != 0 };
+        FROZEN.set(if freeze { FROZEN.get() + 1 } else { FROZEN.get().saturating_sub(1) });
+        willing(file, request, argument)
+    }
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(counting));
+    grip.report(0, vec![FileId(1)], vec![group(1, vec![5])], vec![file()]).unwrap();
+    grip.freeze(Scope::Compute).unwrap();
+    assert!(!grip.page().frozen_wholly());
+    grip.freeze(Scope::All).unwrap();
+    assert!(grip.page().frozen_wholly());
+    // The tenant itself, or a worker before.
+    grip.page().note_freeze();
+    FROZEN.set(FROZEN.get() + 1);
+    assert_eq!(FROZEN.get(), 3);
+    grip.thaw().unwrap();
+    assert_eq!((FROZEN.get(), grip.page().frozen_wholly()), (0, false));
+    grip.freeze(Scope::All).unwrap();
+    assert_eq!((FROZEN.get(), grip.page().freezes()), (1, 1), "and not more often than that");
+    // A report that comes in the middle of a thaw takes nothing away from it.
+    grip.freeze(Scope::All).unwrap();
+    grip.page().set_frozen(false);
+    grip.report(0, vec![], vec![group(1, vec![5])], vec![]).unwrap();
+    grip.thaw().unwrap();
+    assert_eq!((FROZEN.get(), grip.page().freezes()), (0, 0));
+    // What froze itself at birth, before a thaw that did not know of it, is frozen once more than others.
+    grip.freeze(Scope::All).unwrap();
+    grip.page().note_freeze();
+    grip.thaw().unwrap();
+    assert_eq!(grip.page().freezes(), 0);
+    grip.page().set_frozen(true);
+    FROZEN.set(1);
+    grip.report(1, vec![], vec![group(1, vec![5, 6])], vec![]).unwrap();
+    grip.freeze(Scope::All).unwrap();
+    grip.thaw().unwrap();
+    assert_eq!(FROZEN.get(), 0);
+}
+
+#[test]
+fn a_freeze_that_fails_leaves_frozen_what_an_earlier_worker_froze() {
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(unwilling));
+    grip.page().set_frozen(true);
+    let _ = grip.report(0, vec![FileId(1)], vec![group(1, vec![5])], vec![file()]);
+    assert!(matches!(grip.freeze(Scope::All), Err(GripError::Control(_))));
+    assert!(grip.page().frozen(), "its memory may be away");
 }
 
 #[test]

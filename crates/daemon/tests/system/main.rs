@@ -24,6 +24,7 @@ mod jobs;
 mod lateness;
 mod lies;
 mod mustering;
+mod numbers;
 mod oversize;
 mod passing;
 mod pins;

@@ -1,7 +1,8 @@
 //! Memory that goes from one tenant to the next.
 
+use crate::process::Process;
 use crate::tenant::{Manners, Order, Tenant, Verdict};
-use crate::world::{World, await_that, rules};
+use crate::world::{LARGE_BYTES, World, await_that, rules};
 use wire::{BLOCK_BYTES, HandleId, ToDaemon};
 
 const HANDLES: u64 = 3;
@@ -55,4 +56,23 @@ fn who_cannot_take_creates_instead() {
     let (b, _) = tenant(&world, Manners::PassesOnly);
     await_turns(&[&a, &b]);
     assert!(b.was_asked_to(Order::Take) && b.was_asked_to(Order::Create));
+}
+
+#[test]
+fn who_becomes_another_has_its_own_from_then_on() {
+    let world = World::begin(rules());
+    let a = Tenant::join_with(&world, Manners::Passes);
+    a.allocate_in_three(LARGE_BYTES);
+    let mut b = Process::start(&world, Manners::Passes, LARGE_BYTES);
+    let passed = || -> Vec<u64> {
+        let moves = world.events_named("move_end");
+        moves.iter().map(|end| end["passed_bytes"].as_u64().expect("a number")).collect()
+    };
+    await_that("memory is passed both ways", || passed().iter().filter(|bytes| **bytes > 0).count() >= 4);
+    b.become_strange();
+    // One may have been under way.
+    let before = passed().len() + 1;
+    await_that("they still take turns", || passed().len() >= before + 6);
+    assert_eq!(passed()[before..].iter().sum::<u64>(), 0);
+    b.end();
 }

@@ -5,7 +5,7 @@ use crate::publications;
 use crate::tenant::{Manners, Order, Tenant, Verdict};
 use crate::world::{Meter, World, await_some, await_that};
 use rustix::process::{Pid, Signal};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -14,6 +14,10 @@ use wire::{TenantId, Token};
 
 /// The environment variable that makes this program a tenant: manners, client, bytes and socket.
 const PLAN: &str = "ROTA_TEST_TENANT";
+/// What makes it another's, and what it says when it is.
+const STRANGE: &str = "strange";
+/// Nobody's user and group.
+const ANOTHER: u32 = 4711;
 /// How the lines begin that are meant for the parent.
 const MARK: &str = "tenant:";
 
@@ -82,6 +86,12 @@ impl Process {
         Token(self.client.into())
     }
 
+    /// Has it become a program whose memory nobody else may have.
+    pub(crate) fn become_strange(&mut self) {
+        writeln!(self.child.stdin.as_mut().expect("piped"), "{STRANGE}").expect("it listens");
+        self.await_line(STRANGE);
+    }
+
     /// Stops it, as Ctrl-Z does.
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
@@ -135,6 +145,7 @@ fn is_a_tenant() {
         "IgnoresCreate" => Manners::IgnoresCreate,
         "Publishes" => Manners::Publishes,
         "Opens" => Manners::Opens,
+        "Passes" => Manners::Passes,
         other => panic!("no process has the manners {other}"),
     };
     let client: u32 = next().parse().expect("a client");
@@ -154,8 +165,12 @@ fn is_a_tenant() {
     say("allocated");
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            let told = std::io::stdin().lines().map_while(Result::ok);
+            for _ in told.filter(|line| line == STRANGE) {
+                become_strange();
+                say(STRANGE);
+            }
             // Also when the parent is gone.
-            let _ = std::io::stdin().read_to_end(&mut Vec::new());
             std::process::exit(i32::from(!tenant.wrong().is_empty()));
         });
         for (order, line) in [(Order::Unmap, "unmap"), (Order::Create, "create")] {
@@ -168,6 +183,18 @@ fn is_a_tenant() {
             });
         }
     });
+}
+
+/// Becomes another user's, or, who is not root, hides from its own.
+fn become_strange() {
+    if !rustix::process::geteuid().is_root() {
+        let hides = rustix::process::DumpableBehavior::NotDumpable;
+        return rustix::process::set_dumpable_behavior(hides).expect("anybody may");
+    }
+    // SAFETY: the C library has all threads of the process do the same, and no memory is involved.
+    let done =
+        unsafe { libc::setresgid(ANOTHER, ANOTHER, ANOTHER) + libc::setresuid(ANOTHER, ANOTHER, ANOTHER) };
+    assert_eq!(done, 0, "root may become anybody");
 }
 
 fn say(line: &str) {

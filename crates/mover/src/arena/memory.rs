@@ -71,6 +71,8 @@ struct State {
     is_gentle: bool,
     /// How many need the driver for something else.
     holds: usize,
+    /// The keeper has handed over all that it will.
+    is_complete: bool,
     /// Nothing changes any more.
     ended: bool,
     stop: bool,
@@ -113,6 +115,13 @@ impl Memory {
         Ok(Memory { shared, thread: Some(thread) })
     }
 
+    /// Whether the keeper may hand over more.
+    pub(super) fn may_grow(&self) -> bool {
+        let state = self.shared.state();
+        !state.is_complete && !state.ended
+    }
+
+    /// Whether something is to be registered still, or mapped.
     pub(super) fn is_growing(&self) -> bool {
         !self.shared.state().ended
     }
@@ -280,6 +289,7 @@ impl Work {
                 state.explain(error.to_string());
             }
         }
+        state.is_complete = !self.grows;
     }
 
     /// Registers a segment. Once the device has refused one, the others are not tried: what hinders it will again.

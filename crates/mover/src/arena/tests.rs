@@ -6,6 +6,7 @@ use crate::device::Device;
 use crate::fake_device::{FakeDevice, Operation};
 use crate::test_keeper::{Later, TestKeeper, process};
 use keeper::ClientError;
+use std::time::Duration;
 
 const SEGMENT: u64 = 2 * BLOCK_BYTES;
 const A: Owner = Owner(1);
@@ -139,6 +140,28 @@ fn gently_it_is_registered_in_short_steps_and_copied_as_those() {
 }
 
 #[test]
+fn while_others_need_the_driver_only_what_somebody_waits_for_is_registered() {
+    let device = FakeDevice::new(1 << 30);
+    let keeper = TestKeeper::start(4 * SEGMENT / BLOCK_BYTES, SEGMENT);
+    let (registrar, go) = Later::before(device.registrar());
+    let arena = keeper.arena(registrar);
+    let held = [arena.hold_back(), arena.hold_back()];
+    // The first segment may have been begun before.
+    drop(go);
+    arena.introduce(A, process(A)).expect("a tenant");
+    let last = Extent { offset: 3 * SEGMENT, bytes: BLOCK_BYTES };
+    arena.make_usable(&Extents::new(vec![last])).expect("it is registered, as it is waited for");
+    assert!(device.registered_bytes() <= 2 * SEGMENT, "only that, and what was begun before");
+    let [first, second] = held;
+    drop(first);
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(device.registered_bytes() <= 2 * SEGMENT, "somebody needs the driver still");
+    drop(second);
+    arena.wait_until_prepared();
+    assert_eq!(device.registered_bytes(), 4 * SEGMENT);
+}
+
+#[test]
 fn what_cannot_be_pinned_can_be_used_all_the_same() {
     let mut device = FakeDevice::new(1 << 30);
     device.fail(Operation::Register, 3);
@@ -189,11 +212,11 @@ fn clean_copies_give_way_the_oldest_first_and_no_more_than_is_needed() {
         record_out(&arena, handle, Some(&hash));
         assert_eq!(arena.record_in(&[(key(handle), true)]), Ok(vec![Outcome::Done]));
     }
-    assert_eq!((arena.free_bytes(), arena.kept_bytes()), (6 * BLOCK_BYTES, 6 * BLOCK_BYTES));
+    assert_eq!((arena.free_bytes(), arena.look_at_kept()), (6 * BLOCK_BYTES, 6 * BLOCK_BYTES));
     assert_eq!(take(&arena, 9, 7), None, "nothing goes for what would not fit all the same");
-    assert_eq!(arena.kept_bytes(), 6 * BLOCK_BYTES);
+    assert_eq!(arena.look_at_kept(), 6 * BLOCK_BYTES);
     assert!(!take(&arena, 4, 3).expect("two give way").reused);
-    assert_eq!((arena.free_bytes(), arena.kept_bytes()), (3 * BLOCK_BYTES, 2 * BLOCK_BYTES));
+    assert_eq!((arena.free_bytes(), arena.look_at_kept()), (3 * BLOCK_BYTES, 2 * BLOCK_BYTES));
     assert!(take(&arena, 3, 2).expect("its own place").reused);
     let again = arena.retake(key(3), 2 * BLOCK_BYTES).expect("what it had is free");
     assert_eq!(again.bytes(), 2 * BLOCK_BYTES);
@@ -217,7 +240,7 @@ fn a_copy_without_its_zero_blocks_stays_and_takes_no_more_than_those() {
     take(&arena, 4, 3).expect("it is free");
     let taken = take(&arena, 1, 2).expect("one gives way");
     assert!(taken.reused);
-    assert_eq!((taken.extents.bytes(), arena.kept_bytes()), (2 * BLOCK_BYTES, BLOCK_BYTES));
+    assert_eq!((taken.extents.bytes(), arena.look_at_kept()), (2 * BLOCK_BYTES, BLOCK_BYTES));
     assert!(take(&arena, 3, 1).expect("its own place").reused, "another one than was needed went");
 }
 

@@ -186,7 +186,7 @@ impl<'a, D: Device> Run<'a, D> {
                 progress = self.start_any_out() || self.ask_any_create() || self.sink_what_is_wanted();
                 let arena = self.mover.arena();
                 // Other movers may be about to give space back.
-                let may_get_space = !self.waiting_out.is_empty() && (arena.is_growing() || arena.is_shared());
+                let may_get_space = !self.waiting_out.is_empty() && (arena.may_grow() || arena.is_shared());
                 if !progress && !may_get_space {
                     return self.give_up(None);
                 }

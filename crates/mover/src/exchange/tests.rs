@@ -6,6 +6,7 @@ mod clean;
 mod deadlines;
 mod gentle_copies;
 mod gently;
+mod giving_way;
 mod happenings;
 mod history;
 mod homes;
@@ -36,6 +37,8 @@ use world::FakeTenants;
 
 const A: Owner = Owner(1);
 const B: Owner = Owner(2);
+/// In a few tests only.
+const C: Owner = Owner(3);
 /// Small segments, so that most handles are scattered.
 const SEGMENT: u64 = 2 * BLOCK_BYTES;
 /// Long enough for a busy machine.
@@ -157,15 +160,15 @@ impl Setup {
                 Whereabouts::Leaving | Whereabouts::Returning => panic!("{key} is unsettled"),
             }
         }
-        for owner in [A, B] {
+        for owner in [A, B, C] {
             let living = world.living().iter().filter(|(key, _)| key.owner == owner).count();
             assert_eq!(self.mover.handles(owner).len(), living, "{owner} has handles that are not its own");
         }
         drop(world);
-        let device_bytes = self.mover.resident_bytes(A) + self.mover.resident_bytes(B);
+        let device_bytes: u64 = [A, B, C].map(|owner| self.mover.resident_bytes(owner)).iter().sum();
         let imported: u64 = self.mover.device().imports().lock().expect("no panic").values().sum();
         assert_eq!(imported, device_bytes + self.mover.lost_device_bytes());
-        let away = self.mover.away_bytes(A) + self.mover.away_bytes(B);
+        let away: u64 = [A, B, C].map(|owner| self.mover.away_bytes(owner)).iter().sum();
         let lost = self.mover.lost_arena_bytes();
         let arena = self.mover.arena();
         let cellar = arena.cellar_statistics().map_or(0, |cellar| cellar.plain_bytes);

@@ -56,6 +56,8 @@ struct Homing<M> {
 enum Stage<M> {
     /// The tenant is to make memory.
     Asked,
+    /// It has, but what it made cannot be used here: it is to let that go.
+    Unusable,
     /// It has.
     Ready(M),
     /// That has the handle's bytes.
@@ -67,7 +69,7 @@ enum Stage<M> {
 impl<M> Stage<M> {
     fn memory(self) -> Option<M> {
         match self {
-            Stage::Asked => None,
+            Stage::Asked | Stage::Unusable => None,
             Stage::Ready(memory) | Stage::Filled(memory) | Stage::Exchanging(memory) => Some(memory),
         }
     }
@@ -110,9 +112,22 @@ impl<D: Device> Mover<D> {
         Ok(())
     }
 
-    /// Drops all that was taken in of a tenant's memory in the host's: whatever happens to that, nobody here uses it.
-    pub fn forget_hosted(&mut self, owner: Owner) {
-        self.drop_homes(owner);
+    /// Drops all that was taken in of a tenant's memory in the host's: whatever happens to that, nobody here uses it. Not what its
+    /// tenant was asked to exchange, and may have exchanged: where that lies nobody knows before it has answered. False if there is
+    /// such.
+    pub fn forget_hosted(&mut self, owner: Owner) -> bool {
+        let exchanging: BTreeSet<HandleKey> = self.exchanging(owner).collect();
+        for key in self.homed(owner).difference(&exchanging) {
+            self.drop_home(*key);
+        }
+        self.looks.forget_owner(owner);
+        exchanging.is_empty()
+    }
+
+    /// What is in the host's memory of a tenant, or on its way to another home.
+    fn homed(&self, owner: Owner) -> BTreeSet<HandleKey> {
+        let all = self.homes.hosted.keys().chain(self.homes.homing.keys());
+        all.filter(|key| key.owner == owner).copied().collect()
     }
 
     /// Whether this lies in the host's memory, and was taken in.
@@ -272,16 +287,16 @@ impl<D: Device> Mover<D> {
             // Given up meanwhile: the tenant is told so.
             return;
         };
-        match self.device.device_mut().import(file, *bytes) {
-            Ok(memory) => {
-                if let Some(homing) = self.homes.homing.get_mut(&key) {
-                    homing.stage = Stage::Ready(memory);
-                }
-            }
+        let stage = match self.device.device_mut().import(file, *bytes) {
+            Ok(memory) => Stage::Ready(memory),
             Err(error) => {
                 tracing::warn!(%key, %error, "cannot import what was made for it in its other home");
-                self.homes.homing.remove(&key);
+                // Until it is given up, which is when its tenant is told.
+                Stage::Unusable
             }
+        };
+        if let Some(homing) = self.homes.homing.get_mut(&key) {
+            homing.stage = stage;
         }
     }
 
@@ -340,10 +355,7 @@ impl<D: Device> Mover<D> {
 
     /// The same for all of a tenant.
     pub(super) fn drop_homes(&mut self, owner: Owner) {
-        let mine = |key: &&HandleKey| key.owner == owner;
-        let all: BTreeSet<HandleKey> =
-            self.homes.hosted.keys().chain(self.homes.homing.keys()).filter(mine).copied().collect();
-        for key in all {
+        for key in self.homed(owner) {
             self.drop_home(key);
         }
         self.homes.settled.retain(|(key, _)| key.owner != owner);

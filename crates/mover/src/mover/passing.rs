@@ -24,7 +24,7 @@ pub const PASS_BYTES_MIN: u64 = 32 << 20;
 
 /// Tenants of the same one may have each other's memory. What the numbers mean is for whoever gives them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Domain(pub [u64; 3]);
+pub struct Domain(pub [u64; 5]);
 
 /// What may be passed.
 #[derive(Debug)]
@@ -61,6 +61,7 @@ impl Passing {
     pub(super) fn forget_owner(&mut self, owner: Owner) {
         self.domains.remove(&owner);
         self.allowed.retain(|key| key.owner != owner);
+        self.files.retain(|key, _| key.owner != owner);
     }
 
     /// From now on a handle is not passed, nor put into memory that another had.
@@ -84,7 +85,7 @@ pub(crate) enum Passed {
 }
 
 impl<D: Device> Mover<D> {
-    /// Tenants of a domain may have each other's memory; who is in none has its own.
+    /// Tenants of a domain may have each other's memory; who is in none has its own. Not to be changed during an exchange.
     pub fn set_domain(&mut self, owner: Owner, domain: Option<Domain>) {
         match domain {
             Some(domain) => drop(self.passing.domains.insert(owner, domain)),

@@ -16,6 +16,9 @@ const LAZY_PEER: u32 = 1;
 /// Managed memory for every stream.
 const ATTACH_GLOBAL: u32 = 1;
 
+/// How memory is exported.
+const EXPORTED: CUmemAllocationHandleType = CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR;
+
 /// What is shared with others.
 #[derive(Default)]
 pub(super) struct Shared {
@@ -86,25 +89,33 @@ impl Shared {
                 let access = access(device.parse().ok()?);
                 right(cu.cuMemSetAccess(address, bytes, &access, 1) != CUresult::SUCCESS)
             }
-            ["export"] => {
-                let &(_, handle, _) = self.created.last()?;
-                let mut file: c_int = -1;
-                let place = (&raw mut file).cast();
-                cu.cuMemExportToShareableHandle(
-                    place,
-                    handle,
-                    CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR,
-                    0,
-                )
+            ["export"] => self.export(bench)?.0,
+            ["export-to", name] => {
+                let (code, file) = self.export(bench)?;
+                let said = std::fs::write(name, format!("{} {file}", std::process::id()));
+                first_error([code, right(said.is_ok())])
+            }
+            ["import", name] => {
+                let file = file_of_another(&std::fs::read_to_string(name).ok()?)?;
+                let mut handle = CUmemGenericAllocationHandle(0);
+                let number = std::ptr::without_provenance_mut(file as usize);
+                cu.cuMemImportFromShareableHandle(&mut handle, number, EXPORTED)
             }
             _ => return None,
         })
     }
 
+    /// A file of what was created last, which stays open.
+    fn export(&self, bench: &Bench) -> Option<(CUresult, c_int)> {
+        let &(_, handle, _) = self.created.last()?;
+        let mut file: c_int = -1;
+        let code = bench.cu.cuMemExportToShareableHandle((&raw mut file).cast(), handle, EXPORTED, 0);
+        Some((code, file))
+    }
+
     fn create(&mut self, bench: &Bench, bytes: usize) -> CUresult {
         let (mut address, mut handle) = (CUdeviceptr(0), CUmemGenericAllocationHandle(0));
-        let kind = CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR;
-        let prop = CUmemAllocationProp::on_device(bench.device, kind);
+        let prop = CUmemAllocationProp::on_device(bench.device, EXPORTED);
         let code = first_error([
             bench.cu.cuMemAddressReserve(&mut address, bytes, 0, CUdeviceptr(0), 0),
             bench.cu.cuMemCreate(&mut handle, bytes, &prop, 0),
@@ -129,6 +140,18 @@ impl Shared {
         let written = std::fs::write(file, [&name.bytes[..], &bytes.to_le_bytes()].concat());
         right(written.is_ok())
     }
+}
+
+/// A file of another process, by that one's number and its own number for the file.
+fn file_of_another(said: &str) -> Option<c_int> {
+    let (pid, file) = said.split_once(' ')?;
+    let (pid, file): (c_int, c_int) = (pid.parse().ok()?, file.parse().ok()?);
+    // SAFETY: both calls take numbers, and answer with a new file of this process, or less than zero.
+    let found = unsafe {
+        let process = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+        libc::syscall(libc::SYS_pidfd_getfd, process, file, 0)
+    };
+    c_int::try_from(found).ok().filter(|file| *file >= 0)
 }
 
 /// Everything is open to a device.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::puppet::Puppet;
-use crate::stage::{Setup, Stage, until_counted};
+use crate::stage::{Setup, Stage, until, until_counted};
 
 /// What each of two programs has. They do not fit together, and the arena has space for all of both.
 const KEPT: u64 = 64 << 20;
@@ -51,6 +51,22 @@ fn what_is_only_read_is_not_copied_out_again() {
     let (out, copied) = moved_since(&stage, before);
     assert!(out > 4 * KEPT && copied <= out / 20, "{copied} bytes of {out} were copied");
     puppets.into_iter().for_each(Puppet::end);
+    stage.finish();
+}
+
+#[test]
+fn copies_are_kept_unless_that_is_turned_off_and_are_shown() {
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 96, arena_mib: 256, rotad: &["--turn", "200ms"] });
+    let mut puppets = two(&stage);
+    let before = stage.count("move_end");
+    read(&mut puppets, 4);
+    let (out, copied) = moved_since(&stage, before);
+    assert!(out > 4 * KEPT && copied <= out / 20, "{copied} bytes of {out} were copied");
+    let shown = || stage.listing().gpus[0].arena_clean_bytes;
+    // Of whoever is on the GPU, all that came back.
+    until("its copy is shown", || shown() >= KEPT / 2);
+    puppets.into_iter().for_each(Puppet::end);
+    until("nothing is left of them", || shown() == 0);
     stage.finish();
 }
 

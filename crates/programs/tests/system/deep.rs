@@ -7,12 +7,12 @@ use crate::parts::{PUPPET, newest, on_virtual_gpu};
 use crate::puppet::Puppet;
 use crate::stage::{Setup, Stage, until};
 
-fn stage() -> Stage {
+pub(crate) fn stage() -> Stage {
     Stage::new(&Setup { gpus: 1, gpu_mib: 96, arena_mib: 96, rotad: &["--turn", "100ms"] })
 }
 
 /// A program with memory and no work.
-fn idle(stage: &Stage, name: &str) -> Puppet {
+pub(crate) fn idle(stage: &Stage, name: &str) -> Puppet {
     let mut program = Puppet::start(stage, name, &[]);
     program.does("keep 24");
     program.does("refill");
@@ -20,21 +20,21 @@ fn idle(stage: &Stage, name: &str) -> Puppet {
     program
 }
 
-fn rota(stage: &Stage, words: &[&str]) -> String {
+pub(crate) fn rota(stage: &Stage, words: &[&str]) -> String {
     let said = stage.rota().args(words).output().unwrap();
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     String::from_utf8_lossy(&said.stdout).into_owned()
 }
 
 /// What the device has of a program.
-fn on_device(stage: &Stage, program: &Puppet) -> Option<u64> {
+pub(crate) fn on_device(stage: &Stage, program: &Puppet) -> Option<u64> {
     let its = |pid: i32| u32::try_from(pid) == Ok(program.pid());
     let processes = stage.figures(0).processes;
     processes.iter().find(|process| its(process.pid)).map(|process| process.memory_bytes)
 }
 
 /// Pauses it, and waits until it is nowhere.
-fn put_away(stage: &Stage, name: &str, program: &Puppet) {
+pub(crate) fn put_away(stage: &Stage, name: &str, program: &Puppet) {
     let before = stage.count("deep");
     rota(stage, &["pause", "--deep", name]);
     until("it is put away", || stage.count("deep") > before);
@@ -42,7 +42,7 @@ fn put_away(stage: &Stage, name: &str, program: &Puppet) {
 }
 
 /// Resumes it, and waits until it is there.
-fn bring_back(stage: &Stage, name: &str) {
+pub(crate) fn bring_back(stage: &Stage, name: &str) {
     let before = stage.count("deep_back");
     rota(stage, &["resume", name]);
     until("it is back", || stage.count("deep_back") > before);
@@ -56,7 +56,7 @@ fn a_program_without_work_gives_up_everything_and_comes_back_as_it_was() {
     for _ in 0..3 {
         put_away(&stage, "deep", &program);
         let described = rota(&stage, &["describe", "deep"]);
-        assert!(described.contains("it has nothing on the GPU"), "{described}");
+        assert!(described.contains("it has nothing on the GPU; its calls of the driver wait"), "{described}");
         // The calls wait, and are right once all is back: launches, which need no memory when they are made, too.
         program.begin("refill");
         program.begin("check");
@@ -82,10 +82,11 @@ fn one_in_the_middle_of_its_work_is_refused_and_goes_on_later() {
     let mut program = idle(&stage, "busy");
     program.does("launch 40 100");
     rota(&stage, &["pause", "--deep", "busy"]);
-    until("the driver refuses", || stage.count("deep_refused") > 0);
+    until("it is refused", || stage.count("deep_refused") > 0);
     let described = rota(&stage, &["describe", "busy"]);
     assert!(
-        described.contains("its context stays on the GPU: cuCheckpointProcessLock answers"),
+        described
+            .contains("its context stays on the GPU: the program has given the GPU work that nobody has"),
         "{described}"
     );
     assert!(on_device(&stage, &program).is_some());
@@ -134,7 +135,7 @@ fn one_that_waits_inside_of_the_driver_is_refused_and_goes_on_later() {
 }
 
 #[test]
-fn one_that_waits_in_rota_is_left_to_the_driver_to_judge() {
+fn one_that_waits_in_rota_is_out_of_the_driver_and_refused_for_its_work() {
     let stage = stage();
     let mut command = stage.under_rota(0, "patient");
     command.env("ROTA_WAITS", "patient").arg(PUPPET);
@@ -150,9 +151,9 @@ fn one_that_waits_in_rota_is_left_to_the_driver_to_judge() {
     program.begin("stream");
     std::thread::sleep(Duration::from_millis(100));
     rota(&stage, &["pause", "--deep", "patient"]);
-    until("the driver refuses", || stage.count("deep_refused") > 0);
+    until("it is refused", || stage.count("deep_refused") > 0);
     let described = rota(&stage, &["describe", "patient"]);
-    assert!(described.contains("cuCheckpointProcessLock answers"), "{described}");
+    assert!(described.contains("work that nobody has waited for"), "{described}");
     rota(&stage, &["resume", "patient"]);
     program.has_done("stream");
     put_away(&stage, "patient", &program);

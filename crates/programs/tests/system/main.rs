@@ -46,6 +46,7 @@ mod created;
 mod crowd;
 mod deaths;
 mod deep;
+mod deep_memory;
 mod demo;
 mod doctor;
 mod drivers;

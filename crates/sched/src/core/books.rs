@@ -64,6 +64,10 @@ impl Core {
         if before.awake != after.awake {
             tenant.habits.awake(now, after.awake);
         }
+        if before.active && !after.active {
+            // Also if it only asked for memory, and has it now: it may be about to ask for more.
+            tenant.idle_since = now;
+        }
         let (gpu, job) = (tenant.gpu, tenant.job);
         if before != after {
             self.rebook(id, gpu, job, &before, &after);

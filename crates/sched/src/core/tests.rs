@@ -19,6 +19,7 @@ mod host;
 mod meeting;
 mod moves;
 mod outlook;
+mod pieces;
 mod pinned;
 mod pressed;
 mod pressure;

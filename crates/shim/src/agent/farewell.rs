@@ -31,7 +31,7 @@ pub(super) fn release(session: &Session) {
         groups::restore_slices(session, Micros(us));
     }
     // Whatever a thread freezes in between, it thaws by itself once it sees the page.
-    let frozen = session.page.frozen();
+    let frozen = session.page.frozen() || session.page.freezes() > 0;
     session.page.set_frozen(false);
     session.page.wake_held();
     if frozen && !session.page.holds_launches() {

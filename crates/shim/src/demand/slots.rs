@@ -170,6 +170,12 @@ impl Slots {
         })
     }
 
+    /// Whether the driver has taken work that is not known to be done. Calls are none, nor what was begun and not taken.
+    pub(super) fn has_unfinished(&self) -> bool {
+        let mut slots = self.slots.iter().chain([&self.rest]);
+        slots.any(|slot| slot.done.load(SeqCst) < slot.taken())
+    }
+
     /// A stream was destroyed; its work goes on.
     pub(super) fn orphan(&self, key: StreamKey) {
         for slot in &self.slots {
@@ -304,6 +310,24 @@ mod tests {
         assert_eq!(slots.at_rest(), None);
         slots.slot(slots.find(StreamKey(5)).unwrap()).finish(taken);
         assert_eq!(slots.at_rest(), Some(3));
+    }
+
+    #[test]
+    fn only_what_the_driver_has_taken_is_unfinished() {
+        let slots = Slots::new();
+        slots.enter();
+        let slot = slots.claim(StreamKey(7));
+        slot.begin();
+        assert!(!slots.has_unfinished(), "one thread waits before it hands over, another in a call");
+        slot.take();
+        assert!(slots.has_unfinished());
+        slot.begin();
+        slot.finish(slot.taken());
+        assert!(!slots.has_unfinished());
+        let taken = work(&slots, UNKNOWN);
+        assert!(slots.has_unfinished(), "work in no stream is work");
+        slots.finish_all(&[taken; SLOTS + 1]);
+        assert!(!slots.has_unfinished());
     }
 
     #[test]

@@ -6,14 +6,21 @@
 //! before it goes on. The driver is vacant when everybody who is counted stands aside.
 //!
 //! Only the agent opens it again, by the order of a daemon: one that goes changes nothing. What never hands over work nor
-//! uses memory (`quiet.txt`) may be inside all the same; it waits in the driver's own lock, and goes on behind that.
+//! uses memory (`quiet.txt`) may be inside all the same; it waits in the driver's own lock, and goes on behind that. Threads of
+//! rota's own are not counted as the program's are: they [`enter`], or do something else.
+//!
+//! A vacant driver may still have what its context cannot be put away with ([`occupant`]): work that was handed over and that
+//! nobody has waited for, though no thread waits for it now, and memory of other processes.
 
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+
+use wire::Occupant;
 
 use super::{WORK, aim, hold};
 use crate::agent::warm_up;
+use crate::foreign;
 
 static DOOR: Door = Door::new();
 
@@ -26,6 +33,8 @@ thread_local! {
 pub(super) fn forget() {
     DOOR.closed.store(0, SeqCst);
     DOOR.aside.store(0, SeqCst);
+    DOOR.own.store(0, SeqCst);
+    DOOR.cleared.store(false, SeqCst);
     let _ = COUNTED.try_with(|counted| counted.set(0));
 }
 
@@ -61,6 +70,27 @@ pub(crate) fn is_vacant() -> bool {
     DOOR.is_vacant(|| WORK.inside()) && warm_up::is_off()
 }
 
+/// What the context of a vacant driver has to stay for. Once there is nothing, there is nothing before it is opened, though launches
+/// that wait are counted in a way that looks like work.
+pub(crate) fn occupant() -> Option<Occupant> {
+    match () {
+        () if DOOR.cleared.load(SeqCst) => None,
+        () if foreign::is_there() => Some(Occupant::Foreign),
+        () if WORK.has_unfinished() => Some(Occupant::Work),
+        () => None,
+    }
+}
+
+/// The driver is vacant, and there is nothing that its context has to stay for.
+pub(crate) fn clear() {
+    DOOR.cleared.store(true, SeqCst);
+}
+
+/// For a thread of rota's own, which does not wait: None if it may not enter.
+pub(crate) fn enter() -> Option<Entered<'static>> {
+    DOOR.enter()
+}
+
 /// For what was just counted as begun: waits until it may go on. Not inside of another such call, which would never end.
 pub(super) fn pass() {
     if is_closed() && !hold::is_within() {
@@ -87,11 +117,26 @@ struct Door {
     closed: AtomicU32,
     /// How often those who stand aside are counted as begun.
     aside: AtomicU64,
+    /// Threads of rota's own that are inside.
+    own: AtomicU64,
+    /// Since it was closed it was seen vacant, with nothing that its context has to stay for. So it is until it is opened, also if the
+    /// program begins to end meanwhile, which is counted and never over.
+    cleared: AtomicBool,
+}
+
+/// A thread of rota's own is inside of the driver, until this is dropped.
+pub(crate) struct Entered<'a>(&'a Door);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.own.fetch_sub(1, SeqCst);
+    }
 }
 
 impl Door {
     const fn new() -> Self {
-        Self { closed: AtomicU32::new(0), aside: AtomicU64::new(0) }
+        let (aside, own) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { closed: AtomicU32::new(0), aside, own, cleared: AtomicBool::new(false) }
     }
 
     fn is_closed(&self) -> bool {
@@ -99,6 +144,7 @@ impl Door {
     }
 
     fn open(&self) {
+        self.cleared.store(false, SeqCst);
         self.closed.store(0, SeqCst);
         // SAFETY: the word is there as long as self is; the kernel wakes who waits for it.
         unsafe {
@@ -115,7 +161,15 @@ impl Door {
     fn is_vacant(&self, counted: impl FnOnce() -> u64) -> bool {
         // In this order: whoever stands aside was counted before.
         let aside = self.aside.load(SeqCst);
-        self.is_closed() && counted() <= aside
+        let is_empty = || self.own.load(SeqCst) == 0 && counted() <= aside;
+        self.is_closed() && (self.cleared.load(SeqCst) || is_empty())
+    }
+
+    fn enter(&self) -> Option<Entered<'_>> {
+        self.own.fetch_add(1, SeqCst);
+        let entered = Entered(self);
+        // Either this is seen closed, or `is_vacant` sees this thread inside.
+        (!self.is_closed()).then_some(entered)
     }
 
     /// Waits by a thread that is counted so often as begun.
@@ -148,7 +202,6 @@ impl Door {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicBool;
     use std::time::{Duration, Instant};
 
     fn until(what: &str, holds: impl Fn() -> bool) {
@@ -195,6 +248,35 @@ mod tests {
     }
 
     #[test]
+    fn threads_of_rotas_own_are_not_inside_while_it_is_vacant() {
+        let (door, vacant, ends, entered) =
+            (Door::new(), AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !ends.load(SeqCst) {
+                        let Some(_inside) = door.enter() else { continue };
+                        assert!(!vacant.load(SeqCst), "it is inside");
+                        entered.fetch_add(1, SeqCst);
+                    }
+                });
+            }
+            for _ in 0..500 {
+                let before = entered.load(SeqCst);
+                until("one enters", || entered.load(SeqCst) > before);
+                door.closed.store(1, SeqCst);
+                until("all are out", || door.is_vacant(|| 0));
+                vacant.store(true, SeqCst);
+                std::thread::yield_now();
+                vacant.store(false, SeqCst);
+                door.open();
+            }
+            ends.store(true, SeqCst);
+        });
+        assert_eq!(door.own.load(SeqCst), 0);
+    }
+
+    #[test]
     fn whoever_waits_for_something_else_stands_aside_and_does_not_go_on() {
         let (door, there, done) = (Door::new(), AtomicBool::new(false), AtomicBool::new(false));
         let inside = || 2;
@@ -214,5 +296,11 @@ mod tests {
             until("it goes on", || done.load(SeqCst));
         });
         assert!(!door.is_vacant(|| 0), "it is open");
+        door.closed.store(1, SeqCst);
+        door.cleared.store(true, SeqCst);
+        assert!(door.is_vacant(|| 1), "one that begins to end is counted, and cannot enter");
+        door.open();
+        door.closed.store(1, SeqCst);
+        assert!(!door.is_vacant(|| 1), "it may have entered when it was open");
     }
 }

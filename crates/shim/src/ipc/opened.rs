@@ -113,6 +113,11 @@ impl Names {
         start
     }
 
+    /// Whether anything of others is open.
+    pub(crate) fn has_opened(&self) -> bool {
+        !self.opened.is_empty()
+    }
+
     /// The context that what is open at an address was opened in; None if nothing is.
     pub(super) fn context_of(&self, address: u64) -> Option<CUcontext> {
         self.opened.iter().find(|opened| opened.open.contains_key(&address)).map(|opened| opened.context)
@@ -177,11 +182,13 @@ mod tests {
         assert_eq!(names.open_again(one, &name(0x2000, 0x1000)), Some(Ok(0x12000)));
         assert_eq!(names.context_of(0x10200), Some(one));
         assert_eq!(names.context_of(0x10208), None, "not its beginning");
+        assert!(names.has_opened());
         assert!(names.close(0x10208).is_none());
         assert!(names.close(0x10200).is_none());
         assert!(names.close(0x12000).is_none());
         let gone = names.close(0x10200).unwrap();
         assert_eq!((gone.start, gone.bytes()), (0x10000, 0x3000));
+        assert!(!names.has_opened());
         assert_eq!(names.context_of(0x10200), None);
     }
 

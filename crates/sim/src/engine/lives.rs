@@ -132,14 +132,19 @@ impl Engine<'_> {
         it.runs_since = Some(self.now);
         self.note_step(gpu, None);
         self.tell(Event::Context { tenant: self.id(tenant), present: true });
-        // It will fill its memory: from here on it has something to do.
-        self.wants(tenant, true);
+        if self.scenario.jobs[self.tenants[tenant].job].memory.pause.is_none() {
+            // It will fill its memory: from here on it has something to do.
+            self.wants(tenant, true);
+        }
         self.schedule_measure(tenant);
         self.loads(tenant);
     }
 
     /// Asks for the next piece of its first memory, or goes to work.
     pub(super) fn loads(&mut self, tenant: usize) {
+        if !self.tenants[tenant].is_alive() {
+            return;
+        }
         let scenario = self.scenario;
         let memory = &scenario.jobs[self.tenants[tenant].job].memory;
         let left = memory.bytes.less(self.tenants[tenant].bytes);

@@ -56,10 +56,11 @@ impl Engine<'_> {
         self.tell(Event::Claimed { owned, request, bytes });
         self.queue.push(self.now + CLAIM, Happening::Adopts(owned));
         // The program goes on: it does not wait for the mover.
-        if self.tenants[tenant].life == Life::Loading {
-            self.loads(tenant);
-        } else {
-            self.may_be_over(tenant);
+        let pause = self.scenario.jobs[self.tenants[tenant].job].memory.pause;
+        match (self.tenants[tenant].life, pause) {
+            (Life::Loading, None) => self.loads(tenant),
+            (Life::Loading, Some(pause)) => self.queue.push(self.now + pause, Happening::Loads(tenant)),
+            _ => self.may_be_over(tenant),
         }
     }
 

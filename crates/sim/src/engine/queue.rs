@@ -14,6 +14,8 @@ pub(super) enum Happening {
     Claims(usize, RequestId),
     Adopts(Owned),
     Grows(usize),
+    /// The host has what it needs for the next of a tenant's first handles.
+    Loads(usize),
     /// A freeze, thaw or change of slice is real from now on.
     Grip(Effect),
     /// Word of a freeze that was done reaches the core, after what was found about copies.

@@ -1,5 +1,6 @@
 mod any;
 mod critical;
+mod pieces;
 
 use sched::{Class, Event, Ratio, Settings, Span, Terms};
 
@@ -32,6 +33,7 @@ fn job(name: &str, gib: u64, work: Work) -> Job {
             handle: Bytes::from_gib(1),
             dirty: Ratio::ONE,
             growth: None,
+            pause: None,
         },
         work,
     }

@@ -1,6 +1,7 @@
 use cuda::CUresult;
 use cuda::types::CUprocessState;
 use vgpu_messages::checkpoint::CheckpointStep;
+use vgpu_messages::memory::MemoryRequest;
 use vgpu_messages::request::ContextRequest;
 use vgpu_messages::stream::StreamRef;
 use vgpu_messages::*;
@@ -66,6 +67,19 @@ fn calls_of_a_locked_process_wait_until_it_is_unlocked() {
     step(&mut world, &other, CheckpointStep::Unlock).unwrap();
     assert_eq!(world.taken(program.connection), Some(Ok(Answer::Done)));
     world.synchronize(&program).unwrap();
+    assert_eq!(world.machine.take_misuse(), []);
+}
+
+#[test]
+fn work_for_a_locked_process_waits_too_and_is_written_down() {
+    let (mut world, program, other, at) = two();
+    step(&mut world, &other, LOCK).unwrap();
+    let work = world.work(&program, StreamRef::Legacy, memset(at, 8, MIB));
+    assert_eq!(world.try_ask(program.connection, work), None);
+    let misuse = world.machine.take_misuse();
+    assert!(matches!(&misuse[..], [one] if one.pid == PID && one.what.contains("about work")), "{misuse:?}");
+    step(&mut world, &other, CheckpointStep::Unlock).unwrap();
+    assert!(matches!(world.taken(program.connection), Some(Ok(_))));
 }
 
 #[test]
@@ -87,6 +101,7 @@ fn of_who_is_frozen_only_locking_is_answered() {
     let (mut world, program, other, _) = two();
     world.freeze(&program);
     step(&mut world, &other, LOCK).unwrap();
+    world.thaw(&program);
     for (next, then) in [
         (CheckpointStep::Out, CUprocessState::CHECKPOINTED),
         (CheckpointStep::In, CUprocessState::LOCKED),
@@ -121,4 +136,58 @@ fn without_room_it_stays_out_and_its_end_gives_nothing_back_twice() {
     world.machine.closed(program.file);
     world.pass(50 * MS);
     assert_eq!(world.used(0), used);
+}
+
+/// What the first step that touches memory says of a process that is locked for it, and unlocked again if it stays.
+fn refused(world: &mut World, by: &Program) -> Option<CUresult> {
+    step(world, by, LOCK).unwrap();
+    let out = step(world, by, CheckpointStep::Out);
+    let refused = out.is_err().then(|| code(out));
+    if refused.is_some() {
+        step(world, by, CheckpointStep::Unlock).unwrap();
+    }
+    refused
+}
+
+fn passed_on(world: &mut World, from: &Program, handle: HandleId, to: &Program) -> HandleId {
+    let (_, file) = world.ask_with(from.connection, Request::Memory(MemoryRequest::Export(handle)), None);
+    let (reply, _) = world.ask_with(to.connection, Request::Memory(MemoryRequest::Import), file);
+    world.machine.closed(file.unwrap());
+    match reply {
+        Ok(Answer::Handle(handle)) => handle,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn memory_that_two_processes_have_keeps_both_and_what_one_has_let_go_of_keeps_the_other() {
+    for maker in [PID, 11] {
+        let (mut world, program, other, _) = two();
+        let (from, to) = if maker == PID { (program, other.clone()) } else { (other.clone(), program) };
+        let made = world.create(&from, 2 * MIB);
+        let taken = passed_on(&mut world, &from, made, &to);
+        assert_eq!(refused(&mut world, &other), Some(CUresult::NOT_SUPPORTED), "{maker}: both have it");
+        world.memory(&from, MemoryRequest::Release(made)).unwrap();
+        // Its maker has nothing of it any more; the other has what is not its own.
+        let keeps = (maker != PID).then_some(CUresult::NOT_SUPPORTED);
+        assert_eq!(refused(&mut world, &other), keeps, "{maker}");
+        if keeps.is_some() {
+            world.memory(&to, MemoryRequest::Release(taken)).unwrap();
+            assert_eq!(refused(&mut world, &other), None, "it is gone");
+        }
+    }
+}
+
+#[test]
+fn who_has_opened_anothers_memory_stays() {
+    let (mut world, program, other, _) = two();
+    let theirs = world.alloc(&other, 2 * MIB);
+    let Ok(Answer::Number(token)) = world.memory(&other, MemoryRequest::IpcExport(Address(theirs))) else {
+        panic!()
+    };
+    let opened = world.memory(&program, MemoryRequest::IpcOpen { context: program.context, token });
+    let Ok(Answer::Address(opened)) = opened else { panic!("{opened:?}") };
+    assert_eq!(refused(&mut world, &other), Some(CUresult::NOT_SUPPORTED));
+    world.memory(&program, MemoryRequest::IpcClose(opened)).unwrap();
+    assert_eq!(refused(&mut world, &other), None);
 }

@@ -125,11 +125,16 @@ fn a_new_daemons_page_lies_where_the_old_one_was() {
     tenant.raise_channel_generation();
     tenant.tell_requests();
     tenant.add_request(1_000, Some(999));
+    tenant.note_freeze();
+    tenant.note_frozen_wholly();
     let new = SharedPage::create(2).unwrap();
     tenant.renew(SharedPage::open(new.file().try_clone_to_owned().unwrap()).unwrap()).unwrap();
     assert_eq!((word.epoch(), word.channel_generation()), (2, 0));
     let requests = new.request_times().expect("how long requests took is not forgotten");
     assert_eq!((requests.by_program, requests.times.count, requests.slo_missed), (true, 1, 1));
+    new.note_freeze();
+    assert!(new.frozen_wholly(), "its channels are what they were");
+    assert_eq!(new.freezes(), 2, "by the old daemon, and by the new one");
     word.raise_channel_generation();
     assert_eq!((old.channel_generation(), new.channel_generation()), (1, 1));
     let again = SharedPage::open(tenant.file().try_clone_to_owned().unwrap()).unwrap();

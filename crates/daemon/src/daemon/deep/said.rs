@@ -40,7 +40,10 @@ impl Deep {
             Stay::Out { failed: Some((_, why)), .. } => {
                 Some(format!("it cannot be brought back, which is tried again: {why}"))
             }
-            Stay::Out { .. } => Some("it has nothing on the GPU".into()),
+            Stay::Out { .. } => Some(
+                "it has nothing on the GPU; its calls of the driver wait until it is resumed, also those by which it would end"
+                    .into(),
+            ),
             Stay::Unsure(why) => Some(format!("what is on the GPU of it is not known: {why}")),
             Stay::Refused(why) => {
                 Some(format!("its context stays on the GPU: {why}; not tried again before it is resumed"))

@@ -3,16 +3,18 @@
 //! | | threads in the driver | channels | memory |
 //! |---|---|---|---|
 //! | before, as paused | as they like | frozen | away |
-//! | [vacate](crate::grip::Grip::vacate) | none that uses the GPU | frozen | away |
-//! | lock: only where no work of it is left | none | frozen | away |
+//! | [vacate](crate::grip::Grip::vacate): only where no work of it is left | none that uses the GPU | frozen | away |
+//! | the mover lets go of what it has of its memory in the host's | none that uses the GPU | frozen | away |
+//! | lock | none | frozen | away |
 //! | thaw, then out | none | run, without work | away |
 //! | out | none | none | away |
 //! | in, then unlock | none | run, without work | away |
 //! | freeze | none | frozen | away |
 //! | [reenter](crate::grip::Grip::reenter) | as they like | frozen | away |
 //!
-//! So at no instant work can reach the GPU while the memory is away: its channels are frozen, or nobody hands any over. And but for
-//! the lock no step is asked for while they are: an H200's driver (580) was seen to answer neither out nor unlock then.
+//! So at no instant work can reach the GPU while the memory is away: its channels are frozen, or nobody hands any over. That none is
+//! left is the program's own word, by its count of what was waited for: whether the driver's lock would refuse one with a kernel on
+//! the GPU was never seen, and a thaw would have that kernel run without its memory. And but for the lock no step is asked for while they are: an H200's driver (580) was seen to answer neither out nor unlock then.
 
 use crate::checkpoints::{CheckpointError, Checkpoints, LOCK_WITHIN, Standing, Step};
 use crate::executor::Link;
@@ -44,9 +46,19 @@ impl Failure {
     }
 }
 
+/// Has the mover let go of what it has of the program's memory in the host's: what the driver puts away may come back as other memory.
+/// False if it cannot. What is shown after the program is out of the driver nobody takes in.
+pub(super) type LetGo<'a> = &'a dyn Fn() -> bool;
+
 /// Has a program that is frozen, and whose memory is away, give up the rest. Refused, it is as it was.
-pub(super) fn send(checkpoints: &dyn Checkpoints, link: &Link) -> Result<Standing, Failure> {
-    let sent = vacate(link).map_err(Failure::Refused).and_then(|()| put_away(checkpoints, link));
+pub(super) fn send(
+    checkpoints: &dyn Checkpoints,
+    link: &Link,
+    let_go: LetGo<'_>,
+) -> Result<Standing, Failure> {
+    let alone = || let_go().then_some(()).ok_or_else(|| Failure::Refused(CHANGING.to_owned()));
+    let sent = vacate(link).map_err(Failure::Refused).and_then(|()| alone());
+    let sent = sent.and_then(|()| put_away(checkpoints, link));
     if let Err(Failure::Refused(_)) = sent {
         link.grip.reenter(&link.outgoing);
     }
@@ -109,8 +121,13 @@ fn back(checkpoints: &dyn Checkpoints, link: &Link, why: String) -> Result<Stand
 }
 
 /// Brings a program back, and leaves it frozen. After a failure it keeps out of the driver.
-pub(super) fn fetch(checkpoints: &dyn Checkpoints, link: &Link) -> Result<Standing, Failure> {
-    vacate(link).map_err(Failure::Unsure)?;
+pub(super) fn fetch(
+    checkpoints: &dyn Checkpoints,
+    link: &Link,
+    let_go: LetGo<'_>,
+) -> Result<Standing, Failure> {
+    vacate_or_run(checkpoints, link)?;
+    let_go();
     bring_back(checkpoints, link)?;
     link.grip.reenter(&link.outgoing);
     Ok(Standing::Running)
@@ -132,8 +149,13 @@ fn bring_back(checkpoints: &dyn Checkpoints, link: &Link) -> Result<(), Failure>
 
 /// How one stands that keeps out of the driver since an earlier worker. One that an earlier worker was not at any more, or not yet,
 /// is frozen where its memory is away, and need not keep out.
-pub(super) fn find(checkpoints: &dyn Checkpoints, link: &Link) -> Result<Standing, Failure> {
-    vacate(link).map_err(Failure::Unsure)?;
+pub(super) fn find(
+    checkpoints: &dyn Checkpoints,
+    link: &Link,
+    let_go: LetGo<'_>,
+) -> Result<Standing, Failure> {
+    vacate_or_run(checkpoints, link)?;
+    let_go();
     let standing = standing_of(checkpoints, link)?;
     if standing == Standing::Running {
         if !link.grip.page().resident() {
@@ -152,6 +174,15 @@ fn vacate(link: &Link) -> Result<(), String> {
     }
     let vacated = link.grip.vacate(&link.outgoing);
     vacated.map_err(|cause| stopped().unwrap_or_else(|| cause.to_string()))
+}
+
+/// Has one keep out of the driver that may stand anywhere. One that does not, or says that its context has to stay, as it has told an
+/// earlier worker: of that nothing was put away, if the driver says that it runs.
+fn vacate_or_run(checkpoints: &dyn Checkpoints, link: &Link) -> Result<(), Failure> {
+    vacate(link).or_else(|why| {
+        let runs = || matches!(standing_of(checkpoints, link), Ok(Standing::Running));
+        if why != STOPPED && runs() { Ok(()) } else { Err(Failure::Unsure(why)) }
+    })
 }
 
 /// Whether a program does nothing at all, also not what the driver asks of it.
@@ -201,6 +232,7 @@ pub(super) fn sorted_out(error: CheckpointError) -> Failure {
     }
 }
 
+const CHANGING: &str = "some of its memory is changing its place, and it has not answered for that";
 const FAILED: &str = "the driver says that its checkpoint has failed: the program has to be ended";
 /// A program does nothing at all.
 pub(super) const STOPPED: &str =

@@ -168,7 +168,7 @@ impl Setup {
     }
 
     /// All of one goes, all of the other comes.
-    fn turn(&mut self, goes: Owner, comes: Owner) -> Plan {
+    pub(super) fn turn(&mut self, goes: Owner, comes: Owner) -> Plan {
         let of = |setup: &Setup, owner, whereabouts| -> Vec<HandleKey> {
             let handles = setup.mover.handles(owner).into_iter();
             handles.filter(|view| view.whereabouts == whereabouts).map(|view| view.key).collect()

@@ -55,7 +55,7 @@ fn what_did_not_change_is_not_copied_again() {
     let keys = setup.allocate(A, &[3, 1, 4]);
     let copied: Vec<u64> = (0..20).map(|_| setup.copied_blocks(&keys)).collect();
     assert_eq!(copied, [&[8][..], &[0; 19]].concat());
-    assert_eq!(setup.mover.arena().kept_bytes(), 8 * BLOCK_BYTES);
+    assert_eq!(setup.mover.arena().look_at_kept(), 8 * BLOCK_BYTES);
     setup.check_all();
 }
 
@@ -111,7 +111,7 @@ fn zeros_take_no_space() {
     assert_eq!(setup.mover.arena().free_bytes(), 3 * BLOCK_BYTES);
     setup.back(&keys);
     // Of all three only what is not zero is kept. Where a zero was is something now, and the rest is where it was.
-    assert_eq!(setup.mover.arena().kept_bytes(), 8 * BLOCK_BYTES);
+    assert_eq!(setup.mover.arena().look_at_kept(), 8 * BLOCK_BYTES);
     setup.write(key(A, 0), 2, Content::Version(5));
     assert_eq!(setup.out(&keys[..1]).copied_bytes, BLOCK_BYTES);
     setup.back(&keys[..1]);
@@ -146,7 +146,7 @@ fn with_the_setting_off_all_is_copied_and_nothing_kept() {
     let keys = setup.allocate(A, &[3, 5]);
     for _ in 0..3 {
         assert_eq!(setup.copied_blocks(&keys), 8);
-        assert_eq!(setup.mover.arena().kept_bytes(), 0);
+        assert_eq!(setup.mover.arena().look_at_kept(), 0);
     }
     let failed = Operation::OF_HASHING.len();
     assert!(!setup.mover.device().all_happened(), "{failed} operations were never called");
@@ -183,10 +183,10 @@ fn copies_give_way_to_what_has_to_go_the_oldest_first() {
     setup.out(&keys);
     setup.back(&keys[1..]);
     setup.back(&keys[..1]);
-    assert_eq!(setup.mover.arena().kept_bytes(), 4 * BLOCK_BYTES);
+    assert_eq!(setup.mover.arena().look_at_kept(), 4 * BLOCK_BYTES);
     let others = setup.allocate(B, &[3]);
     setup.out(&others);
-    assert_eq!(setup.mover.arena().kept_bytes(), 2 * BLOCK_BYTES);
+    assert_eq!(setup.mover.arena().look_at_kept(), 2 * BLOCK_BYTES);
     let outcome = setup.out(&keys[..1]);
     assert_eq!(outcome.copied_bytes, 0, "the younger copy is there");
     setup.back(&keys[..1]);
@@ -220,7 +220,7 @@ fn hashes_that_fail_cost_a_copy_and_nothing_else() {
             setup.mover.device_mut().fail(operation, 1);
             assert_eq!(setup.copied_blocks(&keys), 3, "{operation:?}");
             assert!(setup.mover.device().all_happened());
-            assert_eq!(setup.mover.arena().kept_bytes(), 0, "without hashes no copy is of use");
+            assert_eq!(setup.mover.arena().look_at_kept(), 0, "without hashes no copy is of use");
             setup.check_all();
         }
     }

@@ -37,7 +37,7 @@ struct Tenant {
 
 /// Whose memory a tenant may have: one in eight has only its own, and one in eight is not like the others.
 fn domain(owner: Owner) -> Option<Domain> {
-    Some(Domain([1, 1, u64::from(owner.0 % 8) / 7])).filter(|_| !owner.0.is_multiple_of(8))
+    Some(Domain([1, 1, 1, 1, u64::from(owner.0 % 8) / 7])).filter(|_| !owner.0.is_multiple_of(8))
 }
 
 /// Some handles are such that others may have them.

@@ -120,6 +120,47 @@ fn one_that_stays_or_ends_in_the_middle_leaves_nothing() {
 }
 
 #[test]
+fn what_cannot_be_imported_is_given_up_so_that_its_tenant_lets_it_go() {
+    let mut setup = Setup::new(16, 16);
+    let (one, device, host) = (key(A, 1), memory(2, 7), memory(2, 0xa5));
+    setup.mover.adopt(one, device.bytes(), file(&device)).unwrap();
+    setup.mover.begin_homing(one, Home::Host).unwrap();
+    setup.mover.device_mut().fail(Operation::Import, 1);
+    prepared(&mut setup, one, &host);
+    assert!(!setup.mover.awaits_memory(A), "it has answered");
+    assert!(setup.mover.fill(&[one], LONG).is_empty() && !setup.mover.begin_exchange(one));
+    assert_eq!(setup.mover.give_up_homing(A), [one]);
+    assert_eq!(imports(&setup), 1);
+    // Another time it may go better.
+    exchange_begins(&mut setup, one, Home::Host, &host);
+}
+
+#[test]
+fn what_may_be_exchanged_already_is_not_forgotten() {
+    for to in [Home::Host, Home::Device] {
+        let mut setup = Setup::new(16, 16);
+        let (one, other) = (key(A, 1), key(A, 2));
+        let (first, second) = (memory(2, 1), memory(2, 2));
+        match to {
+            Home::Host => setup.mover.adopt(one, first.bytes(), file(&first)).unwrap(),
+            Home::Device => setup.mover.adopt_hosted(one, first.bytes(), file(&first)).unwrap(),
+        }
+        setup.mover.adopt_hosted(other, second.bytes(), file(&second)).unwrap();
+        exchange_begins(&mut setup, one, to, &memory(2, 0xa5));
+        assert!(!setup.mover.forget_hosted(A), "its tenant may have left what lay under it");
+        assert!(!setup.mover.is_hosted(other));
+        assert_eq!(setup.mover.exchanging(A).collect::<Vec<_>>(), [one]);
+        exchanged(&mut setup, one);
+        assert_eq!(setup.mover.is_hosted(one), to == Home::Host);
+        assert_eq!(setup.mover.handle(one).is_some(), to == Home::Device);
+        let before = imports(&setup);
+        assert!(setup.mover.forget_hosted(A), "{to:?}");
+        assert_eq!(imports(&setup), before - usize::from(to == Home::Host));
+        assert_eq!(setup.mover.take_settled(), [(one, Settled::Moved(to))], "it is told of all the same");
+    }
+}
+
+#[test]
 fn what_could_not_be_filled_is_not_exchanged() {
     for operation in [Operation::CopyBetween, Operation::Mark, Operation::Passed] {
         let mut setup = Setup::new(16, 16);

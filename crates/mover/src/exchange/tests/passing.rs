@@ -12,7 +12,7 @@ impl Setup {
     pub(super) fn trust_each_other(&mut self) {
         self.mover.pass_from(BLOCK_BYTES);
         for owner in [A, B] {
-            self.mover.set_domain(owner, Some(Domain([7; 3])));
+            self.mover.set_domain(owner, Some(Domain([7; 5])));
         }
         for owner in [A, B] {
             (0..8).for_each(|handle| self.mover.may_pass(key(owner, handle)));
@@ -67,7 +67,7 @@ fn only_memory_of_the_same_size_is_passed() {
 #[test]
 fn nobody_gets_memory_of_somebody_it_does_not_trust() {
     for forbid in [
-        |setup: &mut Setup| setup.mover.set_domain(B, Some(Domain([7, 7, 8]))),
+        |setup: &mut Setup| setup.mover.set_domain(B, Some(Domain([7, 7, 7, 7, 8]))),
         |setup: &mut Setup| setup.mover.set_domain(A, None),
         |setup: &mut Setup| (0..2).for_each(|handle| setup.mover.never_pass(key(A, handle))),
         |setup: &mut Setup| (0..2).for_each(|handle| setup.mover.never_pass(key(B, handle))),

@@ -39,7 +39,7 @@ fn switch_of(costs: Costs, sizes: &[u64], room_mib: u64, are_friends: bool) -> O
     if are_friends {
         mover.pass_from(32 * MIB / SCALE);
         for owner in [A, B] {
-            mover.set_domain(owner, Some(Domain([1; 3])));
+            mover.set_domain(owner, Some(Domain([1; 5])));
             keys(owner, blocks.len()).into_iter().for_each(|key| mover.may_pass(key));
         }
     }

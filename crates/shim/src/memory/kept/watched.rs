@@ -15,6 +15,7 @@ use wire::{BLOCK_BYTES, HandleId};
 
 use super::book;
 use crate::agent;
+use crate::demand::vacate;
 use crate::guard::guarded;
 use crate::memory::native;
 use crate::session::{self, Session};
@@ -140,6 +141,15 @@ fn begin(session: &'static Session) {
 
 /// Counts what is there now.
 fn look(session: &Session) {
+    // While its context is put away nothing changes, and none of rota's own threads may be in the driver.
+    let all = vacate::enter().map(|_entered| reserved(session));
+    if let Some(bytes) = all {
+        settle(session, bytes.next_multiple_of(BLOCK_BYTES));
+    }
+}
+
+/// What the driver has set aside.
+fn reserved(session: &Session) -> u64 {
     let (devices, pools) = {
         let watched = session.watched();
         (watched.devices.clone(), watched.pools.clone())
@@ -161,7 +171,7 @@ fn look(session: &Session) {
         let result = unsafe { native::cuMemPoolGetAttribute(pool, POOL_RESERVED, (&raw mut bytes).cast()) };
         all += if is_there && result == CUresult::SUCCESS { bytes } else { 0 };
     }
-    settle(session, all.next_multiple_of(BLOCK_BYTES));
+    all
 }
 
 /// Has the daemon count so much. What it does not grant is asked for again at the next look.

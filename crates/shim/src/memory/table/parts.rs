@@ -8,7 +8,7 @@ use cuda::types::{
 };
 use wire::{BLOCK_BYTES, HANDLE_BYTES_MAX, HandleId, PASS_BYTES_MIN};
 
-use crate::memory::taken::{self, TakenFile};
+use crate::memory::taken::{Files, TakenFile};
 
 /// What kind of memory was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,8 +148,8 @@ pub(super) struct Parts {
     unexported: VecDeque<HandleId>,
     /// How many have no memory under them.
     absent: usize,
-    /// How many may be passed.
-    passable: usize,
+    /// Where a file is set aside for each that may have one of memory that was taken.
+    files: Files,
     /// Bytes that other programs made.
     taken_bytes: u64,
 }
@@ -158,14 +158,15 @@ pub(super) struct Parts {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counted {
     is_absent: bool,
-    passable: bool,
+    may_have_file: bool,
     taken_bytes: u64,
 }
 
 impl Counted {
     pub(super) fn of(part: &Part) -> Self {
-        let (passable, taken_bytes) = (part.passable, part.taken_bytes());
-        Self { is_absent: part.physical.is_none(), passable, taken_bytes }
+        // One that is not passed any more has the file of what it took all the same.
+        let may_have_file = part.passable || part.file.is_some();
+        Self { is_absent: part.physical.is_none(), may_have_file, taken_bytes: part.taken_bytes() }
     }
 }
 
@@ -182,8 +183,10 @@ impl Parts {
 
     pub(super) fn remove(&mut self, parts: &[Part]) {
         for part in parts {
+            let counted = Counted::of(part);
             self.places.remove(&part.handle);
-            self.uncount(Counted::of(part));
+            self.uncount(counted);
+            self.files.give_back(usize::from(counted.may_have_file));
         }
         // Also those that the daemon knows by name may be in line.
         if !self.unexported.is_empty() {
@@ -205,13 +208,11 @@ impl Parts {
 
     fn count(&mut self, part: Counted) {
         self.absent += usize::from(part.is_absent);
-        self.passable += usize::from(part.passable);
         self.taken_bytes += part.taken_bytes;
     }
 
     fn uncount(&mut self, part: Counted) {
         self.absent -= usize::from(part.is_absent);
-        self.passable -= usize::from(part.passable);
         self.taken_bytes -= part.taken_bytes;
     }
 
@@ -219,13 +220,17 @@ impl Parts {
     pub(super) fn changed(&mut self, before: Counted, now: Counted) {
         self.uncount(before);
         self.count(now);
+        if before.may_have_file && !now.may_have_file {
+            self.files.give_back(1);
+        }
     }
 
     /// Lets new parts of a range be passed, if they are large and there are not too many of such.
     pub(super) fn allow_passing(&self, parts: &mut [Part]) {
-        let left = taken::files_max().saturating_sub(self.passable);
         let large = |part: &&mut Part| !part.is_on_host() && part.bytes >= PASS_BYTES_MIN;
-        parts.iter_mut().filter(large).take(left).for_each(|part| part.passable = true);
+        for part in parts.iter_mut().filter(large) {
+            part.passable = self.files.set_aside();
+        }
     }
 
     pub(super) fn taken_bytes(&self) -> u64 {
@@ -261,6 +266,47 @@ pub(crate) fn part_sizes(bytes: u64) -> impl Iterator<Item = u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    #[test]
+    fn a_part_gives_its_file_back_when_it_needs_none_any_more() {
+        static ASIDE: AtomicUsize = AtomicUsize::new(0);
+        let mut parts = Parts { files: Files::of(&ASIDE), ..Parts::default() };
+        let part = |handle| Part {
+            handle: HandleId(handle),
+            mappings: Vec::new(),
+            bytes: PASS_BYTES_MIN,
+            kind: Kind::plain(CUdevice(0)),
+            physical: None,
+            home: Home::Device,
+            file: None,
+            exported: false,
+            passable: false,
+        };
+        let mut four = [1, 2, 3, 4].map(part);
+        four[3].bytes -= BLOCK_BYTES;
+        parts.allow_passing(&mut four);
+        assert_eq!(four.each_ref().map(|part| part.passable), [true, true, true, false]);
+        parts.insert(Whole::Created(1), &four);
+        let aside = || ASIDE.load(Relaxed);
+        assert_eq!(aside(), 3);
+        let mut change = |part: &mut Part, change: fn(&mut Part)| {
+            let before = Counted::of(part);
+            change(part);
+            parts.changed(before, Counted::of(part));
+        };
+        change(&mut four[0], |part| {
+            let file = rustix::fs::memfd_create("memory", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+            part.file = TakenFile::keep(file);
+        });
+        change(&mut four[0], |part| part.passable = false);
+        assert_eq!(aside(), 3, "the file of what it took is there still");
+        change(&mut four[0], |part| part.file = None);
+        change(&mut four[1], |part| part.exported = true);
+        assert_eq!(aside(), 2);
+        parts.remove(&four);
+        assert_eq!(aside(), 0);
+    }
 
     #[test]
     fn large_memory_comes_in_even_parts() {

@@ -124,7 +124,8 @@ fn terms(from: &mut Fields<'_>) -> Result<Terms, Problem> {
 }
 
 fn memory(node: &Node) -> Result<Memory, Problem> {
-    let mut memory = Memory { bytes: Bytes::ZERO, handle: HANDLE_DEFAULT, dirty: Ratio::ONE, growth: None };
+    let mut memory =
+        Memory { bytes: Bytes::ZERO, handle: HANDLE_DEFAULT, dirty: Ratio::ONE, growth: None, pause: None };
     if !matches!(node.value, Value::Table(_)) {
         memory.bytes = Bytes(quantity("memory", node, &BYTES)?);
     } else {
@@ -133,6 +134,9 @@ fn memory(node: &Node) -> Result<Memory, Problem> {
         from.bytes("bytes", &mut memory.bytes)?;
         from.bytes("handle", &mut memory.handle)?;
         from.part("dirty", &mut memory.dirty)?;
+        let mut pause = Span::ZERO;
+        from.span("pause", &mut pause)?;
+        memory.pause = (pause > Span::ZERO).then_some(pause);
         memory.growth = from.take("growth").map(|growth| grows(growth, memory.bytes)).transpose()?;
         from.finish()?;
     }

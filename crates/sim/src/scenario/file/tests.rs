@@ -26,7 +26,7 @@ late = "5%"
 [[job]]
 name = "train"
 copies = 2
-memory = { bytes = "8GiB", handle = "1GiB", dirty = "30%" }
+memory = { bytes = "8GiB", handle = "1GiB", dirty = "30%", pause = "20ms" }
 work = { kind = "steps", busy = "20ms", pause = "5ms", count = 10 }
 
 [[job]]
@@ -67,6 +67,7 @@ fn all_of_it_arrives() {
     let names: Vec<_> = scenario.jobs.iter().map(|job| job.name.as_str()).collect();
     assert_eq!(names, ["train-1", "train-2", "serve"]);
     assert_eq!(scenario.jobs[0].memory.dirty, Ratio::from_percent(30));
+    assert_eq!(scenario.jobs[0].memory.pause, Some(Span::from_millis(20)));
     assert_eq!(scenario.jobs[2].terms.class, Class::LatencyCritical);
     assert_eq!(scenario.jobs[2].terms.user, UserId(2));
     assert!(matches!(scenario.jobs[2].work, Work::Requests { count: 0, hints: Some(_), .. }));

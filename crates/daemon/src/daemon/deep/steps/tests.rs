@@ -10,7 +10,7 @@ use std::ffi::{c_int, c_ulong, c_void};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use wire::{ChannelGroup, Connection, FileId, FromDaemon, SharedPage};
+use wire::{ChannelGroup, Connection, FileId, FromDaemon, Occupant, SharedPage};
 
 /// Succeeds at everything.
 fn willing(_: RawFd, _: c_ulong, argument: *mut c_void) -> c_int {
@@ -25,14 +25,21 @@ struct Program {
     is_out: Arc<AtomicBool>,
 }
 
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    Not,
+    Vacated,
+    Occupied(Occupant),
+}
+
 impl Program {
     /// With one channel, in this process.
     fn new() -> Self {
-        Self::of(Process::this(), true)
+        Self::of(Process::this(), Answer::Vacated)
     }
 
-    /// One that does what it is told, or nothing.
-    fn of(process: Process, obeys: bool) -> Self {
+    /// One that answers so when it is to keep out of the driver.
+    fn of(process: Process, answer: Answer) -> Self {
         let (daemon, tenant) = Connection::pair().unwrap();
         let page = SharedPage::create(1).unwrap();
         page.raise_channel_generation();
@@ -50,10 +57,12 @@ impl Program {
         std::thread::spawn(move || {
             while let Ok((message, _)) = tenant.receive::<FromDaemon>() {
                 heard.store(message != FromDaemon::Reenter, SeqCst);
-                if let FromDaemon::Vacate { number } = message
-                    && obeys
-                {
-                    its.vacated(number);
+                if let FromDaemon::Vacate { number } = message {
+                    match answer {
+                        Answer::Not => {}
+                        Answer::Vacated => its.vacated(number, None),
+                        Answer::Occupied(by) => its.vacated(number, Some(by)),
+                    }
                 }
             }
         });
@@ -165,10 +174,10 @@ fn after(step: Step) -> Standing {
 fn it_runs_only_while_it_keeps_out_of_the_driver() {
     let program = Program::new();
     let driver = Driver::of(&program, Standing::Running);
-    assert_eq!(send(&driver, &program.link), Ok(Standing::Out));
+    assert_eq!(send(&driver, &program.link, &|| true), Ok(Standing::Out));
     assert_eq!(driver.taken(), [(Step::Lock, true), (Step::Out, false)]);
     program.keeps_out();
-    assert_eq!(fetch(&driver, &program.link), Ok(Standing::Running));
+    assert_eq!(fetch(&driver, &program.link, &|| true), Ok(Standing::Running));
     assert_eq!(driver.taken()[2..], [(Step::In, false), (Step::Unlock, false)]);
     assert!(program.is_frozen());
     program.reenters();
@@ -179,7 +188,7 @@ fn what_is_refused_leaves_it_frozen_and_unlocked() {
     for (refuses, steps) in [(Step::Lock, 1), (Step::Out, 3)] {
         let program = Program::new();
         let driver = Driver { refuses: Some(refuses), ..Driver::of(&program, Standing::Running) };
-        let sent = send(&driver, &program.link);
+        let sent = send(&driver, &program.link, &|| true);
         assert!(matches!(&sent, Err(Failure::Refused(why)) if why.starts_with(refuses.call())), "{sent:?}");
         assert_eq!((driver.taken().len(), driver.stands()), (steps, Standing::Running));
         assert!(program.is_frozen(), "it would run without its memory");
@@ -189,10 +198,59 @@ fn what_is_refused_leaves_it_frozen_and_unlocked() {
 
 #[test]
 fn one_that_does_not_leave_the_driver_is_refused_before_that_is_asked() {
-    let program = Program::of(Process::this(), false);
+    let program = Program::of(Process::this(), Answer::Not);
     let driver = Driver::of(&program, Standing::Running);
-    let sent = send(&driver, &program.link);
+    let sent = send(&driver, &program.link, &|| true);
     assert!(matches!(&sent, Err(Failure::Refused(why)) if why.contains("did not leave")), "{sent:?}");
+    assert_eq!(driver.taken(), []);
+    program.reenters();
+}
+
+#[test]
+fn one_whose_context_has_to_stay_is_refused_before_the_driver_is_asked() {
+    for (by, why) in
+        [(Occupant::Work, "nobody has waited for"), (Occupant::Foreign, "memory of other processes")]
+    {
+        let program = Program::of(Process::this(), Answer::Occupied(by));
+        let driver = Driver::of(&program, Standing::Running);
+        let sent = send(&driver, &program.link, &|| panic!("nothing is let go of for it"));
+        assert!(matches!(&sent, Err(Failure::Refused(said)) if said.contains(why)), "{sent:?}");
+        assert_eq!((driver.taken(), program.is_frozen()), (vec![], true));
+        program.reenters();
+    }
+}
+
+#[test]
+fn one_that_had_to_stay_when_its_worker_died_goes_on() {
+    for answer in [Answer::Not, Answer::Occupied(Occupant::Work)] {
+        for see_to in [find, fetch] {
+            let program = Program::of(Process::this(), answer);
+            let driver = Driver::of(&program, Standing::Running);
+            assert_eq!(see_to(&driver, &program.link, &|| true), Ok(Standing::Running));
+            assert_eq!((driver.taken(), program.is_frozen()), (vec![], true));
+            program.reenters();
+            // Of another that stands in the middle nobody knows how it came there.
+            let driver = Driver::of(&program, Standing::Locked);
+            assert!(matches!(see_to(&driver, &program.link, &|| true), Err(Failure::Unsure(_))));
+            assert_eq!(driver.taken(), []);
+            program.keeps_out();
+        }
+    }
+}
+
+#[test]
+fn memory_in_the_hosts_is_let_go_of_once_nobody_can_show_more_and_before_the_lock() {
+    let program = Program::new();
+    let driver = Driver::of(&program, Standing::Running);
+    let let_go = || {
+        assert!(program.is_out.load(SeqCst), "it could show more");
+        assert_eq!(driver.taken(), [], "the driver was asked before");
+        true
+    };
+    assert_eq!(send(&driver, &program.link, &let_go), Ok(Standing::Out));
+    let driver = Driver::of(&program, Standing::Running);
+    let sent = send(&driver, &program.link, &|| false);
+    assert!(matches!(&sent, Err(Failure::Refused(why)) if why.contains("changing its place")), "{sent:?}");
     assert_eq!(driver.taken(), []);
     program.reenters();
 }
@@ -201,7 +259,7 @@ fn one_that_does_not_leave_the_driver_is_refused_before_that_is_asked() {
 fn one_that_is_stopped_is_refused_at_once() {
     let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
     let process = Process::find(child.id()).unwrap();
-    let program = Program::of(process, true);
+    let program = Program::of(process, Answer::Vacated);
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
     let begin = Instant::now();
@@ -209,7 +267,7 @@ fn one_that_is_stopped_is_refused_at_once() {
         assert!(begin.elapsed() < Duration::from_secs(60));
     }
     let driver = Driver::of(&program, Standing::Running);
-    assert_eq!(send(&driver, &program.link), Err(Failure::Refused(STOPPED.to_owned())));
+    assert_eq!(send(&driver, &program.link, &|| true), Err(Failure::Refused(STOPPED.to_owned())));
     assert_eq!(driver.taken(), []);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -220,7 +278,7 @@ fn one_that_has_gone_some_steps_is_not_as_it_was() {
     for silent_after in [0, 1, 2] {
         let program = Program::new();
         let driver = Driver { silent_after, ..Driver::of(&program, Standing::Running) };
-        let sent = send(&driver, &program.link);
+        let sent = send(&driver, &program.link, &|| true);
         assert_eq!(matches!(sent, Err(Failure::Unsure(_))), silent_after > 0, "{sent:?}");
         if silent_after > 0 {
             program.keeps_out();
@@ -234,13 +292,13 @@ fn a_lock_that_is_not_answered_is_looked_at_until_it_is_over() {
     let hung = || Driver { hangs: Some(Step::Lock), ..Driver::of(&program, Standing::Running) };
     // It is given up, and the program as it was.
     let driver = hung();
-    let sent = send(&driver, &program.link);
+    let sent = send(&driver, &program.link, &|| true);
     assert!(matches!(sent, Err(Failure::Refused(_))), "{sent:?}");
     assert_eq!((driver.taken(), program.is_frozen()), (vec![(Step::Lock, true)], true));
     program.reenters();
     // Or done after all.
     let driver = Driver { done_after: Some(2), ..hung() };
-    assert_eq!(send(&driver, &program.link), Ok(Standing::Out));
+    assert_eq!(send(&driver, &program.link, &|| true), Ok(Standing::Out));
 }
 
 #[test]
@@ -248,7 +306,7 @@ fn one_that_went_out_without_a_word_is_out() {
     let program = Program::new();
     let driver =
         Driver { hangs: Some(Step::Out), done_after: Some(1), ..Driver::of(&program, Standing::Running) };
-    assert_eq!(send(&driver, &program.link), Ok(Standing::Out));
+    assert_eq!(send(&driver, &program.link, &|| true), Ok(Standing::Out));
     program.keeps_out();
 }
 
@@ -258,7 +316,7 @@ fn what_was_left_in_the_middle_is_gone_on_with() {
         let program = Program::new();
         program.link.grip.thaw().unwrap();
         let driver = Driver::of(&program, standing);
-        assert_eq!(fetch(&driver, &program.link), Ok(Standing::Running));
+        assert_eq!(fetch(&driver, &program.link, &|| true), Ok(Standing::Running));
         assert_eq!(driver.taken().len(), steps);
         assert!(program.is_frozen(), "it would run without its memory");
         program.reenters();
@@ -270,11 +328,11 @@ fn one_that_is_found_unlocked_is_frozen_and_let_go() {
     let program = Program::new();
     program.link.grip.thaw().unwrap();
     let driver = Driver::of(&program, Standing::Running);
-    assert_eq!(find(&driver, &program.link), Ok(Standing::Running));
+    assert_eq!(find(&driver, &program.link, &|| true), Ok(Standing::Running));
     assert!(program.is_frozen(), "it would run without its memory");
     program.reenters();
     let driver = Driver::of(&program, Standing::Locked);
-    assert_eq!(find(&driver, &program.link), Ok(Standing::Locked));
+    assert_eq!(find(&driver, &program.link, &|| true), Ok(Standing::Locked));
     program.keeps_out();
 }
 
@@ -283,7 +341,7 @@ fn one_whose_channels_are_gone_keeps_out() {
     let program = Program::new();
     let driver = Driver::of(&program, Standing::Out);
     program.link.grip.report(1, vec![], vec![], vec![]).unwrap();
-    assert!(matches!(fetch(&driver, &program.link), Err(Failure::Unsure(_))));
+    assert!(matches!(fetch(&driver, &program.link, &|| true), Err(Failure::Unsure(_))));
     assert_eq!((driver.taken().len(), driver.stands()), (2, Standing::Running));
     program.keeps_out();
 }
