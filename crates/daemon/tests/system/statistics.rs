@@ -27,6 +27,8 @@ fn how_soon_a_hinted_request_had_the_gpu_is_counted_and_what_that_cost_the_other
     let seen = statistics(&world, &service);
     let granted = seen.granted.expect("somebody was taken off for it");
     assert!(granted.max_ns > 0, "that takes time");
+    // Another thread writes them.
+    await_that("the events are written", || world.events_named("warm_up").len() as u64 >= granted.count);
     let events = world.events();
     let of = |name: &str, tenant: &Tenant| {
         let id = u64::from(tenant.id().0);
