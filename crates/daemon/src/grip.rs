@@ -99,6 +99,9 @@ struct Reported {
     /// More than that may be: channels that came since, of any kind, and froze themselves at birth, or what a freeze of all had
     /// done before it failed.
     more_frozen: bool,
+    /// How often it was frozen from here since all of it was thawed. The page's count is also the tenant's, and not believed
+    /// beyond a limit.
+    freezes: u64,
     /// As it was set last.
     slice: Slice,
     /// Another was set since, which not all could be given.
@@ -262,6 +265,7 @@ impl Grip {
                 return Err(GripError::NoChannels);
             }
             self.page.note_freeze();
+            reported.freezes += 1;
             reported.more_frozen |= scope == Scope::All;
             let count = self.switch(&reported, within(scope, &reported.groups), freeze)?;
             if scope == Scope::All {
@@ -277,8 +281,10 @@ impl Grip {
             None => {
                 self.page.set_frozen(false);
                 self.page.wake_held();
-                let reported = self.lock();
-                let _ = self.thaw_wholly(&reported, || &reported.groups);
+                let mut reported = self.lock();
+                if self.thaw_wholly(&reported, || &reported.groups).is_ok() {
+                    reported.freezes = 0;
+                }
                 Err(cause)
             }
             // A freeze that fails is undone, and with it what was frozen before.
@@ -302,7 +308,7 @@ impl Grip {
             }
             let scope = reported.to_thaw();
             let count = self.thaw_wholly(&reported, || within(scope, &reported.groups))?;
-            (reported.frozen, reported.more_frozen) = (None, false);
+            (reported.frozen, reported.more_frozen, reported.freezes) = (None, false, 0);
             Ok(count)
         });
         // Threads of the tenant that wait for the GPU sleep meanwhile.
@@ -322,7 +328,7 @@ impl Grip {
         if reported.groups.is_empty() {
             return Ok(0);
         }
-        let times = self.page.begin_thaw();
+        let times = self.page.begin_thaw().max(reported.freezes);
         let mut count = 0;
         for _ in 0..times {
             count = self.switch(reported, groups(), thaw)?;
@@ -337,6 +343,7 @@ impl Grip {
         let held = self.while_stale(|| {
             let mut reported = self.reported_in_full()?;
             self.page.note_freeze();
+            reported.freezes += 1;
             let count = self.switch(&reported, within(scope, &reported.groups), freeze)?;
             reported.frozen = Some(scope);
             Ok(count)

@@ -1,8 +1,9 @@
 //! When the main loop, and the thread that switches, stay awake: just before best-effort work has to go for a hint, and while
-//! a request is served whose end brings it back, if requests are as short as that.
+//! a request is served whose end brings it back, if requests are as short as that. Nobody does while nothing is due, nor all
+//! the time where something always is ([`Allowance`]).
 
 use super::{Daemon, Input};
-use crate::standby;
+use crate::standby::{self, Allowance};
 use sched::{Span, TenantId, Time};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -14,15 +15,24 @@ const SLACK: Span = Span::from_micros(100);
 #[derive(Debug)]
 pub(super) struct Attention {
     is_possible: bool,
-    /// The last departure that the thread which switches was told of.
+    allowance: Allowance,
+    /// The last departure that was stayed awake for, or was not because the time before was.
     told_of: Option<Time>,
+    /// Is it stayed awake for that one?
+    stays_awake: bool,
     /// A request is expected to end before this.
     ends_by: Option<Instant>,
 }
 
 impl Default for Attention {
     fn default() -> Self {
-        Self { is_possible: standby::is_possible(), told_of: None, ends_by: None }
+        Self {
+            is_possible: standby::is_possible(),
+            allowance: Allowance::default(),
+            told_of: None,
+            stays_awake: false,
+            ends_by: None,
+        }
     }
 }
 
@@ -49,10 +59,22 @@ impl Attention {
             Err(RecvTimeoutError::Timeout) => {}
             heard => return heard,
         }
+        let here = Instant::now();
         if self.told_of.replace(from) != Some(from) {
-            stand_by(due + standby::AHEAD);
+            self.stays_awake = self.allowance.take(here.min(due), due);
+            if self.stays_awake {
+                stand_by(due + standby::AHEAD);
+            }
         }
-        standby::hear(heard, due)
+        if self.stays_awake { standby::hear(heard, due) } else { recv_until(heard, due) }
+    }
+
+    /// A request is served that ends within so long, as the last one did. Whether its end is stayed awake for.
+    fn awaits_end(&mut self, within: Duration) -> Option<Instant> {
+        let here = Instant::now();
+        let until = here + within;
+        self.ends_by = (self.is_possible && self.allowance.take(here, until)).then_some(until);
+        self.ends_by
     }
 }
 
@@ -66,9 +88,11 @@ impl Daemon {
         if !self.attention.is_possible {
             return heard.recv_timeout(within);
         }
-        let (now, wake) = (self.now(), Instant::now() + within);
+        // Both by the same instant: what the core wakes for is not to seem later than its waking.
+        let (now, here) = (self.now(), Instant::now());
+        let wake = here + within;
         let departure = self.core.next_departure();
-        let due = |from: Time| Instant::now() + Duration::from_nanos(from.since(now).0);
+        let due = |from: Time| here + Duration::from_nanos(from.since(now).0);
         let executors = &self.executors;
         let stand_by = |until| {
             if let Some((gpu, _)) = departure {
@@ -91,18 +115,13 @@ impl Daemon {
             false => return known.hinting.request_is_over(now),
         };
         let gpu = known.gpu;
-        let within = took.map(|took| took + SLACK).filter(|within| within.0 <= longest());
-        let Some(within) = within.filter(|_| self.core.holds_for_hint(gpu)) else { return };
-        if self.attention.is_possible {
-            let ends_by = Instant::now() + Duration::from_nanos(within.0);
+        let Some(within) = took.filter(|_| self.core.holds_for_hint(gpu)).map(|took| took + SLACK) else {
+            return;
+        };
+        if let Some(ends_by) = self.attention.awaits_end(Duration::from_nanos(within.0)) {
             self.executor(gpu).stand_by(ends_by);
-            self.attention.ends_by = Some(ends_by);
         }
     }
-}
-
-fn longest() -> u64 {
-    crate::events::nanos(standby::LONGEST)
 }
 
 fn recv_until<T>(heard: &Receiver<T>, until: Instant) -> Result<T, RecvTimeoutError> {
@@ -119,7 +138,7 @@ mod tests {
     #[test]
     fn what_is_due_is_not_slept_through_and_whoever_does_it_is_told_once_just_before() {
         let (say, heard) = mpsc::channel();
-        let mut attention = Attention { is_possible: true, told_of: None, ends_by: None };
+        let mut attention = Attention { is_possible: true, ..Attention::default() };
         let due = Instant::now() + 5 * MS;
         let (departure, wake) = (Some((Time(7), due)), due + 5 * MS);
         let mut told = None;
@@ -132,6 +151,7 @@ mod tests {
         assert_eq!(again, Err(RecvTimeoutError::Timeout));
         say.send(1).unwrap();
         assert_eq!(attention.hear(&heard, wake, departure, |_| panic!("it was told")), Ok(1));
+        std::thread::sleep(MS);
         let mut told = false;
         let other = Some((Time(8), Instant::now()));
         attention.hear(&heard, Instant::now() + MS, other, |_| told = true).unwrap_err();
@@ -139,9 +159,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_due_all_the_time_is_slept_through_most_of_it() {
+        let (_say, heard) = mpsc::channel::<u32>();
+        let mut attention = Attention { is_possible: true, ..Attention::default() };
+        let mut told = 0;
+        let begin = Instant::now();
+        for number in 0..200 {
+            let due = Instant::now() + standby::AHEAD;
+            let departure = Some((Time(number), due));
+            attention.hear(&heard, due + MS, departure, |_| told += 1).unwrap_err();
+            assert!(Instant::now() >= due, "it is waited for, awake or not");
+        }
+        let most = begin.elapsed().as_micros() / (4 * standby::AHEAD).as_micros() + 1;
+        assert!((2..=most).contains(&told), "{told} of 200, {most} at most");
+        let within = Duration::from_micros(200);
+        std::thread::sleep(MS);
+        assert!(attention.awaits_end(standby::LONGEST + MS).is_none(), "requests are long");
+        assert!(attention.awaits_end(within).is_some());
+        assert!(attention.awaits_end(within).is_none() && attention.ends_by.is_none());
+        attention.is_possible = false;
+        std::thread::sleep(MS);
+        assert!(attention.awaits_end(within).is_none(), "there are too few processors");
+    }
+
+    #[test]
     fn what_comes_first_is_waited_for() {
         let (say, heard) = mpsc::channel();
-        let mut attention = Attention { is_possible: true, told_of: None, ends_by: None };
+        let mut attention = Attention { is_possible: true, ..Attention::default() };
         let later = Some((Time(7), Instant::now() + Duration::from_secs(60)));
         let wake = Instant::now() + 2 * MS;
         let nothing = attention.hear(&heard, wake, later, |_| panic!("it is far away"));

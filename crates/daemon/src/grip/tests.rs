@@ -1,3 +1,5 @@
+mod widening;
+
 use super::*;
 use channels::control::IoctlFn;
 use rustix::fs::MemfdFlags;

@@ -2,8 +2,8 @@
 
 use super::Core;
 use crate::gpu::Gpu;
-use crate::tenant::{Phase, Spot, Tenant};
-use crate::{Bytes, GpuId, Slice, TenantId};
+use crate::tenant::{Grip, Phase, Spot, Tenant};
+use crate::{Bytes, GpuId, Scope, Slice, TenantId};
 
 impl Core {
     /// Checks what always holds. Says what does not.
@@ -42,6 +42,9 @@ impl Core {
                 "it may run ({:?}), but {} are away and {} unsettled",
                 tenant.grip, tenant.away, tenant.unsettled
             )
+        })?;
+        hold(!(tenant.moving && tenant.context) || tenant.grip == Grip::Frozen(Scope::All), || {
+            format!("its memory moves, and not all of it is frozen ({:?})", tenant.grip)
         })?;
         let books = self.gpu_of(tenant.gpu);
         hold(books.running.contains(&id) == tenant.may_run(), || "it is not known to run".into())?;

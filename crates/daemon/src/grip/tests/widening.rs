@@ -1,0 +1,126 @@
+//! Freezes of what computes that become freezes of all, on a driver that counts each channel's.
+
+use super::*;
+use std::cell::RefCell;
+
+thread_local! {
+    /// How often each channel is frozen.
+    static COUNTS: RefCell<BTreeMap<u32, u32>> = const { RefCell::new(BTreeMap::new()) };
+    /// A channel that cannot be frozen.
+    static STUBBORN: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// Freezes and thaws as the driver does: channel by channel, each as often thawed as frozen. A set with one that cannot be
+/// frozen is refused.
+fn counting(_: RawFd, _: c_ulong, argument: *mut c_void) -> c_int {
+    // SAFETY: of a control, the third word is the command and its parameters' address is at byte 16. Those of a freeze are the
+    // flag, the number of channels, and from byte 280 on the channels. The status is the word at byte 28.
+    unsafe {
+        let (words, parameters) = (argument.cast::<u32>(), argument.cast::<*const u32>().add(2).read());
+        words.add(7).write(0);
+        if words.add(2).read() != channels::rm::FIFO_DISABLE_CHANNELS {
+            return 0;
+        }
+        let (freeze, count) = (parameters.read() != 0, parameters.add(1).read() as usize);
+        let set = std::slice::from_raw_parts(parameters.add(70), count);
+        if freeze && set.iter().any(|&channel| STUBBORN.get() == Some(channel)) {
+            words.add(7).write(0x56);
+            return 0;
+        }
+        COUNTS.with_borrow_mut(|counts| {
+            for channel in set {
+                let frozen = counts.entry(*channel).or_default();
+                *frozen = if freeze { *frozen + 1 } else { frozen.saturating_sub(1) };
+            }
+        });
+    }
+    0
+}
+
+fn frozen() -> Vec<u32> {
+    COUNTS.with_borrow(|counts| counts.iter().filter(|(_, count)| **count > 0).map(|(&id, _)| id).collect())
+}
+
+/// One context: 5 computes, and 7 copies, which another client has.
+fn context() -> Vec<ChannelGroup> {
+    vec![group(1, vec![5]), ChannelGroup { client: 9, ..copy_group(1, 4, vec![7]) }]
+}
+
+fn grip() -> Grip {
+    let grip = Grip::new(SharedPage::create(1).unwrap(), with(counting));
+    grip.page().raise_channel_generation();
+    grip.report(1, vec![FileId(1)], context(), vec![file()]).unwrap();
+    grip
+}
+
+#[test]
+fn what_was_frozen_in_two_steps_runs_after_one_thaw_and_is_off_until_then() {
+    let grip = grip();
+    for _ in 0..3 {
+        grip.freeze(Scope::Compute).unwrap();
+        assert_eq!((frozen(), grip.page().frozen_wholly()), (vec![5], false));
+        grip.freeze(Scope::All).unwrap();
+        assert_eq!((frozen(), grip.page().frozen_wholly()), (vec![5, 7], true));
+        grip.thaw().unwrap();
+        assert_eq!((frozen(), grip.page().freezes()), (vec![], 0));
+    }
+}
+
+#[test]
+fn what_cannot_be_frozen_wholly_for_as_long_as_one_likes_still_runs_after_one_thaw() {
+    let grip = grip();
+    grip.freeze(Scope::Compute).unwrap();
+    STUBBORN.set(Some(7));
+    for _ in 0..200 {
+        grip.freeze(Scope::All).unwrap_err();
+        assert_eq!((frozen(), grip.page().frozen_wholly()), (vec![5], false), "it does not compute");
+    }
+    grip.thaw().unwrap();
+    assert_eq!((frozen(), grip.page().freezes()), (vec![], 0));
+    STUBBORN.set(None);
+    grip.freeze(Scope::All).unwrap();
+    grip.thaw().unwrap();
+    assert_eq!(frozen(), []);
+}
+
+#[test]
+fn channels_made_between_the_two_steps_are_off_with_the_rest_and_run_with_it() {
+    let grip = grip();
+    grip.freeze(Scope::Compute).unwrap();
+    // The tenant freezes it at birth, and says so.
+    grip.page().raise_channel_generation();
+    grip.page().note_freeze();
+    COUNTS.with_borrow_mut(|counts| counts.insert(11, 1));
+    let mut groups = context();
+    groups.push(copy_group(1, 8, vec![11]));
+    grip.report(2, vec![], groups, vec![]).unwrap();
+    assert_eq!(frozen(), [5, 11]);
+    grip.freeze(Scope::All).unwrap();
+    assert_eq!((frozen(), grip.page().frozen_wholly()), (vec![5, 7, 11], true));
+    grip.thaw().unwrap();
+    assert_eq!((frozen(), grip.page().freezes()), (vec![], 0));
+}
+
+#[test]
+fn the_next_worker_thaws_what_the_last_one_froze_in_part_or_in_whole() {
+    for scopes in [&[Scope::Compute][..], &[Scope::Compute, Scope::All]] {
+        let last = grip();
+        scopes.iter().for_each(|&scope| drop(last.freeze(scope).unwrap()));
+        // The page of the next one takes the place of that of the last, and the tenant, being frozen in part, freezes the rest.
+        let next = SharedPage::create(2).unwrap();
+        let tenant = SharedPage::open(last.page().file().try_clone_to_owned().unwrap()).unwrap();
+        tenant.renew(SharedPage::open(next.file().try_clone_to_owned().unwrap()).unwrap()).unwrap();
+        next.set_frozen(true);
+        if !next.frozen_wholly() {
+            next.note_freeze();
+            COUNTS.with_borrow_mut(|counts| [5, 7].map(|channel| *counts.entry(channel).or_default() += 1));
+            next.note_frozen_wholly();
+        }
+        assert_eq!(frozen(), [5, 7]);
+        let next = Grip::new(next, with(counting));
+        next.page().raise_channel_generation();
+        next.report(1, vec![FileId(1)], context(), vec![file()]).unwrap();
+        next.thaw().unwrap();
+        assert_eq!(frozen(), [], "{scopes:?}");
+    }
+}
