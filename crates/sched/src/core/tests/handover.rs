@@ -125,16 +125,22 @@ fn partly_frozen() -> (Rig, TenantId, Vec<TenantId>) {
 #[test]
 fn nothing_moves_of_whoever_is_frozen_in_part_before_all_of_it_is() {
     let (mut rig, service, others) = partly_frozen();
-    // What the core holds of whoever moves is checked after each event.
     let begin = rig.now.0 as f64 / 1e9;
-    rig.busy(9, 9, 0, 14);
-    served(&mut rig, service, 300);
+    let owner = others.iter().copied().find(|&id| grip(&rig, id) == Grip::Thawed).unwrap();
+    // The core sees to it after each event that whoever moves is off with all that it has.
+    rig.ask(owner, 50, 13 * GIB);
+    served(&mut rig, service, 50);
     let moved = rig.said(begin, |action| match action {
         Action::Move { out, .. } => Some(out.iter().map(|owned| owned.tenant).collect::<Vec<_>>()),
         _ => None,
     });
     assert!(moved.concat().iter().any(|tenant| others.contains(tenant)), "{moved:?}");
-    assert!(rig.ran(TenantId(9)) > 0.1);
+    let first = rig.said(begin, |action| match action {
+        Action::Freeze { scope, tenant, .. } => Some((*tenant, *scope)),
+        Action::Move { out, .. } => Some((out[0].tenant, Scope::Compute)),
+        _ => None,
+    });
+    assert_eq!(first[0].1, Scope::All, "{first:?}");
 }
 
 #[test]
