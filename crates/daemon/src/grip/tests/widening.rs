@@ -80,7 +80,7 @@ fn what_cannot_be_frozen_wholly_for_as_long_as_one_likes_still_runs_after_one_th
     STUBBORN.set(None);
     grip.freeze(Scope::All).unwrap();
     grip.thaw().unwrap();
-    assert_eq!(frozen(), []);
+    assert_eq!(frozen(), [0; 0]);
 }
 
 #[test]
@@ -105,7 +105,9 @@ fn channels_made_between_the_two_steps_are_off_with_the_rest_and_run_with_it() {
 fn the_next_worker_thaws_what_the_last_one_froze_in_part_or_in_whole() {
     for scopes in [&[Scope::Compute][..], &[Scope::Compute, Scope::All]] {
         let last = grip();
-        scopes.iter().for_each(|&scope| drop(last.freeze(scope).unwrap()));
+        for &scope in scopes {
+            last.freeze(scope).unwrap();
+        }
         // The page of the next one takes the place of that of the last, and the tenant, being frozen in part, freezes the rest.
         let next = SharedPage::create(2).unwrap();
         let tenant = SharedPage::open(last.page().file().try_clone_to_owned().unwrap()).unwrap();
@@ -121,6 +123,6 @@ fn the_next_worker_thaws_what_the_last_one_froze_in_part_or_in_whole() {
         next.page().raise_channel_generation();
         next.report(1, vec![FileId(1)], context(), vec![file()]).unwrap();
         next.thaw().unwrap();
-        assert_eq!(frozen(), [], "{scopes:?}");
+        assert_eq!(frozen(), [0; 0], "{scopes:?}");
     }
 }
