@@ -126,3 +126,52 @@ fn higher_priorities_are_done_first_and_nobody_starves() {
         }
     }
 }
+
+/// A service of so many requests a second of so much GPU time each that nobody hints, and best-effort work: what that gets of the
+/// GPU from the tenth second on, and the service's median latency in microseconds.
+fn beside_unhinted(per_second: f64, busy: Span, poisson: bool, guarantee: u32) -> (f64, f64) {
+    let count = (per_second * 30.0) as u64;
+    let work = Work::Requests { per_second, poisson, service: busy, count, hints: None };
+    let terms = Terms { class: Class::LatencyCritical, ..Terms::default() };
+    let lc = Job { terms, ..job("lc", 1, work) };
+    let settings = Settings { be_guarantee: Ratio::from_percent(guarantee), ..Settings::default() };
+    let of = |limit| {
+        let jobs = vec![lc.clone(), job("be", 2, endless()), job("be", 2, endless())];
+        let record = run(&Scenario {
+            settings: settings.clone(),
+            limit: Span::from_secs(limit),
+            ..scenario(64, jobs)
+        });
+        assert!(!record.livelock);
+        (record.tenants[1..].iter().map(|fate| seconds(fate.work)).sum::<f64>(), percentile(&record, 0.5))
+    };
+    let ((early, _), (late, median)) = (of(10), of(30));
+    ((late - early) / 20.0, median)
+}
+
+#[test]
+fn many_short_requests_that_nobody_hints_leave_best_effort_work_its_share() {
+    let of = |per_second, micros, poisson| {
+        let busy = Span::from_micros(micros);
+        [10, 0].map(|guarantee| beside_unhinted(per_second, busy, poisson, guarantee))
+    };
+    // One after the other, each so close to the next that switching takes the rest of the time.
+    for (per_second, micros, poisson) in
+        [(800.0, 1_000, false), (750.0, 1_000, false), (2_500.0, 100, false), (800.0, 1_000, true)]
+    {
+        let [(share, median), (none, without)] = of(per_second, micros, poisson);
+        let said = format!(
+            "{per_second} of {micros} us: {share:.3} of the GPU and {median:.0} us, {none:.3} and {without:.0} us otherwise"
+        );
+        assert!((0.1..0.2).contains(&share) && none < 0.02, "{said}");
+        assert!(median <= 1.05 * without, "without all the switches requests are faster: {said}");
+    }
+    // Long ones cost few switches, but they wait for what best-effort work has.
+    let [(share, _), (none, _)] = of(97.0, 10_000, false);
+    assert!((0.09..0.2).contains(&share) && none < 0.01, "{share:.3} {none:.3}");
+    // Those that leave enough are as fast as if nothing were guaranteed.
+    for (per_second, micros) in [(600.0, 1_000), (1_500.0, 100)] {
+        let [with, without] = of(per_second, micros, true);
+        assert!(with.0 > 0.15 && with == without, "{per_second} of {micros} us: {with:?} and {without:?}");
+    }
+}
