@@ -182,6 +182,30 @@ mod tests {
         assert!(attention.awaits_end(within).is_none(), "there are too few processors");
     }
 
+    /// How long this thread was on a processor so far. None where the system does not say.
+    fn ran() -> Option<Duration> {
+        let said = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+        said.split(' ').next()?.parse().ok().map(Duration::from_nanos)
+    }
+
+    #[test]
+    fn whoever_waits_for_what_is_not_due_sleeps() {
+        let (_say, heard) = mpsc::channel::<u32>();
+        let mut attention = Attention { is_possible: true, ..Attention::default() };
+        let Some(before) = ran() else { return };
+        let far = Some((Time(9), Instant::now() + Duration::from_secs(60)));
+        for departure in [None, far] {
+            let wake = Instant::now() + 100 * MS;
+            let nothing = attention.hear(&heard, wake, departure, |_| panic!("nothing is due"));
+            assert_eq!(nothing, Err(RecvTimeoutError::Timeout));
+        }
+        // What is due soon is slept through up to just before.
+        let due = Instant::now() + 100 * MS;
+        attention.hear(&heard, due + MS, Some((Time(1), due)), |_| ()).unwrap_err();
+        let awake = ran().unwrap_or_default().saturating_sub(before);
+        assert!(awake < 20 * MS, "{awake:?} of 300 ms");
+    }
+
     #[test]
     fn what_comes_first_is_waited_for() {
         let (say, heard) = mpsc::channel();
