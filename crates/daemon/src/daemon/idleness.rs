@@ -256,7 +256,7 @@ impl Daemon {
             busy = told.then(|| known.idleness.end_was_told()).flatten();
         }
         if let Some(busy) = busy {
-            self.step(Event::Measured { tenant, busy });
+            self.tell_busy(tenant, busy);
         }
         self.demand_changed(tenant);
         self.note("idle", tenant, json!({ "for_ns": spent.0 }));
@@ -312,10 +312,14 @@ impl Daemon {
             let beside = together.get(&known.gpu).map_or(0.0, |together| together - share);
             known.idleness.window.add(span, alone(share, beside));
             if let Some(busy) = known.idleness.news() {
-                self.note("measured", tenant, json!({ "busy": f64::from(busy.0) / WHOLE }));
-                self.step(Event::Measured { tenant, busy });
+                self.tell_busy(tenant, busy);
             }
         }
+    }
+
+    fn tell_busy(&mut self, tenant: TenantId, busy: Ratio) {
+        self.note("measured", tenant, json!({ "busy": f64::from(busy.0) / WHOLE }));
+        self.step(Event::Measured { tenant, busy });
     }
 }
 
