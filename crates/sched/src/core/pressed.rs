@@ -18,8 +18,8 @@ use crate::{Favour, GpuId, Span, Time};
 /// Best-effort work is off for so long at a time; then the guarantee is asked again.
 const STRETCH: Span = Span::from_millis(50);
 
-/// When it is put on, it may wait for a slice of a request that is served.
-const THEIR_SLICE: Span = Span::from_millis(2);
+/// When it is put on, it may wait for what is left of the slice of a request that is served.
+const THEIR_SLICE: Span = Span::from_micros(1_500);
 
 impl Core {
     /// Is best-effort work off because a request is pressed for time?
