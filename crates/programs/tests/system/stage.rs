@@ -24,7 +24,7 @@ use crate::parts::{newest, with_parts};
 use timeline::Timeline;
 
 /// For things that must happen; long, because test machines are slow.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// What a context takes of a GPU, here.
 const CONTEXT_MIB: u64 = 4;
 /// The daemon's file of events, in the folder of a stage.
