@@ -12,10 +12,11 @@ fn of_one(handle: u64) -> Owned {
     Owned { tenant: ONE, handle: HandleId(handle) }
 }
 
-/// A GPU of 16 GiB with a tenant that has 15 of it in handles of 1 GiB, the first of them number 1, and 2 on the host: 1001 and
-/// 1002. Its job may have so much there.
+/// A GPU of 16 GiB, of which nobody may have 1, with a tenant that has 15 in handles of 1 GiB, the first of them number 1, and 2 on the
+/// host: 1001 and 1002. Its job may have so much there.
 fn rig(host_gib: u64, terms: Terms) -> Rig {
-    let mut rig = Rig::new(Settings { host_max: gib(32), context: Bytes::ZERO, ..settings() });
+    let settings = Settings { host_max: gib(32), context: Bytes::ZERO, headroom: gib(1), ..settings() };
+    let mut rig = Rig::new(settings);
     rig.job(1, Terms { host_max: gib(host_gib), ..terms });
     rig.busy(1, 1, 0, 15);
     for handle in [1001, 1002] {
@@ -189,6 +190,100 @@ fn what_fails_changes_nothing() {
     swap_begins(&mut lost);
     lost.until(100.0);
     assert_eq!((described(&lost).resident, described(&lost).host), (gib(15), gib(2)));
+}
+
+/// A change of places that ended halfway: 1 has gone to the host's memory, and nothing has come for it.
+fn halfway() -> Rig {
+    let mut rig = rig(8, Terms::default());
+    let swap = swap_begins(&mut rig);
+    let outcome = Outcome::Rehomed { down: swap.1, up: vec![], unsettled: vec![], took: TOOK };
+    done(&mut rig, swap.0, outcome);
+    rig.until(2.0);
+    assert_eq!((described(&rig).resident, described(&rig).host), (gib(14), gib(3)));
+    rig
+}
+
+/// Up to where a handle is to come into room that is free.
+fn comes_alone(rig: &mut Rig) -> Swap {
+    let before = (prepares(rig).len(), rehomes(rig).len());
+    look(rig, 3, &[1002]);
+    rig.until(2.5);
+    assert_eq!(
+        (prepares(rig).len(), rehomes(rig).len()),
+        (before.0, before.1 + 1),
+        "nothing is to be made for it"
+    );
+    let swap = rehomes(rig).pop().unwrap();
+    assert_eq!((&swap.1[..], &swap.2[..]), (&[][..], &[of_one(1002)][..]));
+    assert_eq!(rig.runs(), [] as [u64; 0], "it is off the GPU");
+    swap
+}
+
+#[test]
+fn room_that_half_a_change_left_is_used_again() {
+    let mut rig = halfway();
+    let swap = comes_alone(&mut rig);
+    done(&mut rig, swap.0, all_of(&swap));
+    rig.until(3.0);
+    assert_eq!((described(&rig).resident, described(&rig).host), (gib(15), gib(2)));
+    assert!(rig.core.has_handle(of_one(1002)));
+    assert_eq!(rig.runs(), [1]);
+    look(&mut rig, 5, &[1001]);
+    assert_eq!(prepares(&rig).len(), 2, "there is no room any more: something goes for it");
+}
+
+#[test]
+fn what_cannot_come_into_free_room_is_not_tried_with_every_look() {
+    let mut rig = halfway();
+    let swap = comes_alone(&mut rig);
+    let outcome = Outcome::Rehomed { down: vec![], up: vec![], unsettled: vec![], took: TOOK };
+    done(&mut rig, swap.0, outcome);
+    rig.until(3.0);
+    assert_eq!((described(&rig).resident, described(&rig).host), (gib(14), gib(3)));
+    assert_eq!(rig.runs(), [1]);
+    let before = rehomes(&rig).len();
+    look(&mut rig, 10, &[1002]);
+    rig.until(20.0);
+    assert_eq!((prepares(&rig).len(), rehomes(&rig).len()), (1, before));
+    rig.until(40.0);
+    look(&mut rig, 1, &[1002]);
+    rig.until(41.0);
+    assert_eq!(rehomes(&rig).len(), before + 1);
+}
+
+#[test]
+fn room_that_others_need_is_left_to_them() {
+    let mut rig = halfway();
+    rig.busy(2, 2, 0, 3);
+    rig.wait_for(|rig| described(rig).away > Bytes::ZERO || rig.runs() == [2]);
+    let before = rehomes(&rig).len();
+    for _ in 0..20 {
+        look(&mut rig, 3, &[1002]);
+        let later = rig.now.0 as f64 / 1e9 + 0.2;
+        rig.until(later);
+    }
+    let alone = rehomes(&rig).into_iter().skip(before).filter(|swap| swap.1.is_empty() && !swap.2.is_empty());
+    assert_eq!(alone.count(), 0);
+}
+
+#[test]
+fn what_comes_into_free_room_takes_it_from_the_start_and_with_whoever_leaves() {
+    let mut rig = halfway();
+    let swap = comes_alone(&mut rig);
+    rig.ask(ONE, 77, GIB);
+    let grants = |rig: &Rig| {
+        let granted =
+            |action: &Action| matches!(action, Action::Grant { request: RequestId(77), .. }).then_some(());
+        rig.said(0.0, granted).len()
+    };
+    assert_eq!(grants(&rig), 0, "it is spoken for");
+    rig.tell(Event::Left(ONE));
+    assert_eq!(rig.core.gpu_of(GpuId(0)).departed(), gib(15), "with what it may have made");
+    done(&mut rig, swap.0, Outcome::Failed);
+    rig.tell(Event::Buried(ONE));
+    rig.busy(2, 2, 0, 15);
+    rig.until(5.0);
+    assert_eq!(rig.runs(), [2]);
 }
 
 #[test]
