@@ -274,6 +274,12 @@ impl Arena {
         self.0.link.at_end(Some(end));
     }
 
+    /// The process ends when the last clone of this is dropped, or soon after: what is registered is left to the kernel, which has
+    /// it back with the process, and not segment by segment.
+    pub fn end_with_process(&self) {
+        self.0.memory.stay_registered();
+    }
+
     /// Something may still be under way at the end: the keeper hears nothing then, and takes this worker for a dead one.
     pub(crate) fn at_end_say_nothing(&self) {
         self.0.link.at_end(None);

@@ -59,8 +59,8 @@ pub enum Action {
         handles: Vec<Owned>,
     },
     /// Have handles of a tenant change their homes, each by itself: first those for which memory was prepared go to the host's,
-    /// then others come to the device in their place. The tenant is frozen. What was prepared and is not used is dropped:
-    /// with nothing to change, that is all there is to do, and the tenant may run.
+    /// then others come to the device, in their place or into room that is free. The tenant is frozen. What was prepared and is not
+    /// used is dropped: with nothing to change, that is all there is to do, and the tenant may run.
     Rehome {
         /// Its name.
         op: OpId,
@@ -68,7 +68,7 @@ pub enum Action {
         tenant: TenantId,
         /// To the host's memory.
         down: Vec<Owned>,
-        /// To the device: no more than has gone.
+        /// To the device: no more than has gone. If none is to go, there is room for all of them.
         up: Vec<Owned>,
     },
     /// Say where the handles of these tenants are.

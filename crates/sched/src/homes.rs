@@ -2,7 +2,8 @@
 //!
 //! A handle in the host's memory that changes in look after look is used over the bus; one on the device that has not changed
 //! for some looks is not written, and may not be used at all. The two change places, if that pays back: what changed in a look
-//! went over the bus in that time at least once, and a change of places copies each of the two handles once. What is
+//! went over the bus in that time at least once, and a change of places copies each of the two handles once. Where the device has
+//! room that nobody needs, what changes comes alone: a change of places may leave such room, as may a worker that dies in one. What is
 //! only read does not show in looks, so a change of places may also be a loss: whoever changed rests for a while, longer
 //! each time, so that nothing goes to and fro.
 
@@ -61,7 +62,7 @@ struct Heat {
 pub(crate) struct Swap {
     /// To the host's memory, with their sizes.
     pub(crate) down: Vec<(HandleId, Bytes)>,
-    /// To the device; no more than goes down.
+    /// To the device; no more than goes down or, if nothing does, than there is room for.
     pub(crate) up: Vec<(HandleId, Bytes)>,
 }
 
@@ -131,6 +132,11 @@ impl Homes {
         heat.quiet = 0;
     }
 
+    /// A handle was to have another home, and has not: each try takes its tenant off the GPU.
+    pub(crate) fn has_stayed(&mut self, handle: HandleId, now: Time) {
+        self.heat.entry(handle).or_default().rests_until = now + REST;
+    }
+
     /// When what was prepared has waited for too long.
     pub(crate) fn lapses(&self) -> Option<Time> {
         match self.stage {
@@ -145,13 +151,15 @@ impl Homes {
     }
 
     /// Which of these change places: of those in the host's memory the ones that change most, for those on the device that are as
-    /// large, or a little larger, and have not changed for longest. No more than `room` goes to the host's memory before anything comes from there.
+    /// large, or a little larger, and have not changed for longest. No more than `room` goes to the host's memory before anything
+    /// comes from there. As long as something fits into what is `free` on the device, nothing has to go for it.
     pub(crate) fn plan(
         &self,
         now: Time,
         device: &BTreeMap<HandleId, Bytes>,
         host: &BTreeMap<HandleId, Bytes>,
         room: Bytes,
+        free: Bytes,
     ) -> Swap {
         let known = |handle: &HandleId| {
             self.heat.get(handle).filter(|heat| heat.looks >= LOOKS_MIN && heat.rests_until <= now)
@@ -162,13 +170,22 @@ impl Homes {
             .filter_map(|(handle, &bytes)| Some((known(handle).filter(pays_back)?, *handle, bytes)));
         let mut hot: Vec<_> = hot.collect();
         hot.sort_by_key(|&(heat, handle, _)| (std::cmp::Reverse(heat.share), handle));
+        let mut swap = Swap::default();
+        for &(_, up, bytes) in &hot {
+            let all = swap.up_sum() + bytes;
+            if all <= free && (all <= PASS_MAX || swap.up.is_empty()) {
+                swap.up.push((up, bytes));
+            }
+        }
+        if !swap.up.is_empty() {
+            return swap;
+        }
         let is_cold = |heat: &&Heat| heat.quiet >= LOOKS_MIN;
         let cold = device
             .iter()
             .filter_map(|(handle, &bytes)| Some((known(handle).filter(is_cold)?, *handle, bytes)));
         let mut cold: Vec<_> = cold.collect();
         cold.sort_by_key(|&(heat, handle, _)| (std::cmp::Reverse(heat.quiet), handle));
-        let mut swap = Swap::default();
         let mut taken = BTreeSet::new();
         for (_, up, up_bytes) in hot {
             // What goes must make room, and not for twice as much as comes.

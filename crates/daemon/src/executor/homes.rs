@@ -2,7 +2,8 @@
 //!
 //! A look hashes some blocks of what tenants with memory in the host's have, while they run; what it saw goes to the core.
 //! Making memory of the host's takes long, and nobody waits for it: answers are taken in between other work. The change itself is
-//! done in one go, with its tenant frozen: what goes to the host's memory first, and in its place what comes.
+//! done in one go, with its tenant frozen: what goes to the host's memory first, and in its place what comes; or what comes into
+//! room that is free.
 
 #[cfg(test)]
 mod tests;
@@ -199,11 +200,12 @@ impl<D: Device> Memory<D> {
         let going_bytes: Vec<(HandleKey, u64)> =
             filled.iter().map(|&key| (key, sizes(&self.mover, &[key]))).collect();
         let gone = self.exchange_homes(tenant, &filled, until);
-        let mut room: u64 =
+        let down_bytes: u64 =
             going_bytes.iter().filter(|(key, _)| gone.moved.contains(key)).map(|(_, bytes)| bytes).sum();
-        let down_bytes = room;
+        // Where nothing is to go, whoever ordered it knows of room.
+        let mut room = if down.is_empty() { u64::MAX } else { down_bytes };
         let mut come = Exchanged::default();
-        if gone.unsettled.is_empty() && room > 0 {
+        if gone.unsettled.is_empty() && room > 0 && !up.is_empty() {
             let mut coming = Vec::new();
             for &handle in up {
                 let bytes = self.mover.hosted_bytes(key(handle)).unwrap_or(u64::MAX);

@@ -88,7 +88,7 @@ fn one_that_the_keeper_does_not_know_is_new_or_lost() {
     crate::world::await_that("it is there with its memory", || {
         world.listed(tenant).is_some_and(|listed| listed.resident_bytes == 2 * BLOCK_BYTES)
     });
-    assert_eq!(world.imported_bytes(), 2 * BLOCK_BYTES);
+    crate::world::await_that("it is imported", || world.imported_bytes() == 2 * BLOCK_BYTES);
     assert_eq!(world.listed(bystander.id()).expect("it is there").resident_bytes, 0);
 }
 
@@ -186,7 +186,7 @@ fn one_that_hangs_up_at_its_welcome_comes_once_more() {
         assert!(is_refused(&second, "already"), "{second:?}");
         drop(connection);
         crate::world::await_that("it is not there any more", || world.listed(number).is_none());
-        assert_eq!(world.imported_bytes(), 0);
+        crate::world::await_that("nor is its memory imported", || world.imported_bytes() == 0);
     }
     // Whoever has said something and hangs up is gone.
     let (last, connection) = answer(&world, &word, vec![handle(1)], Vec::new());

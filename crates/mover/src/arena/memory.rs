@@ -10,7 +10,8 @@
 //! is registered.
 //!
 //! **A quick end**: the kernel takes 25 ms for each GiB that a dying process has in its page tables, and nobody is served
-//! meanwhile. So what is registered leaves them again: the driver has its pages, and who reads it by address, finds it.
+//! meanwhile. So what is registered leaves them again: the driver has its pages, and who reads it by address, finds it. Who
+//! ends by itself need not [unregister](Memory::stay_registered) either, segment by segment: the kernel does that at once.
 
 use super::ArenaError;
 use super::link::Link;
@@ -76,6 +77,8 @@ struct State {
     /// Nothing changes any more.
     ended: bool,
     stop: bool,
+    /// At the end nothing is unregistered.
+    stays_registered: bool,
     stopped: Option<String>,
 }
 
@@ -185,11 +188,21 @@ impl Memory {
         view.address(run).expect("only what was made usable is asked for")
     }
 
-    /// Stops, and unregisters everything. No copy may be under way.
+    /// The process ends with this: what is registered is left to the kernel.
+    pub(super) fn stay_registered(&self) {
+        self.shared.state().stays_registered = true;
+    }
+
+    /// Stops, and unregisters everything, unless that is left to the kernel. No copy may be under way.
     pub(super) fn undo(&mut self) {
         self.shared.state().stop = true;
         self.shared.news.notify_all();
         let Some(Ok(mut registered)) = self.thread.take().map(JoinHandle::join) else { return };
+        if self.shared.state().stays_registered {
+            // What is registered has to stay mapped, and its context has to stay.
+            std::mem::forget((Arc::clone(&self.shared), registered));
+            return;
+        }
         for step in registered.steps {
             let start = self.address(step);
             // SAFETY: it was registered by this registrar, and the caller says that no copy is under way.

@@ -203,6 +203,19 @@ fn dropping_it_while_it_grows_is_fine() {
 }
 
 #[test]
+fn what_ends_with_its_process_is_left_registered_and_the_keeper_hears_of_the_end() {
+    let device = FakeDevice::new(1 << 30);
+    let (arena, keeper) = ready(4, &device);
+    arena.end_with_process();
+    take(&arena, 1, 2).expect("it is free");
+    drop(arena);
+    assert_eq!(device.registered_bytes(), 4 * BLOCK_BYTES);
+    let next = keeper.arena(FakeDevice::new(1 << 30).registrar());
+    next.wait_until_prepared();
+    assert_eq!(next.free_bytes(), 4 * BLOCK_BYTES, "what was reserved is free");
+}
+
+#[test]
 fn clean_copies_give_way_the_oldest_first_and_no_more_than_is_needed() {
     let device = FakeDevice::new(1 << 30);
     let (arena, _keeper) = ready(6, &device);

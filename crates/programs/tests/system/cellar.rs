@@ -21,7 +21,7 @@ fn four_programs_take_turns_with_an_arena_for_a_third_of_what_is_away() {
     let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 72, arena_mib: 40, rotad: &rotad });
     // Kernels of 30 ms, so that each needs several turns however fast the machine is.
     let programs = ["1", "2", "3", "4"].map(|seed| {
-        let more = ["--seed", seed, "--steps", "15", "--kernel-ms", "30"];
+        let more = ["--seed", seed, "--steps", "10", "--kernel-ms", "30"];
         stage.worker(0, seed, &[&PROGRAM[..], &more].concat())
     });
     for program in programs {

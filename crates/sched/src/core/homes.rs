@@ -3,13 +3,13 @@
 //!
 //! First the tenant makes memory of the host's for what goes there, while it runs: that takes long. Then, as soon as nothing else
 //! is to be moved, it is frozen, and the handles change places: each by itself, with its bytes in the one home or in
-//! the other. One tenant of a GPU does so at a time; none beside somebody latency-critical, of a gang, or of a job whose
-//! memory is to stay on the device.
+//! the other. What comes into room that is free needs nothing made before. One tenant of a GPU does so at a time; none beside
+//! somebody latency-critical, of a gang, or of a job whose memory is to stay on the device.
 
 use super::{Core, OpKind};
 use crate::gpu::{For, Moving};
 use crate::homes::{Sighting, Stage, Swap};
-use crate::tenant::{Grip, Held, Phase, Spot};
+use crate::tenant::{Grip, Held, Phase, Spot, Tenant};
 use crate::{Action, Bytes, GpuId, HandleId, OpId, Outcome, Owned, Scope, Span, TenantId, Time};
 use std::collections::BTreeMap;
 
@@ -41,17 +41,40 @@ impl Core {
         }
         let movable = tenant.handles.iter().filter(|(_, held)| held.can_go(self.now));
         let device: BTreeMap<HandleId, Bytes> = movable.map(|(&handle, held)| (handle, held.bytes)).collect();
-        let swap = tenant.homes.plan(self.now, &device, tenant.hosted.handles(), self.left_on_host(tenant));
-        if swap.down.is_empty() {
+        let (room, free) = (self.left_on_host(tenant), self.free_for_homes(tenant));
+        let plan = |free| tenant.homes.plan(self.now, &device, tenant.hosted.handles(), room, free);
+        let swap =
+            Some(plan(free)).filter(|swap| self.finds_room(id, swap)).unwrap_or_else(|| plan(Bytes::ZERO));
+        if swap.up.is_empty() {
             return;
         }
         self.gpu_mut(gpu).homing = Some(id);
+        if swap.down.is_empty() {
+            self.set_stage(id, Stage::Prepared(swap, self.now));
+            self.concerned.insert(gpu);
+            return;
+        }
         self.change_hosted(id, |hosted| hosted.reserve(swap.down_sum()));
         let deadline = self.now + self.settings.deadlines.movement;
         let op = self.begin(OpKind::Prepare(id), deadline);
         let handles = names(id, &swap.down);
         self.set_stage(id, Stage::Preparing(swap));
         self.actions.push(Action::Prepare { op, tenant: id, handles });
+    }
+
+    /// What of the device a tenant may have more of, with nobody having to move for it, now or later.
+    fn free_for_homes(&self, tenant: &Tenant) -> Bytes {
+        let books = self.gpu_of(tenant.gpu);
+        let nobodys = books.room(self.settings.headroom).less(books.away + books.asked);
+        self.left_for(tenant).min(nobodys)
+    }
+
+    /// Is there room for what comes, beside what goes?
+    fn finds_room(&self, id: TenantId, swap: &Swap) -> bool {
+        let Some(tenant) = self.tenants.get(id) else { return false };
+        let up = swap.up_sum();
+        !swap.down.is_empty()
+            || (up <= self.free_for_homes(tenant) && self.not_now(tenant.gpu, id, up).is_none())
     }
 
     /// A tenant has made memory for what changes its home, or cannot.
@@ -74,7 +97,8 @@ impl Core {
         let Some(id) = books.homing else { return false };
         let Some(tenant) = self.tenants.get(id) else { return false };
         let Stage::Prepared(swap, _) = &tenant.homes.stage else { return false };
-        if books.critical_mode || tenant.homes.has_lapsed(self.now) || tenant.gang {
+        let is_off = books.critical_mode || tenant.gang || !self.finds_room(id, swap);
+        if is_off || tenant.homes.has_lapsed(self.now) {
             self.drop_prepared(id);
             return false;
         }
@@ -89,14 +113,19 @@ impl Core {
         let swap = swap.clone();
         let took = swap.down_sum().at(self.costs.out_per_second) + swap.up_sum().at(self.costs.in_per_second);
         let (down, up) = (names(id, &swap.down), names(id, &swap.up));
+        // What comes in the place of something takes no more than that had.
+        let alone = if swap.down.is_empty() { &swap.up[..] } else { &[] };
+        let into: Vec<(Owned, Bytes)> =
+            alone.iter().map(|&(handle, bytes)| (super::owned(id, handle), bytes)).collect();
+        let landing = into.iter().map(|&(_, bytes)| bytes).sum();
         let op = self.begin_rehoming(id, swap, took);
         self.update(id, |tenant| tenant.moving = true);
         // Nothing else moves meanwhile.
         self.gpu_mut(gpu).moving = Some(Moving {
             op,
             out: Vec::new(),
-            into: Vec::new(),
-            landing: Bytes::ZERO,
+            into,
+            landing,
             to_arena: Bytes::ZERO,
             purpose: For::Turn(None),
             bereft: false,
@@ -133,6 +162,7 @@ impl Core {
         }
         self.end_homing(id, &swap);
         let Outcome::Rehomed { down, up, unsettled, .. } = outcome else { return };
+        let alone = swap.down.is_empty();
         for (handle, bytes) in swap.down {
             let owned = super::owned(id, handle);
             if down.contains(&owned) {
@@ -149,6 +179,8 @@ impl Core {
             } else if unsettled.contains(&owned) && self.is_on_host(owned) {
                 self.put_on_device(owned, bytes, Spot::Unsettled);
                 self.doubt_home(owned, bytes);
+            } else if alone && self.is_on_host(owned) {
+                self.has_stayed(owned);
             }
         }
     }
@@ -226,6 +258,13 @@ impl Core {
         let now = self.now;
         if let Some(tenant) = self.tenants.get_mut(owned.tenant) {
             tenant.homes.has_moved(owned.handle, bytes, now);
+        }
+    }
+
+    fn has_stayed(&mut self, owned: Owned) {
+        let now = self.now;
+        if let Some(tenant) = self.tenants.get_mut(owned.tenant) {
+            tenant.homes.has_stayed(owned.handle, now);
         }
     }
 

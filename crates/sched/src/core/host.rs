@@ -116,7 +116,7 @@ impl Core {
     }
 
     /// What the device can ever have of a tenant's beside what that has and asks for.
-    fn left_for(&self, tenant: &Tenant) -> Bytes {
+    pub(super) fn left_for(&self, tenant: &Tenant) -> Bytes {
         let gpu = tenant.gpu;
         let own = tenant.whole_bytes() + tenant.asked_sum;
         let together =

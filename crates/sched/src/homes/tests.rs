@@ -27,7 +27,7 @@ fn seen(looks: u32) -> Homes {
 }
 
 fn planned(homes: &Homes, now: Time) -> Swap {
-    homes.plan(now, &memory(&[(2, mib(256))]), &memory(&[(1, mib(256))]), GIB)
+    homes.plan(now, &memory(&[(2, mib(256))]), &memory(&[(1, mib(256))]), GIB, Bytes::ZERO)
 }
 
 #[test]
@@ -81,12 +81,37 @@ fn the_one_goes_that_is_as_large_and_quiet_for_longest() {
         }
     }
     let device = memory(&[(2, mib(256)), (3, mib(300)), (4, mib(256)), (5, mib(256)), (6, mib(128))]);
-    let swap = homes.plan(Time::ZERO, &device, &memory(&[(1, mib(256))]), GIB);
+    let swap = homes.plan(Time::ZERO, &device, &memory(&[(1, mib(256))]), GIB, Bytes::ZERO);
     assert_eq!(
         swap.down,
         [(HandleId(5), mib(256))],
         "not the larger one, nor one that makes too little room"
     );
+}
+
+#[test]
+fn what_changes_comes_alone_where_there_is_room() {
+    let mut homes = seen(3);
+    for _ in 0..3 {
+        homes.see(&sighting(3, 8));
+        homes.see(&sighting(4, 4));
+        homes.see(&sighting(5, 0));
+    }
+    let device = memory(&[(2, mib(256))]);
+    let host = memory(&[(1, mib(256)), (3, mib(128)), (4, mib(64)), (5, mib(16))]);
+    let plan = |homes: &Homes, free| homes.plan(Time::ZERO, &device, &host, GIB, free);
+    let alone = |swap: Swap| {
+        assert_eq!(swap.down, []);
+        swap.up.into_iter().map(|(handle, _)| handle.0).collect::<Vec<_>>()
+    };
+    assert_eq!(alone(plan(&homes, mib(448))), [1, 3, 4], "not what does not change");
+    assert_eq!(alone(plan(&homes, mib(255))), [3, 4], "what fits, and nothing goes for it");
+    assert_eq!(plan(&homes, mib(63)).down.len(), 1, "nothing fits");
+    homes.has_stayed(HandleId(1), Time::ZERO);
+    assert_eq!(alone(plan(&homes, mib(448))), [3, 4], "what could not come rests");
+    let large = memory(&[(1, Bytes::from_gib(2)), (3, Bytes::from_gib(2))]);
+    let swap = homes.plan(Time::ZERO + REST, &device, &large, GIB, Bytes::from_gib(8));
+    assert_eq!(swap.up, [(HandleId(1), Bytes::from_gib(2))], "no more than a GiB unless it is one");
 }
 
 #[test]
@@ -108,7 +133,7 @@ fn every_plan_keeps_its_bounds() {
         state ^= state >> 27;
         (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % end
     };
-    let mut pairs = 0;
+    let (mut pairs, mut alone) = (0, 0);
     for _ in 0..2_000 {
         let mut homes = Homes::default();
         let temper: Vec<u64> = (0..24).map(|_| below(3)).collect();
@@ -126,7 +151,16 @@ fn every_plan_keeps_its_bounds() {
         };
         let (device, host) = (of(0..12), of(12..24));
         let room = mib(below(2048));
-        let swap = homes.plan(Time::ZERO, &device, &host, room);
+        let free = mib(below(2) * below(1024));
+        let swap = homes.plan(Time::ZERO, &device, &host, room, free);
+        if swap.down.is_empty() {
+            assert!(swap.up_sum() <= free.min(PASS_MAX));
+            assert!(
+                swap.up.iter().all(|(up, bytes)| host.get(up) == Some(bytes) && homes.heat[up].quiet == 0)
+            );
+            alone += swap.up.len();
+            continue;
+        }
         assert_eq!(swap.down.len(), swap.up.len());
         assert!(swap.down_sum() <= room && swap.up_sum() <= swap.down_sum());
         assert!(swap.down_sum() <= PASS_MAX || swap.down.len() == 1);
@@ -139,5 +173,5 @@ fn every_plan_keeps_its_bounds() {
             pairs += 1;
         }
     }
-    assert!(pairs > 500, "{pairs} pairs in all");
+    assert!(pairs > 500 && alone > 500, "{pairs} pairs and {alone} alone in all");
 }

@@ -122,6 +122,36 @@ fn a_program_has_one_time_limit_for_all_that_it_is_asked() {
 }
 
 #[test]
+fn what_comes_into_free_room_comes_with_nothing_gone_for_it() {
+    let mut fixture = fixture();
+    let Fixture { memory, replies, program, .. } = &mut fixture;
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            loop {
+                match program.receive::<FromDaemon>().unwrap().0 {
+                    FromDaemon::Prepare { handles, home } => {
+                        assert_eq!((&handles[..], home), (&[HandleId(HOT.handle.0)][..], wire::Home::Device));
+                        replies.send(prepared(&handles)).unwrap();
+                    }
+                    FromDaemon::Exchange { handles } => {
+                        let handles = handles.iter().map(|handle| handle.0).collect();
+                        replies.send(Reply::Exchanged { owner: owner(TENANT), handles }).unwrap();
+                    }
+                    // What was made for another one is not wanted.
+                    FromDaemon::Discard { handles } => {
+                        return assert_eq!(handles, [HandleId(COLD.handle.0)]);
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        });
+        memory.rehome_within(TENANT, &[], &[HOT], Duration::from_secs(60))
+    });
+    assert_eq!(changed(outcome), (vec![], vec![HOT], vec![]));
+    assert_eq!((memory.mover.is_hosted(key(COLD)), memory.mover.is_hosted(key(HOT))), (false, false));
+}
+
+#[test]
 fn one_that_has_no_time_left_is_not_asked_and_all_stays_as_it_is() {
     let mut fixture = fixture();
     let Fixture { memory, program, .. } = &mut fixture;

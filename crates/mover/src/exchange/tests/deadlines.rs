@@ -97,7 +97,7 @@ fn with_nobody_to_answer_it_ends() {
 
 #[test]
 fn a_machine_that_stands_still_for_hours_gives_nothing_up() {
-    for nth in (1..).step_by(4) {
+    for nth in (1..).step_by(7) {
         let (mut setup, mut plan) = usual();
         plan.deadline = SHORT;
         setup.mover.device_mut().polls_per_copy = 3;

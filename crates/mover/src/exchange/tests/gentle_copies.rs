@@ -63,8 +63,8 @@ fn every_call_of_the_device_fails_once() {
 fn a_piece_that_fails_before_a_mark_within_a_copy_fails_all_of_it() {
     for operation in [Operation::CopyOut, Operation::CopyIn] {
         for nth in 1..STEPS_MAX {
-            let (mut setup, plan) = Setup::a_in_b_away(&[9, 8], &[8, 9], 20, 50);
-            setup.mover.waypoint_bytes = 3 * BLOCK_BYTES;
+            let (mut setup, plan) = Setup::a_in_b_away(&[5, 4], &[4, 5], 11, 20);
+            setup.mover.waypoint_bytes = 2 * BLOCK_BYTES;
             setup.mover.pace().be_gentle(true);
             setup.mover.device_mut().fail(operation, nth);
             let outcome = setup.exchange(plan.clone());
@@ -72,7 +72,7 @@ fn a_piece_that_fails_before_a_mark_within_a_copy_fails_all_of_it() {
             let is_over = !setup.mover.device().all_happened();
             assert_eq!(outcome.failed.is_empty(), is_over, "{nth}: {outcome:?}");
             if is_over {
-                assert!(nth > 9, "all pieces were tried");
+                assert!(nth > 5, "all pieces were tried");
                 break;
             }
             setup.check_all();
