@@ -16,12 +16,17 @@ test: style
 	$(CARGO) test --locked --workspace --no-run
 	$(MAKE) --no-print-directory --jobs=2 test-systems test-others
 
+OF_KIND = test --locked --workspace --config 'target."cfg(all())".runner=["$(CURDIR)/.ci/of-kind", "$(KIND)"]'
+
+# Without make's own variables, by which cargo would look for its jobs.
+test-systems: KIND = systems
 test-systems: export RUST_TEST_THREADS ?= $(shell expr 2 '*' $$(nproc))
 test-systems:
-	$(CARGO) test --locked --workspace --config 'target."cfg(all())".runner=["$(CURDIR)/.ci/of-kind", "systems"]'
+	env -u MAKEFLAGS -u MFLAGS $(CARGO) $(OF_KIND)
 
+test-others: KIND = others
 test-others:
-	nice -n 15 $(CARGO) test --locked --workspace --config 'target."cfg(all())".runner=["$(CURDIR)/.ci/of-kind", "others"]'
+	env -u MAKEFLAGS -u MFLAGS nice -n 15 $(CARGO) $(OF_KIND)
 
 lint: style deny
 
