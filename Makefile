@@ -4,29 +4,21 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BUNDLE := gpu/bundle
 
-.PHONY: build test test-systems test-others lint style deny advisories bench demo conformance soak mutants model gpu-bundle clean
+.PHONY: build test lint style deny advisories bench demo conformance soak mutants model gpu-bundle clean
 
 build:
 	$(CARGO) build --release --locked --workspace
 
-# All that needs no GPU and no network beyond fetching the dependencies: what CI runs. Tests of whole systems mostly wait for the
-# time of a virtual GPU, so more of them run at once than there are CPUs; all others compute, and do so beside them, with what
-# CPU those leave.
+# All that needs no GPU and no network beyond fetching the dependencies: what CI runs. Most tests that take long wait for the
+# time of a virtual GPU, not for a CPU, so more of them run at once than there are CPUs.
+test: export RUST_TEST_THREADS ?= $(shell expr 2 '*' $$(nproc))
 test: style
-	$(CARGO) test --locked --workspace --no-run
-	$(MAKE) --no-print-directory --jobs=2 test-systems test-others
-
-test-systems: export RUST_TEST_THREADS ?= $(shell expr 2 '*' $$(nproc))
-test-systems:
-	$(CARGO) test --locked --workspace --config 'target."cfg(all())".runner=["$(CURDIR)/.ci/of-kind", "systems"]'
-
-test-others:
-	nice -n 15 $(CARGO) test --locked --workspace --config 'target."cfg(all())".runner=["$(CURDIR)/.ci/of-kind", "others"]'
+	$(CARGO) test --locked --workspace
 
 lint: style deny
 
 # What make builds here it builds whole: notes for the next build would cost more than they save.
-test test-systems test-others style: export CARGO_INCREMENTAL ?= 0
+test style: export CARGO_INCREMENTAL ?= 0
 
 style:
 	$(CARGO) fmt --all --check

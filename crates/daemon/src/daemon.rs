@@ -4,16 +4,17 @@
 //! have threads of their own, and so has the executor of each GPU.
 //!
 //! - `guests`: how many connections there are, and whose. `arrivals`: how tenants come, `departures`: how they go,
-//!   `demands`: what they want meanwhile, `idleness`: when they want nothing; `hints`: what they say of requests to come; `pins`: what of theirs must stay; `oversize`: what of theirs lies in the
-//!   host's memory;
-//!   `publications`: what others may open; `awaited_names`: and will be able to, soon. `jobs`: which tenants belong together, and on which terms; `limits`: who may
-//!   have which, and `programs`: with what; `placing`: on which GPUs.
+//!   `demands`: what they want meanwhile, `idleness`: when they want nothing; `hints`: what they say of requests to come;
+//!   `pins`: what of theirs must stay; `oversize`: what of theirs lies in the host's memory; `publications`: what others may
+//!   open; `awaited_names`: and will be able to, soon. `jobs`: which tenants belong together, and on which terms; `limits`: who
+//!   may have which, and `programs`: with what; `placing`: on which GPUs.
 //! - `sights`: what NVML says of the GPUs, and what follows; `memory_told`: what programs are told of memory.
 //! - `deep`: paused jobs that give up their contexts too. `pace`: how gently memory moves.
 //! - `actions`: what is done with what the core wants; `toll`: what that costs each tenant. `lengths`: turns that vary.
 //! - `rejoining`, `gathering`: how tenants of an earlier worker come back; `mustering`: those on several GPUs; `unshown`: what of
 //!   theirs nobody can look at; `inheritance`: and jobs.
-//! - `input`: what reaches it; `intake`: who deals with it. `setup`: what is fixed at its start. `commands`: what people ask for. `listing` and `views`: how things are, for them.
+//! - `input`: what reaches it; `intake`: who deals with it. `setup`: what is fixed at its start. `commands`: what people ask
+//!   for. `listing` and `views`: how things are, for them.
 
 mod actions;
 mod arrivals;
@@ -159,8 +160,8 @@ pub struct Daemon {
     lost: Option<Lost>,
 }
 
-/// Shares the GPUs, each through its mover, among whoever comes to `listener`, until told to stop through the sender given to `ready`. After the loss of
-/// the GPU its threads may still be in calls that never return: the process has to end.
+/// Shares the GPUs, each through its mover, among whoever comes to `listener`, until told to stop through the sender given to
+/// `ready`. After the loss of the GPU its threads may still be in calls that never return: the process has to end.
 pub fn serve<D: Device<Memory: Send> + Send + 'static>(
     setup: Setup,
     movers: Vec<Mover<D>>,

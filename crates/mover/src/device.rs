@@ -158,8 +158,8 @@ pub trait Device {
     /// memories may be released before that. Where somebody writes to a block meanwhile, what comes out is the hash of nothing.
     fn hash_some(&mut self, blocks: &[(&Self::Memory, u64)]) -> Result<Mark, DeviceError>;
 
-    /// What came out for each block, once the mark of [`Device::hash`] or [`Device::hash_some`] has passed. It is there until [`HASHES_MAX`] others
-    /// were started.
+    /// What came out for each block, once the mark of [`Device::hash`] or [`Device::hash_some`] has passed. It is there until
+    /// [`HASHES_MAX`] others were started.
     fn sums(&mut self, mark: Mark) -> Result<Vec<Sums>, DeviceError>;
 
     /// Sets a mark behind everything that was started on this lane so far.

@@ -11,8 +11,8 @@
 //!
 //! The steps of a move are in `reserving`, `transit`, `recording` and `hashing`; [`crate::exchange`] puts them in order. [`clean`]:
 //! copies that are kept of what is on the device, and `auditing` whether their hashes tell the truth. [`adoption`]: what an earlier
-//! worker has left. `sinking`: to the cellar and back; `cold`: whose memory goes there first. [`passing`]: memory that goes from one
-//! tenant to the next.
+//! worker has left. `sinking`: to the cellar and back; `cold`: whose memory goes there first. [`passing`]: memory that goes
+//! from one tenant to the next.
 
 pub mod adoption;
 mod auditing;

@@ -1,8 +1,9 @@
 //! How fast copies go, and what does it: lanes on which copies may wait.
 //!
-//! **Gently**, while somebody latency-critical has work: copies are cut into short pieces, and a lane has one of them under way at a
-//! time; the next is started when somebody looks and finds it done. So a copy of somebody else waits for some 40 us at most,
-//! and between two pieces the bus is free for as long as a look takes to come. Otherwise everything goes to the device at once.
+//! **Gently**, while somebody latency-critical has work: copies are cut into short pieces, and a lane has one of them under way
+//! at a time; the next is started when somebody looks and finds it done. So a copy of somebody else waits for some 40 us at
+//! most, and between two pieces the bus is free for as long as a look takes to come. Otherwise everything goes to the device at
+//! once.
 //!
 //! Marks are numbered here, as one may be set behind copies that the device does not have yet.
 

@@ -1,8 +1,8 @@
 //! The conformance suite: what a CUDA driver answers, call by call, to be compared between drivers.
 //!
 //! A [`Check`] makes a few calls and records what came out; its expected outcome is what the real driver of an H200
-//! answered (driver 580, CUDA 13.0), so a check that passes says that two drivers agree, not that the answer is the documented one. Output
-//! is one line a check, in a fixed order, without addresses or times.
+//! answered (driver 580, CUDA 13.0), so a check that passes says that two drivers agree, not that the answer is the documented
+//! one. Output is one line a check, in a fixed order, without addresses or times.
 //!
 //! Checks of one family share a process; [`alone`] ones have one for themselves, and a process that dies or hangs costs
 //! the check it was at, not the rest: [`mod@parent`] starts them and [`mod@child`] runs them.

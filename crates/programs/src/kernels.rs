@@ -1,8 +1,8 @@
 //! The project's kernels: their PTX, and what each computes, in Rust.
 //!
-//! The PTX files in `kernels/` are the truth for a real GPU; the head of each says in pseudo-code what it computes. The functions here say the
-//! same in Rust, word by word, so that a program can check results without a second GPU, and so that a virtual GPU can
-//! do the same work. They are pure: parameters and an index in, a word out. All arithmetic is modulo 2^64.
+//! The PTX files in `kernels/` are the truth for a real GPU; the head of each says in pseudo-code what it computes. The
+//! functions here say the same in Rust, word by word, so that a program can check results without a second GPU, and so that a
+//! virtual GPU can do the same work. They are pure: parameters and an index in, a word out. All arithmetic is modulo 2^64.
 
 /// One kernel of the project.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

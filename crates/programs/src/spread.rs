@@ -1,5 +1,5 @@
-//! A program on all GPUs that it sees: on each it keeps memory whose every byte it knows, as [`crate::worker`] does, and in each step
-//! the GPUs also copy to each other, and read each other's memory by kernels.
+//! A program on all GPUs that it sees: on each it keeps memory whose every byte it knows, as [`crate::worker`] does, and in
+//! each step the GPUs also copy to each other, and read each other's memory by kernels.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

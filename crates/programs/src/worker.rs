@@ -1,9 +1,10 @@
 //! A program that keeps a GPU busy and knows what every byte has to be: what demonstrations and whole-system tests run.
 //!
 //! Its memory lies in pieces. In each step it checks all of it by a checksum kernel against the same sum computed on the
-//! host, rewrites all of it by a kernel, and checks it again. One that only reads does so in its first step. With copies it also moves pieces about, through the host and
-//! inside the device, and frees and allocates them anew, and still knows what each has to hold. With streams it also has
-//! memory come and go in their order. With segments its pieces are memory that it creates and maps itself.
+//! host, rewrites all of it by a kernel, and checks it again. One that only reads does so in its first step. With copies it
+//! also moves pieces about, through the host and inside the device, and frees and allocates them anew, and still knows what
+//! each has to hold. With streams it also has memory come and go in their order. With segments its pieces are memory that it
+//! creates and maps itself.
 
 mod ordered;
 pub(crate) mod pieces;

@@ -3,9 +3,9 @@
 //! A handle in the host's memory that changes in look after look is used over the bus; one on the device that has not changed
 //! for some looks is not written, and may not be used at all. The two change places, if that pays back: what changed in a look
 //! went over the bus in that time at least once, and a change of places copies each of the two handles once. Where the device has
-//! room that nobody needs, what changes comes alone: a change of places may leave such room, as may a worker that dies in one. What is
-//! only read does not show in looks, so a change of places may also be a loss: whoever changed rests for a while, longer
-//! each time, so that nothing goes to and fro.
+//! room that nobody needs, what changes comes alone: a change of places may leave such room, as may a worker that dies in one.
+//! What is only read does not show in looks, so a change of places may also be a loss: whoever changed rests for a while,
+//! longer each time, so that nothing goes to and fro.
 
 use crate::{Bytes, HandleId, Span, Time};
 use std::collections::{BTreeMap, BTreeSet};

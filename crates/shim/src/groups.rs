@@ -120,7 +120,8 @@ fn begin(session: &Session, of: impl Fn(&Group) -> bool) {
 }
 
 /// The driver library gives a group its slice at the end of making a context. If the daemon has given the session another one by
-/// then, it does so again when it is told, and this one is what the group goes back to. False if that concerns nobody, or is told later.
+/// then, it does so again when it is told, and this one is what the group goes back to. False if that concerns nobody, or is
+/// told later.
 fn sliced(session: &Session, key: GroupKey, slice: Micros) -> bool {
     let is_its = |group: &Group| group.engine == Engine::Compute && group.key() == key;
     // The daemon writes to the page before it sets a slice: nothing there, and what it sets comes later than this.

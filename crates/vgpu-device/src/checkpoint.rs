@@ -1,7 +1,7 @@
 //! The driver's checkpoint of a process: locked, none of its calls goes on; checkpointed, it has nothing on any GPU.
 //!
-//! For a process any of whose channels is off the GPU only locking is answered, as far as the real driver was seen (580, on an H200).
-//! Refused is one whose memory others have, or that has others', where the real driver's way is not known.
+//! For a process any of whose channels is off the GPU only locking is answered, as far as the real driver was seen (580, on an
+//! H200). Refused is one whose memory others have, or that has others', where the real driver's way is not known.
 
 use cuda::CUresult;
 use cuda::types::CUprocessState;

@@ -18,8 +18,8 @@ pub(crate) struct TermsArgs {
 
     /// Let it be larger than its GPU, by this size.
     ///
-    /// What the GPU cannot have lies in host memory. It is mapped at the same addresses, and used at the speed of the bus. Without a size: as much as the daemon gives. `none`
-    /// takes it back, for memory that is not there yet.
+    /// What the GPU cannot have lies in host memory. It is mapped at the same addresses, and used at the speed of the bus.
+    /// Without a size: as much as the daemon gives. `none` takes it back, for memory that is not there yet.
     #[arg(
         long,
         value_name = "SIZE",

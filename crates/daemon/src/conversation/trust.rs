@@ -1,9 +1,9 @@
 //! Whose memory a program may have.
 //!
 //! Whoever had memory may have kept a way to it, and would see what the next one has there. So it is passed on only between
-//! programs that trust each other as much as one does oneself: of one user and group in every respect, with the same capabilities, in one
-//! user namespace and one PID namespace, and not hidden from others of its user (`PR_SET_DUMPABLE`). All of that is the
-//! kernel's word, and may change: so it is looked at again before every move.
+//! programs that trust each other as much as one does oneself: of one user and group in every respect, with the same
+//! capabilities, in one user namespace and one PID namespace, and not hidden from others of its user (`PR_SET_DUMPABLE`). All
+//! of that is the kernel's word, and may change: so it is looked at again before every move.
 //!
 //! What a program of root's hides does not show. Others of root may look at it all the same, but in containers without
 //! `CAP_SYS_PTRACE`.

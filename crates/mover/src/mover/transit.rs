@@ -342,7 +342,8 @@ impl<D: Device> Mover<D> {
     }
 
     /// Ends copies that nobody waits for any more because their move was given up: what came in is in, and what was
-    /// copied out, or hashed for that, stays on the device. Says which handles their tenants are to unmap, as their copy in has failed.
+    /// copied out, or hashed for that, stays on the device. Says which handles their tenants are to unmap, as their copy in has
+    /// failed.
     pub(crate) fn sweep(&mut self) -> Vec<HandleKey> {
         let unsettled = |(&key, held): (&HandleKey, &Held<_>)| match &held.place {
             Place::Leaving(Leaving { stage: Stage::Hashing(_), .. }) => Some((key, Lane::Hash)),

@@ -4,9 +4,10 @@
 //!
 //! - Turns of different lengths, while costs are being learnt, and shares that change when somebody comes or goes, leave
 //!   virtual times behind by which some would have another turn before others had theirs. So whoever would wait for too
-//!   long, and in the round after somebody left whoever has waited longest, is next, if it has had more than the others by less than most of a turn; by less than a whole one, if all others have
-//!   had a turn since. And nobody goes on for another turn because it has had less by less than most of one. What somebody had
-//!   more it has less later: shares hold. In all other cases the order by what they have had stands: memory makes room by it.
+//!   long, and in the round after somebody left whoever has waited longest, is next, if it has had more than the others by less
+//!   than most of a turn; by less than a whole one, if all others have had a turn since. And nobody goes on for another turn
+//!   because it has had less by less than most of one. What somebody had more it has less later: shares hold. In all other
+//!   cases the order by what they have had stands: memory makes room by it.
 //! - When somebody leaves, turns may be longer. But those who wait have waited for more turns than there will be. So turns
 //!   get longer a round later.
 //! - What a switch costs is known only roughly. So it is taken to cost a little more.

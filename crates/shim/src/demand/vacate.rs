@@ -70,8 +70,8 @@ pub(crate) fn is_vacant() -> bool {
     DOOR.is_vacant(|| WORK.inside()) && warm_up::is_off()
 }
 
-/// What the context of a vacant driver has to stay for. Once there is nothing, there is nothing before it is opened, though launches
-/// that wait are counted in a way that looks like work.
+/// What the context of a vacant driver has to stay for. Once there is nothing, there is nothing before it is opened, though
+/// launches that wait are counted in a way that looks like work.
 pub(crate) fn occupant() -> Option<Occupant> {
     match () {
         () if DOOR.cleared.load(SeqCst) => None,
@@ -119,8 +119,8 @@ struct Door {
     aside: AtomicU64,
     /// Threads of rota's own that are inside.
     own: AtomicU64,
-    /// Since it was closed it was seen vacant, with nothing that its context has to stay for. So it is until it is opened, also if the
-    /// program begins to end meanwhile, which is counted and never over.
+    /// Since it was closed it was seen vacant, with nothing that its context has to stay for. So it is until it is opened, also
+    /// if the program begins to end meanwhile, which is counted and never over.
     cleared: AtomicBool,
 }
 

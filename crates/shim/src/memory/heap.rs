@@ -10,8 +10,8 @@
 //! | more | a range of its own | blocks of 2 MiB |
 //!
 //! Slabs grow with what is there, from 2 MiB to 64 MiB, each about a quarter of all before: a small program stays small, and
-//! a large one has few handles, each of which costs as much to move as a large one. An empty slab and a range that was given back stay
-//! mapped as a **cache**, until somebody asks for them ([`Heap::drop_idle`]).
+//! a large one has few handles, each of which costs as much to move as a large one. An empty slab and a range that was given
+//! back stay mapped as a **cache**, until somebody asks for them ([`Heap::drop_idle`]).
 //!
 //! - [`fit`]: blocks in slabs.
 //! - [`whole`]: ranges that are handed out whole.

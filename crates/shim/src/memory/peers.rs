@@ -90,7 +90,8 @@ fn change(owner: CUcontext, allowed: bool) {
     }
 }
 
-/// Lets peers into memory of a range that has just been mapped. With the table held, so that nobody is forgotten who is let in meanwhile.
+/// Lets peers into memory of a range that has just been mapped. With the table held, so that nobody is forgotten who is let in
+/// meanwhile.
 pub(crate) fn let_in(session: &Session, table: &Table, part: &Part) {
     table.peers.all().for_each(|peer| set(session, part, peer, CUmemAccess_flags::READWRITE));
 }

@@ -110,8 +110,8 @@ fn percentile<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
-/// By how much a forecast was off, as a share of the wait: so many per cent of all waits by no more. A wait of which nothing was said
-/// is off by all of it. Where nothing was said of any, as nobody could know, there is nothing to judge.
+/// By how much a forecast was off, as a share of the wait: so many per cent of all waits by no more. A wait of which nothing
+/// was said is off by all of it. Where nothing was said of any, as nobody could know, there is nothing to judge.
 fn forecast_error(forecasts: &[Foretold], percent: usize) -> Option<f64> {
     if forecasts.iter().all(|wait| wait.said.is_none()) {
         return None;

@@ -12,9 +12,10 @@
 //! | freeze | none | frozen | away |
 //! | [reenter](crate::grip::Grip::reenter) | as they like | frozen | away |
 //!
-//! So at no instant work can reach the GPU while the memory is away: its channels are frozen, or nobody hands any over. That none is
-//! left is the program's own word, by its count of what was waited for: whether the driver's lock would refuse one with a kernel on
-//! the GPU was never seen, and a thaw would have that kernel run without its memory. And but for the lock no step is asked for while they are: an H200's driver (580) was seen to answer neither out nor unlock then.
+//! So at no instant work can reach the GPU while the memory is away: its channels are frozen, or nobody hands any over. That
+//! none is left is the program's own word, by its count of what was waited for: whether the driver's lock would refuse one with
+//! a kernel on the GPU was never seen, and a thaw would have that kernel run without its memory. And but for the lock no step
+//! is asked for while they are: an H200's driver (580) was seen to answer neither out nor unlock then.
 
 use crate::checkpoints::{CheckpointError, Checkpoints, LOCK_WITHIN, Standing, Step};
 use crate::executor::Link;
@@ -46,8 +47,8 @@ impl Failure {
     }
 }
 
-/// Has the mover let go of what it has of the program's memory in the host's: what the driver puts away may come back as other memory.
-/// False if it cannot. What is shown after the program is out of the driver nobody takes in.
+/// Has the mover let go of what it has of the program's memory in the host's: what the driver puts away may come back as other
+/// memory. False if it cannot. What is shown after the program is out of the driver nobody takes in.
 pub(super) type LetGo<'a> = &'a dyn Fn() -> bool;
 
 /// Has a program that is frozen, and whose memory is away, give up the rest. Refused, it is as it was.
@@ -176,8 +177,8 @@ fn vacate(link: &Link) -> Result<(), String> {
     vacated.map_err(|cause| stopped().unwrap_or_else(|| cause.to_string()))
 }
 
-/// Has one keep out of the driver that may stand anywhere. One that does not, or says that its context has to stay, as it has told an
-/// earlier worker: of that nothing was put away, if the driver says that it runs.
+/// Has one keep out of the driver that may stand anywhere. One that does not, or says that its context has to stay, as it has
+/// told an earlier worker: of that nothing was put away, if the driver says that it runs.
 fn vacate_or_run(checkpoints: &dyn Checkpoints, link: &Link) -> Result<(), Failure> {
     vacate(link).or_else(|why| {
         let runs = || matches!(standing_of(checkpoints, link), Ok(Standing::Running));

@@ -12,8 +12,8 @@ fn of_one(handle: u64) -> Owned {
     Owned { tenant: ONE, handle: HandleId(handle) }
 }
 
-/// A GPU of 16 GiB, of which nobody may have 1, with a tenant that has 15 in handles of 1 GiB, the first of them number 1, and 2 on the
-/// host: 1001 and 1002. Its job may have so much there.
+/// A GPU of 16 GiB, of which nobody may have 1, with a tenant that has 15 in handles of 1 GiB, the first of them number 1, and
+/// 2 on the host: 1001 and 1002. Its job may have so much there.
 fn rig(host_gib: u64, terms: Terms) -> Rig {
     rig_with(Settings { context: Bytes::ZERO, ..settings() }, host_gib, 15, terms)
 }
