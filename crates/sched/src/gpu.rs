@@ -225,8 +225,6 @@ pub(crate) struct Gpu {
     pub(crate) held_since: Option<Time>,
     /// A request is pressed for time: best-effort work is off for it until then.
     pub(crate) pressed_until: Time,
-    /// Where requests leave best-effort work too little: it has the GPU until then, and is off again after that.
-    pub(crate) open_until: Time,
     /// The context of whoever hinted has been loaded.
     pub(crate) warmed: bool,
     pub(crate) guarantee: Guarantee,
@@ -307,7 +305,6 @@ impl Gpu {
             lead: Lead::default(),
             held_since: None,
             pressed_until: Time::ZERO,
-            open_until: Time::ZERO,
             warmed: false,
             guarantee: Guarantee::default(),
             load: Load::default(),

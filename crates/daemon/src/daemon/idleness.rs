@@ -123,12 +123,6 @@ impl Idleness {
         self.wants
     }
 
-    /// The end of a request was told, as soon as it was there. Requests that are short are never measured: then they have work for
-    /// as long as they last, and the core is to be told so.
-    fn end_was_told(&mut self) -> Option<Ratio> {
-        self.believed.is_none().then(|| *self.believed.insert(Ratio::ONE))
-    }
-
     /// What the core is to be told, if it believes something else.
     fn news(&mut self) -> Option<Ratio> {
         let busy = self.window.busy()?;
@@ -247,16 +241,10 @@ impl Daemon {
 
     /// A tenant has had no work for so long, and is watched from before that was seen.
     pub(super) fn goes_idle(&mut self, tenant: TenantId, spent: Span) {
-        let told = spent == Span::ZERO && self.is_critical(tenant);
-        let mut busy = None;
         if let Some(known) = self.known.get_mut(&tenant) {
             known.idleness.wants = false;
             known.idleness.mark = None;
             known.link.grip.page().await_end(false);
-            busy = told.then(|| known.idleness.end_was_told()).flatten();
-        }
-        if let Some(busy) = busy {
-            self.tell_busy(tenant, busy);
         }
         self.demand_changed(tenant);
         self.note("idle", tenant, json!({ "for_ns": spent.0 }));
@@ -312,14 +300,10 @@ impl Daemon {
             let beside = together.get(&known.gpu).map_or(0.0, |together| together - share);
             known.idleness.window.add(span, alone(share, beside));
             if let Some(busy) = known.idleness.news() {
-                self.tell_busy(tenant, busy);
+                self.note("measured", tenant, json!({ "busy": f64::from(busy.0) / WHOLE }));
+                self.step(Event::Measured { tenant, busy });
             }
         }
-    }
-
-    fn tell_busy(&mut self, tenant: TenantId, busy: Ratio) {
-        self.note("measured", tenant, json!({ "busy": f64::from(busy.0) / WHOLE }));
-        self.step(Event::Measured { tenant, busy });
     }
 }
 
@@ -339,16 +323,6 @@ mod tests {
         assert_eq!(mark(20, 5, 4).since(&mark(10, 0, 2)), None, "frozen and thawed in between");
         assert_eq!(mark(20, 5, 3).since(&mark(10, 0, 3)), None, "frozen all the time");
         assert_eq!(mark(10, 0, 2).since(&mark(10, 0, 2)), None, "no time at all");
-    }
-
-    #[test]
-    fn requests_too_short_to_be_measured_have_work_all_the_time_until_some_are() {
-        let mut idleness = Idleness::default();
-        assert_eq!(idleness.end_was_told(), Some(Ratio::ONE));
-        assert_eq!(idleness.end_was_told(), None, "the core knows");
-        idleness.window.add(100 * MS, 0.5);
-        assert_eq!(idleness.news(), Some(Ratio::from_percent(50)));
-        assert_eq!(idleness.end_was_told(), None, "they were measured");
     }
 
     #[test]

@@ -35,17 +35,6 @@ const PAIRS: [(Slice, Slice, Ratio); 4] = [
 /// make requests take longer.
 const STAYS_CROWDED: Ratio = Ratio::from_percent(80);
 
-/// The same where it has stretches for itself: those few make requests wait, and while it is off for more than it has to be
-/// nobody uses the GPU.
-const STAYS_PRESSED: Ratio = Ratio::from_percent(95);
-
-/// When no request is there any more, best-effort work is back on the GPU so much later: its context is loaded, and its kernel
-/// restored. As measured on an H200.
-const BACK: Span = Span::from_micros(110);
-
-/// So much longer a request takes for which best-effort work is saved and its own context loaded.
-const THERE: Span = Span::from_micros(210);
-
 impl Core {
     /// The slice of somebody latency-critical. One with a tighter SLO does not wait for a long slice of one that has more
     /// time, or no SLO at all.
@@ -57,8 +46,6 @@ impl Core {
         };
         match () {
             () if self.serving(gpu).any(|(_, other)| waits(other)) => Slice::Guaranteed,
-            // Best-effort work that comes on for its share does not wait for long either.
-            () if self.is_crowded(gpu) && self.may_press() => Slice::Own,
             () if self.is_crowded(gpu) => self.slices_by_guarantee().0,
             () => Slice::Critical,
         }
@@ -67,8 +54,7 @@ impl Core {
     /// The slice of the best-effort tenant that runs beside them.
     pub(super) fn slice_beside_critical(&self, gpu: GpuId) -> Slice {
         if self.is_crowded(gpu) {
-            // For as long as it is on between two stretches off, it has the GPU.
-            return if self.may_press() { Slice::Long } else { self.slices_by_guarantee().1 };
+            return self.slices_by_guarantee().1;
         }
         let is_longer = self.settings.favour == Favour::Throughput || self.gpu_of(gpu).has_strangers();
         if is_longer { Slice::Guaranteed } else { Slice::Shortest }
@@ -88,23 +74,15 @@ impl Core {
     /// Notes for how long the latency-critical have requests. Two things have to say that they leave too little: how busy they
     /// are, which is all that counts while each waits for itself only, and how much of the time any of them has requests,
     /// because while they wait for each other each of them looks busy. And it has to last: a burst takes all of the time for a
-    /// second or two also of services that leave enough, and what best-effort work has then makes them late. What it takes to come
-    /// back counts with the requests, since many short ones leave nothing else; and while it is off for them, also what it would
-    /// take to go.
+    /// second or two also of services that leave enough, and longer slices of others would make them late.
     pub(super) fn note_load(&mut self, gpu: GpuId) {
         let now = self.now;
         let most = self.settings.be_guarantee.rest();
-        let stays = if self.may_press() { STAYS_PRESSED } else { STAYS_CROWDED };
-        let enough = Ratio(stays.of(Span(u64::from(most.0))).0 as u32);
+        let enough = Ratio(STAYS_CROWDED.of(Span(u64::from(most.0))).0 as u32);
         let busy: u32 = self.serving(gpu).filter(|(_, t)| t.measured).map(|(_, t)| t.busy.0).sum();
         let books = self.gpu_mut(gpu);
         if let Some(since) = books.load_since.take() {
-            let switches = match books.held_since {
-                _ if books.critical_wanting > 0 => Span::ZERO,
-                Some(_) => THERE + BACK,
-                None => BACK,
-            };
-            books.load.hold(since, now + switches);
+            books.load.hold(since, now);
         }
         let limit = if books.crowded { enough } else { most };
         let is_busy = Ratio(busy) > limit;

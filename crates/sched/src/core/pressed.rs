@@ -4,10 +4,6 @@
 //! On the shortest slice it gets nothing done beside them, but each switch to it and back takes as long as a short request. That
 //! does not matter to one that is served at once. It does where requests wait for each other. One that is later than its
 //! precedence lasts is not pressed any more, but lost, or never idle.
-//!
-//! Where they leave best-effort work less than its guarantee, that and requests take turns: it is off for a stretch, in which they
-//! cost no switch, and then has the GPU for as long as its share of the time is. Slices would give it a whole one at the end
-//! of each request, and a service of many short requests could not go on.
 
 use super::Core;
 use super::precedence::SLACK_TIMES;
@@ -17,9 +13,6 @@ use crate::{Favour, GpuId, Span, Time};
 
 /// Best-effort work is off for so long at a time; then the guarantee is asked again.
 const STRETCH: Span = Span::from_millis(50);
-
-/// When it is put on, it may wait for what is left of the slice of a request that is served.
-const THEIR_SLICE: Span = Span::from_micros(1_500);
 
 impl Core {
     /// Is best-effort work off because a request is pressed for time?
@@ -34,33 +27,14 @@ impl Core {
             self.gpu_mut(gpu).pressed_until = Time::ZERO;
             return;
         }
-        let is_crowded = self.is_crowded(gpu);
-        if self.is_pressed(gpu) || is_crowded && now < self.gpu_of(gpu).open_until {
+        if self.is_pressed(gpu) {
             return;
         }
         self.tell_held(gpu);
         let (guarantee, thaw) = (self.settings.be_guarantee, self.costs.thaw);
-        let share = self.share_after_stretch();
         let books = self.gpu_mut(gpu);
         let is_allowed = books.guarantee.allows(now, STRETCH + thaw, guarantee);
         books.pressed_until = if is_allowed { now + STRETCH } else { Time::ZERO };
-        if is_allowed && is_crowded {
-            books.open_until = now + STRETCH + share;
-        }
-    }
-
-    /// What best-effort work has for itself after a stretch off, where requests leave it too little. To be put on, to get the GPU
-    /// and to be taken off comes on top.
-    fn share_after_stretch(&self) -> Span {
-        let (share, rest) = (self.settings.be_guarantee, self.settings.be_guarantee.rest());
-        let grip = self.costs.freeze + self.costs.thaw;
-        let parts = crate::units::scale((STRETCH + grip).0, u64::from(share.0), u64::from(rest.0.max(1)));
-        Span(parts) + grip + THEIR_SLICE
-    }
-
-    /// May best-effort work go off for requests that nobody hinted?
-    pub(super) fn may_press(&self) -> bool {
-        self.settings.favour == Favour::Latency
     }
 
     /// When to look again: somebody is pressed from then on, or not any more, or the guarantee has to be asked.
@@ -72,18 +46,19 @@ impl Core {
             // What it refused now it may allow when an older half-second is forgotten.
             self.has_pressed(gpu).then(|| Time((self.now.0 / HALF.0 + 1).saturating_mul(HALF.0)))
         };
-        let opens = self.is_crowded(gpu).then_some(self.gpu_of(gpu).open_until);
-        changes.chain(asks).chain(opens).filter(|&at| at > self.now).min()
+        changes.chain(asks).filter(|&at| at > self.now).min()
     }
 
     /// Is a request pressed for time that may take best-effort work off?
     fn has_pressed(&self, gpu: GpuId) -> bool {
-        // Hints take it off by themselves.
-        let may_be = self.may_press() && self.gpu_of(gpu).holds.is_empty();
+        // Hints take it off by themselves, and where slices are all that it has it keeps them.
+        let may_be = self.settings.favour == Favour::Latency
+            && !self.is_crowded(gpu)
+            && self.gpu_of(gpu).holds.is_empty();
         let is_pressed = |tenant: &Tenant| {
             self.pressed_at(tenant).is_some_and(|[from, until]| from <= self.now && self.now < until)
         };
-        may_be && (self.is_crowded(gpu) || self.serving(gpu).any(|(_, tenant)| is_pressed(tenant)))
+        may_be && self.serving(gpu).any(|(_, tenant)| is_pressed(tenant))
     }
 
     /// From when to when a tenant that has requests is pressed: half of its time is gone. Not where a freeze takes that long.

@@ -254,7 +254,6 @@ impl Shift {
         self.over(&mut books.crowd.until);
         self.over(&mut books.parted_until);
         self.over(&mut books.pressed_until);
-        self.over(&mut books.open_until);
         let since =
             [&mut books.starved_since, &mut books.burials_since, &mut books.held_since, &mut books.wake];
         since.into_iter().flatten().for_each(|time| self.at(time));

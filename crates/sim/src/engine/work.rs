@@ -215,8 +215,8 @@ impl Engine<'_> {
         let done = self.gpus[gpu].device.done(self.now, group);
         let it = &mut self.tenants[tenant];
         let busy = done.less(it.done_when_measured);
-        // Who serves requests has no pauses within them; for how long none is there, the core hears.
-        let whole = if service { busy } else { busy + it.paused };
+        // Who serves requests is measured by the clock: it could run all the time.
+        let whole = if service { busy.max(MEASURED_OVER) } else { busy + it.paused };
         it.done_when_measured = done;
         (it.ran, it.paused, it.runs_since) = (Span::ZERO, Span::ZERO, Some(self.now));
         if whole > Span::ZERO && it.life == Life::Working {

@@ -251,7 +251,7 @@ fn services_that_do_not_fit_together_take_turns() {
 
 #[test]
 fn a_service_that_fills_the_gpu_leaves_best_effort_a_longer_slice() {
-    let mut rig = Rig::new(Settings { favour: Favour::Balanced, ..settings() });
+    let mut rig = Rig::new(settings());
     let service = service(&mut rig);
     best_effort(&mut rig, 1);
     rig.tell(Event::Wants(service));
