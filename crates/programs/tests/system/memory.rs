@@ -114,7 +114,9 @@ fn the_driver_and_nvml_say_the_same_inside_a_job() {
 fn a_limit_holds_to_the_mebibyte() {
     let stage = stage(192);
     for (limit, kib) in [(65, 1024), (96, 1024), (97, 512), (78, 6 * 1024)] {
-        let mut puppet = limited(&stage, "a", "a", &format!("{limit}MiB"));
+        // Each has a name of its own: the daemon may hear a moment later that the last job is over.
+        let name = format!("of-{limit}");
+        let mut puppet = limited(&stage, &name, &name, &format!("{limit}MiB"));
         let filled: u64 = puppet.says(&format!("fill {kib}")).parse().unwrap();
         let seen = look(&mut puppet).unwrap();
         let limit = limit * MIB;
