@@ -210,6 +210,7 @@ impl Daemon {
         rules.settings.context =
             setup.gpus.iter().map(|gpu| Bytes(gpu.residue_bytes)).max().unwrap_or_default();
         let arena_bytes = Bytes(rules.arena_bytes);
+        let attention = attention::Attention::new(setup.stands_by);
         let mut daemon = Self {
             core: Core::new(rules.settings.clone()),
             lengths: Lengths::new(rules.settings.clone(), rules.turn_jitter, rules.seed),
@@ -233,7 +234,7 @@ impl Daemon {
             deep: Deep::default(),
             strangers: sights::Strangers::default(),
             look_at: None,
-            attention: attention::Attention::default(),
+            attention,
             pins_wait: false,
             pins_may_stay: false,
             publications: Publications::default(),

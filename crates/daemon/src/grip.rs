@@ -11,6 +11,7 @@ mod slices;
 #[cfg(test)]
 mod tests;
 mod vacated;
+mod widening;
 
 use crate::outgoing::Outgoing;
 use crate::resource_manager::ResourceManager;
@@ -258,6 +259,9 @@ impl Grip {
             return self.drain(tenant);
         }
         let (before, was_frozen) = (self.lock().frozen, self.page.frozen());
+        if (before, scope) == (Some(Scope::Compute), Scope::All) {
+            return self.widen();
+        }
         self.page.set_frozen(true);
         let frozen = self.while_stale(|| {
             let mut reported = self.reported_in_full()?;
@@ -405,25 +409,42 @@ impl Grip {
         &self,
         reported: &Reported,
         groups: impl IntoIterator<Item = &'a ChannelGroup>,
-        act: fn(&dyn Control, &ChannelSet) -> Result<(), ControlError>,
+        act: Act,
     ) -> Result<usize, GripError> {
-        let mut sets: BTreeMap<(FileId, u32, u32), Vec<u32>> = BTreeMap::new();
-        for group in groups {
-            sets.entry((group.file, group.client, group.subdevice)).or_default().extend(&group.channels);
-        }
         let mut count = 0;
-        for ((file, client, subdevice), channels) in sets {
-            let Some(file) = reported.files.get(&file) else { return Err(GripError::UnknownFile(file)) };
-            count += channels.len();
-            let control = RmControl::through(file.as_fd(), self.manager.ioctl);
-            act(&control, &ChannelSet { client, subdevice, channels })?;
+        for set in sets(groups) {
+            self.switch_set(reported, &set, act)?;
+            count += set.1.channels.len();
         }
         Ok(count)
+    }
+
+    fn switch_set(
+        &self,
+        reported: &Reported,
+        (file, set): &(FileId, ChannelSet),
+        act: Act,
+    ) -> Result<(), GripError> {
+        let Some(file) = reported.files.get(file) else { return Err(GripError::UnknownFile(*file)) };
+        Ok(act(&RmControl::through(file.as_fd(), self.manager.ioctl), set)?)
     }
 
     fn lock(&self) -> MutexGuard<'_, Reported> {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A freeze or a thaw.
+type Act = fn(&dyn Control, &ChannelSet) -> Result<(), ControlError>;
+
+/// The channels of some groups as the fewest sets, each with its file.
+fn sets<'a>(groups: impl IntoIterator<Item = &'a ChannelGroup>) -> Vec<(FileId, ChannelSet)> {
+    let mut sets: BTreeMap<(FileId, u32, u32), Vec<u32>> = BTreeMap::new();
+    for group in groups {
+        sets.entry((group.file, group.client, group.subdevice)).or_default().extend(&group.channels);
+    }
+    let set = |((file, client, subdevice), channels)| (file, ChannelSet { client, subdevice, channels });
+    sets.into_iter().map(set).collect()
 }
 
 /// Is that what the driver says of channels that are being freed?

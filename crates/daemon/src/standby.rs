@@ -4,8 +4,13 @@
 //! processor is a virtual one. On the way from a hint to a freeze and from the end of a request to the thaw several threads
 //! wake one another, and best-effort work stands still meanwhile. So where it is known to the instant that something follows,
 //! and there are processors to spare, they stay awake, for fractions of a millisecond. However often something is due,
-//! whoever waits for it does so for no more than a quarter of the time, and whoever is told to stand by for no more than half.
+//! whoever waits for it does so for no more than a quarter of the time, and whoever is told to stand by for no more than half. And
+//! where threads have to wait for a processor, all have something to do: then nobody stays awake ([`Crowd`]), so as not to keep a
+//! service's own threads from theirs. `standby = "off"` says that nobody ever does.
 
+mod crowd;
+
+pub use crowd::Crowd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};

@@ -38,6 +38,7 @@ mod standstill;
 mod tests;
 mod wake;
 mod way;
+mod widening;
 
 use crate::gpu::Gpu;
 use crate::job::Job;

@@ -167,6 +167,8 @@ pub(crate) struct Gpu {
     pub(crate) dozing: BTreeSet<TenantId>,
     /// Those of whom only the compute channels are frozen.
     pub(crate) partly: BTreeSet<TenantId>,
+    /// Those of whom the rest is being frozen.
+    pub(crate) widening: BTreeSet<TenantId>,
 
     pub(crate) turn: Option<Turn>,
     /// Whose turn comes as soon as it is ready.
@@ -276,6 +278,7 @@ impl Gpu {
             awake: BTreeSet::new(),
             dozing: BTreeSet::new(),
             partly: BTreeSet::new(),
+            widening: BTreeSet::new(),
             turn: None,
             incoming: None,
             filler: None,

@@ -3,7 +3,7 @@
 //! the time where something always is ([`Allowance`]).
 
 use super::{Daemon, Input};
-use crate::standby::{self, Allowance};
+use crate::standby::{self, Allowance, Crowd};
 use sched::{Span, TenantId, Time};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ const SLACK: Span = Span::from_micros(100);
 #[derive(Debug)]
 pub(super) struct Attention {
     is_possible: bool,
+    crowd: Crowd,
     allowance: Allowance,
     /// The last departure that was stayed awake for, or was not because the time before was.
     told_of: Option<Time>,
@@ -24,19 +25,24 @@ pub(super) struct Attention {
     ends_by: Option<Instant>,
 }
 
-impl Default for Attention {
-    fn default() -> Self {
+impl Attention {
+    /// Of a daemon whose threads may stay awake, or not.
+    pub(super) fn new(stands_by: bool) -> Self {
         Self {
-            is_possible: standby::is_possible(),
+            is_possible: stands_by && standby::is_possible(),
+            crowd: Crowd::default(),
             allowance: Allowance::default(),
             told_of: None,
             stays_awake: false,
             ends_by: None,
         }
     }
-}
 
-impl Attention {
+    /// Whether to stay awake from here to there.
+    fn takes(&mut self, from: Instant, until: Instant) -> bool {
+        self.crowd.leaves_room(from) && self.allowance.take(from, until)
+    }
+
     /// Hears something before `wake`. If best-effort work has to go before that, whoever does it is told to `stand_by`, and the
     /// instant itself is not slept through.
     fn hear<T>(
@@ -61,7 +67,9 @@ impl Attention {
         }
         let here = Instant::now();
         if self.told_of.replace(from) != Some(from) {
-            self.stays_awake = self.allowance.take(here.min(due), due);
+            // One that is late already is stood by for all the same, by whoever is told.
+            self.stays_awake =
+                self.takes(here.min(due.checked_sub(standby::AHEAD).unwrap_or(due)), here.max(due));
             if self.stays_awake {
                 stand_by(due + standby::AHEAD);
             }
@@ -73,7 +81,7 @@ impl Attention {
     fn awaits_end(&mut self, within: Duration) -> Option<Instant> {
         let here = Instant::now();
         let until = here + within;
-        self.ends_by = (self.is_possible && self.allowance.take(here, until)).then_some(until);
+        self.ends_by = (self.is_possible && self.takes(here, until)).then_some(until);
         self.ends_by
     }
 }
@@ -135,10 +143,43 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
+    /// On a machine with processors to spare.
+    fn attentive() -> Attention {
+        Attention { is_possible: true, crowd: Crowd::of_nobody(), ..Attention::new(true) }
+    }
+
+    #[test]
+    fn nobody_stays_awake_on_a_busy_machine_or_where_it_is_turned_off() {
+        let (_say, heard) = mpsc::channel::<u32>();
+        let within = Duration::from_micros(200);
+        assert!(attentive().awaits_end(within).is_some());
+        let mut busy = Attention { crowd: Crowd::of_many(), ..attentive() };
+        assert_eq!(busy.awaits_end(within), None);
+        let due = Instant::now() + MS;
+        let nothing = busy.hear(&heard, due + MS, Some((Time(7), due)), |_| panic!("others have to run"));
+        assert_eq!(nothing, Err(RecvTimeoutError::Timeout));
+        assert!(Instant::now() >= due, "it is waited for, asleep");
+        assert!(!Attention::new(false).is_possible);
+    }
+
+    #[test]
+    fn what_is_late_counts_as_stayed_awake_for_too() {
+        let (_say, heard) = mpsc::channel::<u32>();
+        let mut attention = attentive();
+        let mut told = 0;
+        let begin = Instant::now();
+        for number in 0..50 {
+            let late = Instant::now();
+            attention.hear(&heard, late + MS, Some((Time(number), late)), |_| told += 1).unwrap_err();
+        }
+        let most = begin.elapsed().as_micros() / (3 * standby::AHEAD).as_micros() + 1;
+        assert!((1..=most).contains(&told), "{told} of 50, {most} at most");
+    }
+
     #[test]
     fn what_is_due_is_not_slept_through_and_whoever_does_it_is_told_once_just_before() {
         let (say, heard) = mpsc::channel();
-        let mut attention = Attention { is_possible: true, ..Attention::default() };
+        let mut attention = attentive();
         let due = Instant::now() + 5 * MS;
         let (departure, wake) = (Some((Time(7), due)), due + 5 * MS);
         let mut told = None;
@@ -161,7 +202,7 @@ mod tests {
     #[test]
     fn what_is_due_all_the_time_is_slept_through_most_of_it() {
         let (_say, heard) = mpsc::channel::<u32>();
-        let mut attention = Attention { is_possible: true, ..Attention::default() };
+        let mut attention = attentive();
         let mut told = 0;
         let begin = Instant::now();
         for number in 0..200 {
@@ -191,7 +232,7 @@ mod tests {
     #[test]
     fn whoever_waits_for_what_is_not_due_sleeps() {
         let (_say, heard) = mpsc::channel::<u32>();
-        let mut attention = Attention { is_possible: true, ..Attention::default() };
+        let mut attention = attentive();
         let Some(before) = ran() else { return };
         let far = Some((Time(9), Instant::now() + Duration::from_secs(60)));
         for departure in [None, far] {
@@ -209,7 +250,7 @@ mod tests {
     #[test]
     fn what_comes_first_is_waited_for() {
         let (say, heard) = mpsc::channel();
-        let mut attention = Attention { is_possible: true, ..Attention::default() };
+        let mut attention = attentive();
         let later = Some((Time(7), Instant::now() + Duration::from_secs(60)));
         let wake = Instant::now() + 2 * MS;
         let nothing = attention.hear(&heard, wake, later, |_| panic!("it is far away"));

@@ -11,7 +11,7 @@ use sched::{Described, Event, JobId, Missed, RequestId, Rhythm, Span, TenantId, 
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use wire::{Change, Class, FromDaemon, GrantId, HintSource, Hints, monotonic_ns};
+use wire::{Change, Class, FromDaemon, GrantId, HintSource, Hints, Page, monotonic_ns};
 
 /// So many requests without a hint of the program's own, and its rhythm is listened to.
 const UNHINTED_MIN: u32 = 16;
@@ -60,6 +60,19 @@ impl Hinting {
     /// It is over.
     pub(super) fn request_is_over(&mut self, now: Time) {
         self.took = self.begun.take().map(|begun| now.since(begun)).or(self.took);
+    }
+
+    /// Whether to have it load its warm-up kernel now, ahead of all requests: a latency-critical one that has none, and neither has
+    /// work nor is about to.
+    fn prepares(&mut self, page: &Page, wants: bool) -> bool {
+        let (launched, failed) = page.warm_ups();
+        // Once more only where it could not.
+        let told = self.prepared;
+        let is_new = page.critical() && launched == 0 && told < PREPARED_MAX && u64::from(told) <= failed;
+        let is_idle = !wants && page.requests_open() == 0 && page.idle_since_ns().is_some();
+        let prepares = is_new && is_idle && page.resident() && !page.frozen();
+        self.prepared += u32::from(prepares);
+        prepares
     }
 
     /// For the thread that switches.
@@ -144,14 +157,7 @@ impl Daemon {
     /// which the first hinted request would wait.
     pub(super) fn prepare_warm_ups(&mut self) {
         for known in self.known.values_mut().filter(|known| known.context) {
-            let page = known.link.grip.page();
-            let (launched, failed) = page.warm_ups();
-            // Once more only where it could not.
-            let told = known.hinting.prepared;
-            let is_new = page.critical() && launched == 0 && told < PREPARED_MAX && u64::from(told) <= failed;
-            let is_free = || page.idle_since_ns().is_some() && page.resident() && !page.frozen();
-            if is_new && is_free() {
-                known.hinting.prepared += 1;
+            if known.hinting.prepares(known.link.grip.page(), known.idleness.wants()) {
                 // One that cannot be reached is about to be noticed by its own thread.
                 let _ = known.link.outgoing.send(FromDaemon::WarmUp);
             }
@@ -228,6 +234,7 @@ impl Daemon {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::SharedPage;
 
     const GAP: Span = Span::from_millis(10);
 
@@ -263,6 +270,29 @@ mod tests {
         assert!(!hinting.is_warmed(now), "that was for one request");
         hinting.warmed_at().store(now.0 - 3_000_000, Relaxed);
         assert!(!hinting.is_warmed(now), "that was for another request");
+    }
+
+    #[test]
+    fn the_warm_up_kernel_is_loaded_only_while_there_is_no_request() {
+        let (page, mut hinting) = (SharedPage::create(1).unwrap(), Hinting::default());
+        page.set_class(true, None);
+        assert!(!hinting.prepares(&page, false), "it has work, or nobody knows");
+        assert!(page.rest(1));
+        assert!(!hinting.prepares(&page, true), "a request was just told");
+        page.set_requests_open(1);
+        assert!(!hinting.prepares(&page, false), "a request is served, and its first work is to come");
+        page.set_requests_open(0);
+        page.set_frozen(true);
+        assert!(!hinting.prepares(&page, false));
+        page.set_frozen(false);
+        assert!(hinting.prepares(&page, false));
+        assert!(!hinting.prepares(&page, false), "it was told");
+        page.count_warm_up(false);
+        assert!(hinting.prepares(&page, false), "it could not");
+        page.count_warm_up(true);
+        assert!(!hinting.prepares(&page, false), "it has it");
+        page.set_class(false, None);
+        assert!(!Hinting::default().prepares(&page, false), "nobody hints");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::{Aim, Done, Link, Order, Switch, SwitchTo, Warms, complain, span};
 use crate::daemon::Input;
 use crate::events::{Events, nanos};
 use crate::grip::GripError;
-use crate::standby;
+use crate::standby::{self, Crowd};
 use sched::{Outcome, Scope, Slice};
 use serde_json::json;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,12 +15,12 @@ use wire::{FromDaemon, be_prompt};
 /// Does what it is told until nobody tells it anything any more.
 pub fn run(todo: &Receiver<Order>, report: &Sender<Input>, events: &Events) {
     be_prompt();
-    let mut awake_until = None;
+    let (mut awake_until, mut crowd) = (None, Crowd::default());
     while let Some(order) = next(todo, awake_until.take()) {
         let Switch { op, link, to, aim, warms } = match order {
             Order::Switch(switch) => *switch,
             Order::StandBy(until) => {
-                awake_until = Some(until);
+                awake_until = crowd.leaves_room(Instant::now()).then_some(until);
                 continue;
             }
         };

@@ -23,6 +23,7 @@ struct Footprint {
     awake: bool,
     dozing: bool,
     partly: bool,
+    widening: bool,
     arriving: bool,
     critical: bool,
 }
@@ -47,6 +48,7 @@ impl Footprint {
             awake: thawed && !dozes,
             dozing: thawed && dozes,
             partly: tenant.context && tenant.grip == Grip::Frozen(Scope::Compute),
+            widening: tenant.context && matches!(tenant.grip, Grip::Widening(_)),
             arriving: tenant.phase == Phase::Arriving,
             critical: tenant.critical,
         }
@@ -134,6 +136,7 @@ impl Core {
             (&mut books.awake, before.awake, after.awake),
             (&mut books.dozing, before.dozing, after.dozing),
             (&mut books.partly, before.partly, after.partly),
+            (&mut books.widening, before.widening, after.widening),
         ] {
             if was != is {
                 set(line, id, is);

@@ -151,7 +151,7 @@ impl Core {
     }
 
     /// Is there best-effort work that would have to go off first?
-    fn someone_runs(&self, gpu: GpuId) -> bool {
+    pub(super) fn someone_runs(&self, gpu: GpuId) -> bool {
         let running = self.gpu_of(gpu).running.iter().filter_map(|&id| self.tenants.get(id));
         running.into_iter().any(|tenant| !tenant.critical && tenant.may_run())
     }

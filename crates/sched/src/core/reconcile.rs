@@ -34,6 +34,7 @@ impl Core {
             self.freeze_the_others(gpu, &target);
         }
         self.warm_up(gpu);
+        self.widen(gpu, &target);
     }
 
     /// Who should be running now, and on which slice.
@@ -91,27 +92,26 @@ impl Core {
                 freeze.push((id, self.scope_of(gpu, id, tenant)));
             }
         }
-        for &id in books.partly.iter().filter(|&&id| target.iter().all(|&(target, _)| target != id)) {
-            let Some(tenant) = self.tenants.get(id) else { continue };
-            if tenant.grip_retry <= self.now && self.scope_of(gpu, id, tenant) == Scope::All {
-                freeze.push((id, Scope::All));
-            }
-        }
         for (tenant, scope) in freeze {
-            let deadline = self.now + self.settings.deadlines.grip;
-            // A change of its slice does not matter any more: the thaw will say which.
-            if let Some(slicing) = self.tenants.get_mut(tenant).and_then(|tenant| tenant.slicing.take()) {
-                self.strike(slicing);
-            }
-            let op = self.begin(OpKind::Freeze(tenant), deadline);
-            self.update(tenant, |tenant| {
-                tenant.grip = match tenant.grip {
-                    Grip::Frozen(_) => Grip::Widening(op),
-                    _ => Grip::Freezing(op, scope),
-                };
-            });
-            self.actions.push(Action::Freeze { op, tenant, scope });
+            self.take_off(tenant, scope);
         }
+    }
+
+    /// Freezes a tenant, or more of one that is frozen in part.
+    pub(super) fn take_off(&mut self, tenant: TenantId, scope: Scope) {
+        let deadline = self.now + self.settings.deadlines.grip;
+        // A change of its slice does not matter any more: the thaw will say which.
+        if let Some(slicing) = self.tenants.get_mut(tenant).and_then(|tenant| tenant.slicing.take()) {
+            self.strike(slicing);
+        }
+        let op = self.begin(OpKind::Freeze(tenant), deadline);
+        self.update(tenant, |tenant| {
+            tenant.grip = match tenant.grip {
+                Grip::Frozen(_) => Grip::Widening(op),
+                _ => Grip::Freezing(op, scope),
+            };
+        });
+        self.actions.push(Action::Freeze { op, tenant, scope });
     }
 
     /// Has nobody the turn, nor is about to have it?
@@ -291,6 +291,9 @@ impl Core {
         }
         let op = self.begin(OpKind::Move(gpu), deadline);
         let concerned: BTreeSet<_> = out.iter().chain(&into).map(|(owned, _)| owned.tenant).collect();
+        for (owned, _) in &out {
+            debug_assert_eq!(self.check_goes(owned.tenant), Ok(()));
+        }
         for &id in &concerned {
             self.update(id, |tenant| tenant.moving = true);
         }
@@ -333,7 +336,7 @@ impl Core {
                 room.freed += size;
                 room.out.push((owned, size));
             }
-            let off = tenant.grip == Grip::Frozen(Scope::All) && !self.a_fellow_may_run(tenant);
+            let off = tenant.is_off() && !self.a_fellow_may_run(tenant);
             if room.out.len() > before && !off {
                 room.unfrozen.insert(id);
             }

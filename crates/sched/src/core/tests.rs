@@ -32,6 +32,7 @@ mod standstill;
 mod turns;
 mod waiting;
 mod way;
+mod widening;
 
 use crate::*;
 use std::collections::{BTreeMap, BTreeSet};

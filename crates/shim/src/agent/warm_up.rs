@@ -88,7 +88,7 @@ pub(super) fn order(session: &'static Session) {
     state.wanted = true;
     if !state.started {
         // From now on it hears of each hint, and a request is close behind.
-        wire::be_prompt();
+        wire::be_prompt_as_guest();
         let work = move || guarded("the warm-up thread", || (), || run(session));
         state.started = super::start_thread("rota-warm-up", work).is_ok();
     }
@@ -103,7 +103,7 @@ fn run(session: &'static Session) {
     // SAFETY: the driver reads and writes one number.
     let _ = unsafe { (session.driver.cuThreadExchangeStreamCaptureMode)(&mut mode) };
     demand::hold::exempt_this_thread();
-    wire::be_prompt();
+    wire::be_prompt_as_guest();
     loop {
         let mut state = lock(&session.warmer.state);
         while !std::mem::take(&mut state.wanted) {
