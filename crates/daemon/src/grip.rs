@@ -251,7 +251,8 @@ impl Grip {
         self.lock().channels()
     }
 
-    /// Takes the tenant off the GPU, wherever its kernels are. Returns how many channels that were.
+    /// Takes the tenant off the GPU, wherever its kernels are. Returns how many channels that were: of one that is frozen in part,
+    /// those of the rest.
     ///
     /// A failure leaves the tenant as it was, unless it is [`GripError::Loose`].
     pub fn freeze(&self, scope: Scope) -> Result<usize, GripError> {

@@ -32,12 +32,33 @@ fn partly_frozen(stage: &Stage, since: usize) -> BTreeSet<u64> {
     partly.filter_map(|event| event["pid"].as_u64()).collect()
 }
 
+/// Who stopped copying as well, after what computes of it was frozen for another's turn and that one had it.
+fn stopped_copying(stage: &Stage) -> BTreeSet<u64> {
+    let (mut off, mut stopped) = (BTreeMap::new(), BTreeSet::new());
+    for event in stage.events().iter() {
+        let Some(pid) = event["pid"].as_u64() else { continue };
+        match event["event"].as_str() {
+            Some("freeze") if event["scope"] == "compute" && event["aim"].is_null() => {
+                drop(off.insert(pid, false))
+            }
+            Some("freeze") if off.get(&pid) == Some(&true) => drop(stopped.insert(pid)),
+            Some("thaw") => {
+                off.remove(&pid);
+                off.values_mut().for_each(|next_is_on| *next_is_on = true);
+            }
+            _ => {}
+        }
+    }
+    stopped
+}
+
 #[test]
 fn what_computes_is_frozen_beside_a_service_and_workers_that_die_leave_nobody_so() {
     let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 128, arena_mib: 64, rotad: &["--turn", "40ms"] });
     let mut works = works(&stage, ["1", "2", "3"]);
     let service = service(&stage);
     until("turns change so", || partly_frozen(&stage, 0).len() == 3);
+    until("whoever waits stops copying", || stopped_copying(&stage).len() == 3);
     for seed in 1..=2 {
         kill_workers(&stage, seed, 4);
         works.iter_mut().for_each(|work| work.goes_on(2));
