@@ -39,9 +39,11 @@ fn stopped_copying(stage: &Stage) -> BTreeSet<u64> {
         let Some(pid) = event["pid"].as_u64() else { continue };
         match event["event"].as_str() {
             Some("freeze") if event["scope"] == "compute" && event["aim"].is_null() => {
-                drop(off.insert(pid, false))
+                off.insert(pid, false);
             }
-            Some("freeze") if off.get(&pid) == Some(&true) => drop(stopped.insert(pid)),
+            Some("freeze") if off.get(&pid) == Some(&true) => {
+                stopped.insert(pid);
+            }
             Some("thaw") => {
                 off.remove(&pid);
                 off.values_mut().for_each(|next_is_on| *next_is_on = true);
