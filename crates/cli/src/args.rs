@@ -204,6 +204,11 @@ pub(crate) struct PauseArgs {
     #[arg(long)]
     pub(crate) deep: bool,
 
+    /// Do not wait until it is known whether it has given them up: `rota describe` says so later. Else `rota` ends with 1 where
+    /// something of it stays on the GPU; it is paused all the same.
+    #[arg(long, requires = "deep")]
+    pub(crate) no_wait: bool,
+
     #[command(flatten)]
     pub(crate) job: JobArgs,
 }

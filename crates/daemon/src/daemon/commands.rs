@@ -52,6 +52,7 @@ impl Daemon {
             Command::Set { job, change } => self.set(peer, &job, &change),
             Command::Pause { job } => self.pause(peer, &job, false),
             Command::PauseDeep { job } => self.pause(peer, &job, true),
+            Command::AwaitDeep { job } => return self.await_deep(peer, job, answer),
             Command::Resume { job } => self.resume(peer, &job),
             Command::Describe { what } => self.describe(peer, &what),
             Command::Status => Ok(Answer::Status(self.status())),
@@ -220,7 +221,7 @@ impl Daemon {
     }
 
     /// A job that this one may change: its own, or any for root.
-    fn own_job(&self, peer: Peer, name: &str) -> Result<JobId, Refusal> {
+    pub(super) fn own_job(&self, peer: Peer, name: &str) -> Result<JobId, Refusal> {
         let id = self.find_job(peer, name)?;
         match self.jobs.get(id) {
             Some(job) if [0, job.uid].contains(&peer.uid) => Ok(id),
