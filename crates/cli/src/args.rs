@@ -352,6 +352,27 @@ mod tests {
         command().debug_assert();
     }
 
+    /// All texts around the flags, with whose they are.
+    fn long_texts(command: &clap::Command) -> Vec<(String, String)> {
+        let texts = [command.get_before_long_help(), command.get_after_long_help()];
+        let own = texts.into_iter().flatten().map(|text| (command.get_name().into(), text.to_string()));
+        own.chain(command.get_subcommands().flat_map(long_texts)).collect()
+    }
+
+    #[test]
+    fn long_texts_are_not_broken_twice_on_a_terminal_of_80_columns() {
+        for (verb, text) in long_texts(&command()) {
+            for paragraph in text.split("\n\n") {
+                let (set_in, at_margin): (Vec<&str>, Vec<&str>) =
+                    paragraph.lines().partition(|line| line.starts_with(' '));
+                assert!(at_margin.len() <= 1, "{verb}: broken by hand:\n{paragraph}");
+                for line in set_in {
+                    assert!(line.chars().count() <= 80, "{verb}: too wide:\n{line}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn the_environment_changes_no_job() {
         let help = |verb: &str| command().find_subcommand_mut(verb).unwrap().render_long_help().to_string();
