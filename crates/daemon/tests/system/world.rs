@@ -1,6 +1,7 @@
 //! A daemon for one test, and what can be seen of it from outside.
 
 use crate::checkpoints::Refusing;
+use crate::documented;
 use crate::engine;
 use keeper::InProcess;
 use mover::fake_device::{FakeDevice, Imports};
@@ -306,5 +307,6 @@ impl Drop for World {
         await_that("the daemon ends when it is told to twice", || self.ended());
         let serving = self.serving.take().expect("only taken here");
         assert!(serving.join().is_ok(), "the daemon panicked");
+        documented::check(&self.events());
     }
 }
