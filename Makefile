@@ -63,12 +63,15 @@ conformance:
 
 # Long random histories: of the mover with its keeper and its cellar, always the same for a seed; then of whole systems, eight
 # programs on two virtual GPUs for a minute with one of them killed every two seconds, and four on one for two minutes where
-# everything goes wrong. ROTA_SEED chooses what happens, ROTA_EVENTS how long the first are.
+# everything goes wrong; then what tests freeze at random, more often than they do. ROTA_SEED chooses what happens, ROTA_EVENTS
+# how long the first are.
 soak: export ROTA_EVENTS ?= 2000
 soak:
 	$(CARGO) build --locked --workspace
 	$(CARGO) test --locked -p rota-mover --lib -- --nocapture a_thousand_events
 	$(CARGO) test --locked -p rota-programs --test system -- --ignored --nocapture --test-threads 1 soak storm
+	ROTA_TURNS=200 $(CARGO) test --locked -p rota-programs --test system -- --nocapture --test-threads 1 \
+		freezes_at_random it_moves_under_all_of_its_addresses
 
 # Can the core's tests fail? More than two hundred mutants of it, always the same, each against tests of a few seconds: the
 # model checker, which takes longer, is not even built. About an hour. What survives, and why: docs/mutants.md.

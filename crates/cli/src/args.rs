@@ -204,6 +204,11 @@ pub(crate) struct PauseArgs {
     #[arg(long)]
     pub(crate) deep: bool,
 
+    /// Do not wait until it is known whether it has given them up: `rota describe` says so later. Else `rota` ends with 1 where
+    /// something of it stays on the GPU; it is paused all the same.
+    #[arg(long, requires = "deep")]
+    pub(crate) no_wait: bool,
+
     #[command(flatten)]
     pub(crate) job: JobArgs,
 }
@@ -285,7 +290,30 @@ pub(crate) enum Output {
 pub(crate) fn command() -> clap::Command {
     let without = |argument: clap::Arg| argument.env(clap::builder::Resettable::Reset);
     let of_set = |verb: clap::Command| if verb.get_name() == "set" { verb.mut_args(without) } else { verb };
-    Args::command().mut_subcommands(of_set)
+    Args::command().mut_subcommands(of_set).mut_subcommands(without_daemon)
+}
+
+/// What asks no daemon says nothing of its socket; where one is named all the same, that means nothing.
+fn without_daemon(verb: clap::Command) -> clap::Command {
+    let unused = clap::Arg::new("socket").long("socket").value_name("PATH").global(true).hide(true);
+    let unused = unused.value_parser(clap::value_parser!(PathBuf));
+    match verb.get_name() {
+        "demo" | "sim" | "completions" | "man" => verb.arg(unused),
+        _ => verb,
+    }
+}
+
+/// The command that was meant where the letters are right and their order is not.
+fn unscrambled(word: &str) -> Option<String> {
+    let letters = |word: &str| {
+        let mut letters: Vec<char> = word.chars().collect();
+        letters.sort_unstable();
+        letters
+    };
+    let commands = command();
+    let meant =
+        commands.get_subcommands().map(clap::Command::get_name).find(|name| letters(name) == letters(word));
+    meant.map(str::to_owned)
 }
 
 /// What is wrong with what was typed; whoever forgot the dashes before a program is told of them.
@@ -299,6 +327,12 @@ pub(crate) fn hinted(mut error: clap::Error) -> clap::Error {
     {
         let tip = format!("a program stands after two dashes: rota run -- {}", word.escape_debug());
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    if let (ErrorKind::InvalidSubcommand, None, Some(ContextValue::String(word))) =
+        (error.kind(), error.get(ContextKind::SuggestedSubcommand), error.get(ContextKind::InvalidSubcommand))
+        && let Some(meant) = unscrambled(word)
+    {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![meant]));
     }
     error
 }
@@ -345,6 +379,51 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         command().debug_assert();
+    }
+
+    /// All texts around the flags, with whose they are.
+    fn long_texts(command: &clap::Command) -> Vec<(String, String)> {
+        let texts = [command.get_before_long_help(), command.get_after_long_help()];
+        let own = texts.into_iter().flatten().map(|text| (command.get_name().into(), text.to_string()));
+        own.chain(command.get_subcommands().flat_map(long_texts)).collect()
+    }
+
+    #[test]
+    fn long_texts_are_not_broken_twice_on_a_terminal_of_80_columns() {
+        for (verb, text) in long_texts(&command()) {
+            for paragraph in text.split("\n\n") {
+                let (set_in, at_margin): (Vec<&str>, Vec<&str>) =
+                    paragraph.lines().partition(|line| line.starts_with(' '));
+                assert!(at_margin.len() <= 1, "{verb}: broken by hand:\n{paragraph}");
+                for line in set_in {
+                    assert!(line.chars().count() <= 80, "{verb}: too wide:\n{line}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_asks_no_daemon_says_nothing_of_its_socket() {
+        let mut all = command();
+        all.build();
+        let help = |all: &clap::Command, path: &[&str]| {
+            let verb =
+                path.iter().fold(all.clone(), |verb, name| verb.find_subcommand(name).unwrap().clone());
+            verb.clone().render_long_help().to_string()
+        };
+        for path in [&["demo"][..], &["sim", "run"], &["completions"], &["man"]] {
+            assert!(!help(&all, path).contains("--socket"), "{path:?}");
+        }
+        assert!(help(&all, &["ps"]).contains("--socket"));
+        assert!(command().try_get_matches_from(["rota", "--socket", "/s", "sim", "list"]).is_ok());
+    }
+
+    #[test]
+    fn a_command_with_its_letters_in_another_order_is_known() {
+        assert_eq!(unscrambled("rnu").as_deref(), Some("run"));
+        assert_eq!(unscrambled("top"), None);
+        let error = command().try_get_matches_from(["rota", "rnu"]).unwrap_err();
+        assert!(hinted(error).to_string().contains("'run'"));
     }
 
     #[test]

@@ -5,6 +5,9 @@ use std::fmt::Write as _;
 /// Between two columns.
 pub(crate) const GAP: &str = "  ";
 
+/// How far to the right what goes on below begins.
+pub(crate) const INDENT: usize = 4;
+
 /// Text is not broken into lines shorter than this.
 const NARROWEST: usize = 20;
 
@@ -23,30 +26,54 @@ pub(crate) fn terminal_width() -> Option<usize> {
 }
 
 /// As [`columns`], but where the lines would be wider than `width`, the columns that do not fit come below in a table of
-/// their own, each with the first column in front.
-pub(crate) fn fitting<R: AsRef<[String]>>(sides: &[Side], rows: &[R], width: Option<usize>) -> String {
+/// their own, each with the first `in_front` columns in front. What is too long even so is cut.
+pub(crate) fn fitting<R: AsRef<[String]>>(
+    sides: &[Side],
+    rows: &[R],
+    in_front: usize,
+    width: Option<usize>,
+) -> String {
     let Some(width) = width else { return columns(sides, rows) };
     let wide = |column: usize| widest(rows, column);
-    let first = usize::from(!sides.is_empty());
-    let mut blocks: Vec<Vec<usize>> = vec![(0..first).collect()];
-    let mut used = wide(0);
-    for column in first..sides.len() {
-        let needs = GAP.len() + wide(column);
+    let with_gap = |column: usize| wide(column) + GAP.len();
+    // In front is only what leaves half of the line for something else; the first in any case.
+    let mut room = width / 2;
+    let in_front = (0..in_front.min(sides.len()))
+        .take_while(|&column| {
+            let fits = with_gap(column) <= room;
+            room = room.saturating_sub(with_gap(column));
+            fits || column == 0
+        })
+        .count();
+    let front: usize = (0..in_front).map(with_gap).sum();
+    let mut blocks: Vec<Vec<usize>> = vec![(0..in_front).collect()];
+    let mut used = front;
+    for column in in_front..sides.len() {
         let last = blocks.last_mut().expect("there is one from the start");
-        if used + needs <= width || last.len() <= 1 {
+        if used + wide(column) <= width || last.len() <= in_front {
             last.push(column);
-            used += needs;
+            used += with_gap(column);
         } else {
-            blocks.push(vec![0, column]);
-            used = wide(0) + needs;
+            blocks.push((0..in_front).chain([column]).collect());
+            used = front + with_gap(column);
         }
     }
+    let longest = width.saturating_sub(front).max(NARROWEST);
     let block = |block: &Vec<usize>| {
-        let cells = |row: &R| block.iter().filter_map(|&column| row.as_ref().get(column).cloned()).collect();
+        let cell = |row: &R, column: usize| row.as_ref().get(column).map(|cell| cut(cell, longest));
+        let cells = |row: &R| block.iter().filter_map(|&column| cell(row, column)).collect();
         let sides: Vec<Side> = block.iter().map(|&column| sides[column]).collect();
         columns(&sides, &rows.iter().map(cells).collect::<Vec<Vec<String>>>())
     };
     blocks.iter().map(block).collect::<Vec<_>>().join("\n")
+}
+
+/// At most so many letters of a text, the last of which says that there are more.
+fn cut(text: &str, letters: usize) -> String {
+    if text.chars().count() <= letters {
+        return text.to_owned();
+    }
+    text.chars().take(letters.saturating_sub(1)).chain(['…']).collect()
 }
 
 /// Lines of cells, as wide as the widest of each column, with no spaces at the end.
@@ -69,24 +96,22 @@ pub(crate) fn columns<R: AsRef<[String]>>(sides: &[Side], rows: &[R]) -> String 
 
 /// Parts of one line; where that would be wider than `width`, it goes on below, a little to the right.
 pub(crate) fn in_lines(parts: &[String], width: Option<usize>) -> String {
-    const INDENT: &str = "    ";
     let width = width.unwrap_or(usize::MAX);
     let mut text = String::new();
     let mut used = 0;
     for (number, part) in parts.iter().enumerate() {
         let letters = part.chars().count();
         let before = match number {
-            0 => "",
-            _ if used + GAP.len() + letters <= width => GAP,
+            0 => 0,
+            _ if used + GAP.len() + letters <= width => GAP.len(),
             _ => {
                 text.push('\n');
                 used = 0;
                 INDENT
             }
         };
-        text += before;
-        text += part;
-        used += before.len() + letters;
+        let _ = write!(text, "{:before$}{part}", "");
+        used += before + letters;
     }
     text + "\n"
 }
@@ -145,11 +170,31 @@ mod tests {
         use Side::{Left, Right};
         let rows = [["WHO", "A", "B", "C"], ["me", "1", "22222", "3"]].map(|row| row.map(str::to_owned));
         let sides = [Left, Right, Right, Right];
-        assert_eq!(fitting(&sides, &rows, None), columns(&sides, &rows));
-        assert_eq!(fitting(&sides, &rows, Some(16)), columns(&sides, &rows));
-        assert_eq!(fitting(&sides, &rows, Some(15)), "WHO  A      B\nme   1  22222\n\nWHO  C\nme   3\n");
+        assert_eq!(fitting(&sides, &rows, 1, None), columns(&sides, &rows));
+        assert_eq!(fitting(&sides, &rows, 1, Some(16)), columns(&sides, &rows));
+        assert_eq!(fitting(&sides, &rows, 1, Some(15)), "WHO  A      B\nme   1  22222\n\nWHO  C\nme   3\n");
         // Too narrow for anything: one at a time all the same.
-        assert_eq!(fitting(&sides, &rows, Some(1)).matches("WHO").count(), 3);
-        assert_eq!(fitting::<[String; 0]>(&[], &[], Some(1)), "");
+        assert_eq!(fitting(&sides, &rows, 1, Some(1)).matches("WHO").count(), 3);
+        assert_eq!(fitting::<[String; 0]>(&[], &[], 1, Some(1)), "");
+    }
+
+    #[test]
+    fn two_columns_may_stand_in_front_of_each_part_if_they_leave_room() {
+        use Side::{Left, Right};
+        let sides = [Left, Left, Right, Right];
+        let rows = [["N", "JOB", "A", "B"], ["1", "x", "11111", "22222"]].map(|row| row.map(str::to_owned));
+        let both = "N  JOB      A\n1  x    11111\n\nN  JOB      B\n1  x    22222\n";
+        assert_eq!(fitting(&sides, &rows, 2, Some(16)), both);
+        // A name that takes more than half of the line stands there once.
+        let long = "a name that takes more than half";
+        let rows = [["N", "JOB", "A", "B"], ["1", long, "11111", "22222"]].map(|row| row.map(str::to_owned));
+        let text = fitting(&sides, &rows, 2, Some(42));
+        assert_eq!(text.matches(long).count(), 1, "{text}");
+        // And one that takes more than all of it is cut, so that no line is too wide.
+        for width in [24, 30, 33, 42] {
+            let text = fitting(&sides, &rows, 2, Some(width));
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
+        }
+        assert!(fitting(&sides, &rows, 2, Some(24)).contains("a name that takes mo…"));
     }
 }

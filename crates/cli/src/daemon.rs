@@ -12,6 +12,9 @@ use wire::{Answer, Command, Connection, Description, FromDaemon, Listing, ToDaem
 /// How long the daemon may take to answer. It answers between two steps of its work, and none of them is long.
 const ANSWER_SECONDS_MAX: i64 = 10;
 
+/// The same where it answers when something has come to its end: longer than it waits for that.
+const OUTCOME_SECONDS_MAX: i64 = 90;
+
 /// Where the daemon is.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
@@ -23,7 +26,7 @@ pub(crate) struct Place {
 
 /// What the daemon at `socket` sees now.
 pub(crate) fn listing(socket: &Path) -> anyhow::Result<Listing> {
-    match ask(socket, &ToDaemon::List { version: wire::VERSION })? {
+    match ask(socket, &ToDaemon::List { version: wire::VERSION }, ANSWER_SECONDS_MAX)? {
         FromDaemon::Listing(listing) => Ok(listing),
         other => Err(strange(socket, &other)),
     }
@@ -31,7 +34,11 @@ pub(crate) fn listing(socket: &Path) -> anyhow::Result<Listing> {
 
 /// Has the daemon at `socket` do something. What it refuses is an error.
 pub(crate) fn command(socket: &Path, command: Command) -> anyhow::Result<Answer> {
-    match ask(socket, &ToDaemon::Command { version: wire::VERSION, command })? {
+    let seconds_max = match command {
+        Command::AwaitDeep { .. } => OUTCOME_SECONDS_MAX,
+        _ => ANSWER_SECONDS_MAX,
+    };
+    match ask(socket, &ToDaemon::Command { version: wire::VERSION, command }, seconds_max)? {
         FromDaemon::Answer(answer) => match *answer {
             Answer::Refused { reason, hint } => {
                 let hint = hint.map(|hint| format!("\nhint: {}", printable(&hint))).unwrap_or_default();
@@ -51,19 +58,19 @@ pub(crate) fn described(socket: &Path, wanted: Command) -> anyhow::Result<Descri
     }
 }
 
-/// Asks, and waits for the answer.
-fn ask(socket: &Path, question: &ToDaemon) -> anyhow::Result<FromDaemon> {
+/// Asks, and waits for the answer, so many seconds at most.
+fn ask(socket: &Path, question: &ToDaemon, seconds_max: i64) -> anyhow::Result<FromDaemon> {
     let connection = Connection::connect(socket).map_err(|error| unreachable(error, socket))?;
     let asked = || format!("the daemon at {} gave no answer", socket.display());
     let sent = connection.send(question, &[]);
 
     let mut wait = [PollFd::new(&connection, PollFlags::IN)];
-    let limit = Timespec { tv_sec: ANSWER_SECONDS_MAX, tv_nsec: 0 };
+    let limit = Timespec { tv_sec: seconds_max, tv_nsec: 0 };
     let ready =
         rustix::io::retry_on_intr(|| rustix::event::poll(&mut wait, Some(&limit))).with_context(asked)?;
     if ready == 0 {
         bail!(
-            "the daemon at {} gave no answer in {ANSWER_SECONDS_MAX} s\n\
+            "the daemon at {} gave no answer in {seconds_max} s\n\
              hint: see what it is doing in its log, or start it again",
             socket.display()
         );

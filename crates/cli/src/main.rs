@@ -15,6 +15,7 @@ mod demo;
 mod describe;
 mod doctor;
 mod elf;
+mod manual;
 mod pause;
 mod ps;
 mod quantity;
@@ -65,7 +66,7 @@ fn main() -> ExitCode {
         Verb::Config(ConfigVerb::Show(args)) => config::show(&args, socket),
         Verb::Cdi(CdiVerb::Generate(args)) => cdi::generate(&args, &place),
         Verb::Completions(args) => completions::completions(&args),
-        Verb::Man(args) => completions::man(&args),
+        Verb::Man(args) => manual::man(&args),
         Verb::Demo(args) => demo::demo(&args),
     };
     match done {

@@ -1,7 +1,7 @@
 //! `rota ps`: one line per GPU, then one per tenant.
 
 use crate::args::{Output, PsArgs};
-use crate::columns::{Side, columns, in_lines, terminal_width};
+use crate::columns::{INDENT, Side, fitting, hanging, in_lines, terminal_width};
 use crate::daemon;
 use crate::print;
 use crate::quantity::{printable, size, span};
@@ -53,8 +53,8 @@ fn table(listing: &Listing) -> String {
     text.push('\n');
     if listing.tenants.is_empty() {
         let flag = if listing.gpus.iter().any(|gpu| gpu.vgpu.is_some()) { "--vgpu " } else { "" };
-        text += &format!("No program is here now. Start one with: rota run {flag}-- COMMAND\n");
-        return text;
+        let nobody = format!("No program is here now. Start one with: rota run {flag}-- COMMAND");
+        return text + &hanging(&nobody, 0, terminal_width()) + "\n";
     }
     let (mut names, mut sides): (Vec<String>, Vec<Side>) =
         COLUMNS.iter().map(|(name, side)| (String::from(*name), *side)).unzip();
@@ -76,8 +76,9 @@ fn table(listing: &Listing) -> String {
         }
     }
     rows.insert(0, names);
-    text += &columns(&sides, &rows);
-    text
+    // Which program it is about is said beside whatever does not fit.
+    let in_front = if several { 3 } else { 2 };
+    text + &fitting(&sides, &rows, in_front, terminal_width())
 }
 
 /// Where what it has in host memory stands in a tenant's line, before its GPU is put in.
@@ -94,7 +95,7 @@ fn gpu_parts(gpu: &Gpu) -> Vec<String> {
         format!("arena {} of {}", size(gpu.arena_used_bytes), size(gpu.arena_bytes)),
     ];
     if gpu.arena_clean_bytes > 0 {
-        parts.push(format!("clean copies {}", size(gpu.arena_clean_bytes)));
+        parts.push(format!("and clean copies {}", size(gpu.arena_clean_bytes)));
     }
     parts.extend(gpu.vgpu.as_ref().map(|folder| format!("virtual, in {}", printable(folder))));
     parts
@@ -114,7 +115,8 @@ fn strangers(listing: &Listing) -> String {
             _ => String::new(),
         };
         let (pid, program) = (stranger.pid, printable(program));
-        format!("unmanaged: process {pid} ({program}){of} holds {}{on}\n", size(stranger.bytes))
+        let text = format!("unmanaged: process {pid} ({program}){of} holds {}{on}", size(stranger.bytes));
+        hanging(&text, INDENT, terminal_width()) + "\n"
     };
     listing.unmanaged.iter().map(line).collect()
 }

@@ -1,13 +1,14 @@
 //! `rota set`: changes the terms of a job while it runs.
 
 use crate::args::{Output, SetArgs};
+use crate::columns::{INDENT, hanging, terminal_width};
 use crate::describe::{as_json, terms};
 use crate::quantity::printable;
 use crate::{daemon, print};
 use anyhow::bail;
 use clap::ArgMatches;
 use std::path::Path;
-use wire::{Command, Description};
+use wire::{Command, Description, JobView};
 
 /// Changes what was typed, and prints the terms that hold now.
 pub(crate) fn set(args: &SetArgs, matches: &ArgMatches, socket: &Path) -> anyhow::Result<()> {
@@ -27,6 +28,9 @@ pub(crate) fn set(args: &SetArgs, matches: &ArgMatches, socket: &Path) -> anyhow
 
 /// The job and its terms.
 fn line(description: &Description) -> String {
-    let jobs = description.jobs.iter();
-    jobs.map(|job| format!("{}: {}\n", printable(&job.job), terms(&job.terms))).collect()
+    let line = |job: &JobView| {
+        let text = format!("{}: {}", printable(&job.job), terms(&job.terms));
+        hanging(&text, INDENT, terminal_width()) + "\n"
+    };
+    description.jobs.iter().map(line).collect()
 }

@@ -142,7 +142,7 @@ fn calibrate(args: &CalibrateArgs) -> anyhow::Result<()> {
             });
             let rows: Vec<_> = std::iter::once(header).chain(rows).collect();
             use Side::{Left, Right};
-            print(&columns(&[Left, Left, Left, Right, Right, Right, Left], &rows))
+            print(&fitting(&[Left, Left, Left, Right, Right, Right, Left], &rows, 3, terminal_width()))
         }
         Output::Json => {
             let rows: Vec<_> = lines
@@ -197,7 +197,8 @@ fn told(table: &Table) -> String {
     let sides: Vec<Side> = table.header.iter().map(side).collect();
     let header: Vec<String> = table.header.iter().map(|name| (*name).to_owned()).collect();
     let rows = table.rows.iter().map(|row| row.iter().map(|cell| printable(cell)).collect());
-    fitting(&sides, &std::iter::once(header).chain(rows).collect::<Vec<Vec<String>>>(), terminal_width())
+    let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
+    fitting(&sides, &rows, 1, terminal_width())
 }
 
 fn print_json(text: serde_json::Result<String>) -> anyhow::Result<()> {

@@ -1,7 +1,7 @@
 //! `rota status`: how the daemon is, and what it shares.
 
 use crate::args::{Output, StatusArgs};
-use crate::columns::{Side, columns, fitting, terminal_width};
+use crate::columns::{GAP, INDENT, Side, columns, fitting, hanging, terminal_width};
 use crate::describe::as_json;
 use crate::quantity::{printable, size, span, user};
 use crate::{daemon, print};
@@ -44,13 +44,14 @@ pub(crate) fn self_test(found: &SelfTest) -> String {
 
 fn text(status: &Status, socket: &Path) -> String {
     let of = |ns: u64| span(Duration::from_nanos(ns));
-    let mut text = format!(
-        "rotad {}, process {} of {}, up for {}\n",
+    let first = format!(
+        "rotad {}, process {} of {}, up for {}",
         printable(&status.version),
         status.pid,
         user(status.uid),
         of(status.uptime_ns)
     );
+    let mut text = hanging(&first, INDENT, terminal_width()) + "\n";
     // As in the configuration.
     let set = |ns: u64| Span(Duration::from_nanos(ns));
     let policy = printable(&status.policy);
@@ -88,24 +89,27 @@ fn text(status: &Status, socket: &Path) -> String {
             ),
         ),
     ];
-    let rows = rows.map(|(name, value)| [format!("  {name}"), value]);
+    let names = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let indent = 2 + names + GAP.len();
+    let rows = rows.map(|(name, value)| [format!("  {name}"), hanging(&value, indent, terminal_width())]);
     text += &columns(&[Side::Left, Side::Left], &rows);
-    let header = ["GPU", "NAME", "UUID", "IN USE", "ARENA", "CLEAN COPIES"].map(str::to_owned);
+    let header = ["GPU", "NAME", "IN USE", "ARENA", "CLEAN COPIES", "UUID"].map(str::to_owned);
     let gpus = status.gpus.iter().enumerate().map(|(index, gpu)| {
-        let name = printable(&gpu.name) + if gpu.vgpu.is_some() { " (virtual)" } else { "" };
+        let unsaid = gpu.vgpu.is_some() && !gpu.name.contains("virtual");
+        let name = printable(&gpu.name) + if unsaid { " (virtual)" } else { "" };
         [
             index.to_string(),
             name,
-            printable(&gpu.uuid),
             format!("{} of {}", size(gpu.used_bytes), size(gpu.capacity_bytes)),
             format!("{} of {}", size(gpu.arena_used_bytes), size(gpu.arena_bytes)),
             size(gpu.arena_clean_bytes),
+            printable(&gpu.uuid),
         ]
     });
     let rows: Vec<_> = std::iter::once(header).chain(gpus).collect();
     use Side::{Left, Right};
     text.push('\n');
-    text + &fitting(&[Right, Left, Left, Right, Right, Right], &rows, terminal_width())
+    text + &fitting(&[Right, Left, Right, Right, Right, Left], &rows, 1, terminal_width())
 }
 
 fn count(number: u32, what: &str) -> String {

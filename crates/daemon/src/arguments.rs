@@ -51,11 +51,17 @@ pub(crate) enum Verb {
         #[arg(long, value_name = "DIR", env = "ROTA_VGPU")]
         vgpu: Option<PathBuf>,
     },
-    /// Read the configuration, and print what would be in force
+    /// Read the configuration, and print what would be in force, as a file that says the same
     CheckConfig {
         /// The file, instead of the usual ones
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+    },
+    /// Print the manual, or write one page for each command
+    Man {
+        /// Write the pages there, as rotad.8 and so on
+        #[arg(value_name = "DIR")]
+        folder: Option<PathBuf>,
     },
     /// What holds memory that is away, started by rotad itself
     #[command(hide = true)]

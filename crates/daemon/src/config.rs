@@ -1,6 +1,7 @@
 //! What the daemon is told: a TOML file, and flags that override it.
 //!
 //! - `file`: reads the file, and says what is wrong with it, and where. `origins`: where each value comes from.
+//!   `written`: all of it as a file.
 //! - `sharing`: turns what concerns the core into its settings. [`rules`]: what users may ask for; [`commands`]: and with which
 //!   programs.
 
@@ -17,6 +18,7 @@ mod sharing;
 mod standby;
 #[cfg(test)]
 mod tests;
+mod written;
 
 use clap::{Args, ValueEnum};
 use commands::{CommandError, CommandRule, Commands};

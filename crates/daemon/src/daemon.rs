@@ -42,6 +42,7 @@ mod pace;
 mod pins;
 mod placing;
 mod programs;
+mod promises;
 pub mod publications;
 pub mod rejoining;
 mod setup;
@@ -67,6 +68,7 @@ use lengths::Lengths;
 use mover::{Arena, Device, Mover};
 use mustering::Mustering;
 use pins::Pins;
+use promises::Promises;
 use publications::Publications;
 use rejoining::Returning;
 use sched::{Bytes, Core, Event, GpuId, GpuSpec, TenantId, Time, UserId};
@@ -137,6 +139,8 @@ pub struct Daemon {
     dying: BTreeMap<TenantId, Dying>,
     /// Whose contexts are put away.
     deep: Deep,
+    /// What those who wait were told.
+    promises: Promises,
     /// Who else is on the GPUs.
     strangers: sights::Strangers,
     /// When to look for tenants without work.
@@ -232,6 +236,7 @@ impl Daemon {
             tests: BTreeMap::new(),
             dying: BTreeMap::new(),
             deep: Deep::default(),
+            promises: Promises::default(),
             strangers: sights::Strangers::default(),
             look_at: None,
             attention,

@@ -6,6 +6,7 @@ mod freezing;
 mod gpus;
 mod log;
 mod look;
+mod manual;
 mod notify;
 mod rights;
 mod second_tier;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
             let machine = vgpu.as_deref().map(VirtualMachine::enter).transpose();
             machine.map_err(Into::into).and_then(|machine| look::look(machine.is_some()))
         }
+        Some(Verb::Man { folder }) => manual::man(folder.as_deref()),
         Some(Verb::CheckConfig { config }) => check(arguments.settings, config.as_deref()),
         Some(Verb::SelfTestTenant { parent }) => self_test::tenant(parent),
         Some(Verb::CheckpointStep { parent, pid, start, asked }) => {
@@ -75,10 +77,7 @@ fn main() -> ExitCode {
 }
 
 fn check(flags: Settings, file: Option<&Path>) -> anyhow::Result<()> {
-    let config = Config::load(flags, file)?;
-    for setting in &config.settings {
-        println!("{} = {}    # {}", setting.key, setting.value, setting.origin);
-    }
+    print!("{}", Config::load(flags, file)?.as_toml()?);
     Ok(())
 }
 

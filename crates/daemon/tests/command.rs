@@ -88,9 +88,20 @@ fn the_configuration_can_be_checked_without_starting() {
     let output = rotad(&["check-config", "--config", file.path().to_str().unwrap()]);
     assert!(output.status.success());
     let said = String::from_utf8(output.stdout).unwrap();
-    let expected = format!("capacity = 16.0 GiB    # {}:1", file.path().display());
+    let expected = format!("capacity = \"16GiB\"    # {}:1", file.path().display());
     assert!(said.lines().any(|line| line == expected), "{said}");
-    assert!(said.lines().any(|line| line == "policy = fair    # default"), "{said}");
+    assert!(said.lines().any(|line| line == "policy = \"fair\"    # default"), "{said}");
+    assert!(said.lines().any(|line| line == "# vgpu: none    # default"), "{said}");
+    assert!(said.ends_with("\n[[user]]\nmemory_max = \"50%\"\nuid = 7\n"), "{said}");
+
+    // What it prints says the same.
+    std::fs::write(file.path(), &said).unwrap();
+    let again = rotad(&["check-config", "--config", file.path().to_str().unwrap()]);
+    assert!(again.status.success(), "{}", complaint(&again));
+    let values = |text: &str| -> Vec<String> {
+        text.lines().map(|line| line.split("    # ").next().unwrap_or_default().to_owned()).collect()
+    };
+    assert_eq!(values(&String::from_utf8(again.stdout).unwrap()), values(&said));
 
     std::fs::write(file.path(), "[[user]]\nname = 'no-such-user-here'\n").unwrap();
     let output = rotad(&["check-config", "--config", file.path().to_str().unwrap()]);
@@ -187,4 +198,25 @@ fn a_log_is_not_written_where_others_could_have_put_it() {
         "{said}"
     );
     assert!(!log.join("rotad.log").exists());
+}
+
+#[test]
+fn the_manual_is_of_all_that_can_be_set() {
+    let page = String::from_utf8(rotad(&["man"]).stdout).unwrap();
+    assert!(page.contains(".TH rotad 8 "), "{page}");
+    let config = String::from_utf8(rotad(&["check-config"]).stdout).unwrap();
+    for key in config.lines().filter_map(|line| line.trim_start_matches("# ").split([' ', ':']).next()) {
+        let flag = format!("\\-\\-{}", key.replace('_', "\\-"));
+        assert!(page.contains(&flag), "{flag} is not in\n{page}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("man8");
+    assert!(rotad(&["man", pages.to_str().unwrap()]).status.success());
+    let mut names: Vec<_> = std::fs::read_dir(&pages)
+        .unwrap()
+        .map(|page| page.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["rotad-check-config.8", "rotad-man.8", "rotad-self-test.8", "rotad.8"]);
+    assert!(complaint(&rotad(&["man", "/dev/null/man8"])).contains("cannot write pages to /dev/null/man8"));
 }

@@ -14,6 +14,9 @@ pub const POISON: u8 = 0xa5;
 /// Bytes come into being in pages of this size.
 const PAGE_BYTES: usize = 64 << 10;
 
+/// A page that nobody has touched.
+static UNTOUCHED: [u8; PAGE_BYTES] = [POISON; PAGE_BYTES];
+
 /// A block of physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(pub u64);
@@ -53,31 +56,33 @@ impl Block {
     /// Copies bytes out.
     pub fn read(&self, mut offset: u64, mut into: &mut [u8]) {
         while !into.is_empty() {
-            let (page, at) = place(offset);
-            let length = into.len().min(PAGE_BYTES - at);
-            let (now, rest) = into.split_at_mut(length);
-            match &self.pages[page] {
-                Some(bytes) => now.copy_from_slice(&bytes[at..at + length]),
-                None => now.fill(POISON),
-            }
+            let piece = self.piece(offset, into.len());
+            let (now, rest) = into.split_at_mut(piece.len());
+            now.copy_from_slice(piece);
             into = rest;
-            offset += length as u64;
+            offset += piece.len() as u64;
         }
     }
 
     /// Copies bytes in.
     pub fn write(&mut self, mut offset: u64, mut from: &[u8]) {
         while !from.is_empty() {
-            let (page, at) = place(offset);
-            let length = from.len().min(PAGE_BYTES - at);
-            let (now, rest) = from.split_at(length);
-            self.page(page)[at..at + length].copy_from_slice(now);
+            let piece = self.piece_mut(offset, from.len());
+            let (now, rest) = from.split_at(piece.len());
+            piece.copy_from_slice(now);
             from = rest;
-            offset += length as u64;
+            offset += now.len() as u64;
         }
     }
 
-    /// The bytes from there to the end of their page, to be filled; at most so many.
+    /// The bytes from there to the end of their page; at most so many.
+    pub fn piece(&self, offset: u64, bytes_max: usize) -> &[u8] {
+        let (page, at) = place(offset);
+        let end = PAGE_BYTES.min(at.saturating_add(bytes_max));
+        &self.pages[page].as_deref().unwrap_or(&UNTOUCHED)[at..end]
+    }
+
+    /// The same, to be filled.
     pub fn piece_mut(&mut self, offset: u64, bytes_max: usize) -> &mut [u8] {
         let (page, at) = place(offset);
         let end = PAGE_BYTES.min(at.saturating_add(bytes_max));

@@ -38,7 +38,7 @@ impl Transfer {
 
     /// Moves some of the bytes, counted row after row.
     pub fn pass(&self, mut range: Range<u64>, memory: &mut Touch<'_>) -> Result<(), Fault> {
-        let mut buffer = vec![0; (range.end - range.start).min(CHUNK_BYTES as u64) as usize];
+        let mut buffer = Vec::new();
         while !range.is_empty() {
             let length = self.run_from(range.start).min(range.end - range.start).min(CHUNK_BYTES as u64);
             if let (End::Host(from), End::Device(to)) = (&self.source, &self.target) {
@@ -46,6 +46,15 @@ impl Transfer {
                 memory.fill_from_host(self.place(*to, range.start, self.target_steps), host, length)?;
                 range.start += length;
                 continue;
+            }
+            if let (End::Device(from), End::Host(to)) = (&self.source, &self.target) {
+                let host = self.place(*to, range.start, self.target_steps);
+                memory.send_to_host(self.place(*from, range.start, self.source_steps), host, length)?;
+                range.start += length;
+                continue;
+            }
+            if buffer.len() < length as usize {
+                buffer.resize(length as usize, 0);
             }
             let bytes = &mut buffer[..length as usize];
             match &self.source {

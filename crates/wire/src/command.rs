@@ -48,6 +48,12 @@ pub enum Command {
         /// The job's name.
         job: String,
     },
+    /// What became of `PauseDeep`, once that is known: answered by `Described` when nothing of the job is on the GPU, and by
+    /// `Refused` where something stays there.
+    AwaitDeep {
+        /// The job's name.
+        job: String,
+    },
 }
 
 /// A job that is to begin.

@@ -4,14 +4,14 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   rota run -- python train.py        run a program; start as many as you like
   rota run --name nightly --memory 8GiB --weight 3 -- ./sim
-                                     the same, under a name and on terms of its own
+                                     the same, with a name and terms of its own
   rota ps                            see who has the GPU and who waits
   rota ps -o json                    the same, for scripts
   rota set nightly --weight 1        change the terms while it runs
   rota describe nightly              see all about it
   rota doctor                        see whether this machine is fit for it
   rota demo                          watch programs take turns, without a GPU
-  rotad --vgpu DIR &                 start the daemon on a virtual GPU, without a real one
+  rotad --vgpu DIR &                 start the daemon on a virtual GPU
   rota run --vgpu -- ./worker        run a program there
   rota sim compare seed-4x12         see what turns are worth, without a GPU";
 
@@ -29,24 +29,29 @@ The program replaces rota: terminal, signals and exit code are its own.
 
 Exit codes:
   2    wrong usage
-  125  rota failed: no daemon, no shim, terms that are refused, another kind of GPU than asked for,
-       a wait that was longer than --timeout
+  125  rota failed: no daemon, no shim, terms that are refused, another kind of
+       GPU than asked for, a wait that was longer than --timeout
   126  the program cannot be executed
   127  the program was not found
   else the program's own
 
 Environment, read by rota:
-  ROTA_SHIM             the shim's file; else librota_shim.so beside rota or in ../lib/rota
-  ROTA_LIBVGPU          with --vgpu, the virtual GPU's library; else libvgpu.so in the same places
+  ROTA_SHIM             the shim's file; else librota_shim.so beside rota or in
+                        ../lib/rota
+  ROTA_LIBVGPU          with --vgpu, the virtual GPU's library; else libvgpu.so
+                        in the same places
 
 Environment, set for the program:
-  LD_PRELOAD            the shim, and what stands in front of NVML, before what was there
+  LD_PRELOAD            the shim, and what stands in front of NVML, before what
+                        was there
   ROTA_SOCKET           the daemon's socket
   ROTA_JOB              the job's name
-  ROTA_REQUIRED=1       without the daemon the program gets an error from CUDA, and does not run
-                        past everybody
-  CUDA_VISIBLE_DEVICES  the GPUs that the daemon chose, unless it is set already and --gpus is not
-  with --vgpu           its library in LD_PRELOAD and ROTA_DRIVER, its folder in ROTA_VGPU";
+  ROTA_REQUIRED=1       without the daemon the program gets an error from CUDA,
+                        and does not run past everybody
+  CUDA_VISIBLE_DEVICES  the GPUs that the daemon chose, unless it is set already
+                        and --gpus is not
+  with --vgpu           its library in LD_PRELOAD and ROTA_DRIVER, its folder in
+                        ROTA_VGPU";
 
 pub(super) const DEMO_EXAMPLES: &str = "\
 Examples:
@@ -106,8 +111,8 @@ Examples:
 pub(super) const CDI_EXAMPLES: &str = "\
 Examples:
   sudo rota cdi generate -o /etc/cdi/rota.json
-  docker run --device nvidia.com/gpu=all --device rota.dev/gpu=all IMAGE python train.py
-  podman run --device nvidia.com/gpu=all --device rota.dev/gpu=all IMAGE python train.py";
+  docker run --device nvidia.com/gpu=all --device rota.dev/gpu=all IMAGE train
+  podman run --device nvidia.com/gpu=all --device rota.dev/gpu=all IMAGE train";
 
 pub(super) const COMPLETIONS_EXAMPLES: &str = "\
 Examples:

@@ -9,21 +9,25 @@ use wire::quantity::Bytes;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  rota sim list                                     scenarios that come with rota
-  rota sim compare seed-4x12                        rota beside what it is compared with
-  rota sim run seed-4x12 --timeline turns.svg       one run, with a picture
-  rota sim run ./mine.toml --policy rota:priority   a scenario of your own
+  rota sim list                               scenarios that come with rota
+  rota sim compare seed-4x12                  rota beside others
+  rota sim run seed-4x12 --timeline a.svg     one run, with a picture
+  rota sim run ./mine.toml --policy rota:priority
+                                              a scenario of your own
   rota sim sweep seed-4x12 --vary gap_max=30s,60s,120s
-  rota sim optimum six-fit-three                    what was moved beside the least possible
-  rota sim calibrate                                the model beside the measurements";
+                                              one run for each value
+  rota sim optimum six-fit-three              beside the least possible
+  rota sim calibrate                          the model beside measurements";
 
 pub(super) const AFTER: &str = "\
-A SCENARIO is the name of one that comes with rota, or a TOML file. The files in scenarios/ show all that one can say.
+A SCENARIO is the name of one that comes with rota, or a TOML file. The files in scenarios/ show all that one can \
+say.
 
 Exit codes:
   0    simulated
   1    failed
-  2    wrong usage, or a scenario with a mistake: the message names file, line and reason";
+  2    wrong usage, or a scenario with a mistake: the message names file, line
+       and reason";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -35,7 +39,7 @@ Examples:
 const COMPARE_EXAMPLES: &str = "\
 Examples:
   rota sim compare seed-4x12
-  rota sim compare lc-four-be -o json | jq '.rows[] | {policy, lc_latency_ns_p99}'
+  rota sim compare lc-four-be -o json | jq '.rows[].lc_latency_ns_p99'
   rota sim compare seed-4x12 --timeline seed-4x12.svg";
 
 const SWEEP_EXAMPLES: &str = "\
@@ -52,18 +56,17 @@ Examples:
   rota sim optimum --events turns.jsonl --room 12GiB";
 
 const OPTIMUM_AFTER: &str = "\
-The least is what somebody would have moved who knew all turns beforehand, with the same turns in the same order: each
-piece of memory that is not needed for a while is kept on the device or goes out and comes back, and what is kept must fit
-beside what is needed. Where all handles have one size and all of them are rewritten it is exact; otherwise it is a bound
-that nobody can be below, so the ratio may be too high and is never too low.
-
-The timeline of a daemon is that of `rotad --events FILE`, on one GPU. The room is what is left of the capacity when the
-mover and all contexts have theirs. Let the time that is judged begin when all of them have allocated
+The least is what somebody would have moved who knew all turns beforehand, with the same turns in the same order: each \
+piece of memory that is not needed for a while is kept on the device or goes out and comes back, and what is kept must fit \
+beside what is needed. Where all handles have one size and all of them are rewritten it is exact; otherwise it is a bound \
+that nobody can be below, so the ratio may be too high and is never too low.\n\n\
+The timeline of a daemon is that of `rotad --events FILE`, on one GPU. The room is what is left of the capacity when the \
+mover and all contexts have theirs. Let the time that is judged begin when all of them have allocated \
 what they will and have been moved once: before that, a timeline does not tell what they have.";
 
 const CALIBRATE_AFTER: &str = "\
-Measured on one H200 with driver 580.159.04. All rows share the physics that scenarios run with by default.
-What the measured programs do on their own is theirs; one such figure was not measured but fitted to its
+Measured on one H200 with driver 580.159.04. All rows share the physics that scenarios run with by default. \
+What the measured programs do on their own is theirs; one such figure was not measured but fitted to its \
 rows: how long the one with small kernels computes between two synchronisations. MPS is not modelled.";
 
 const POLICY_HELP: &str = "\

@@ -111,7 +111,7 @@ impl Report {
         };
         let late = format!(
             "the CPU was too busy to keep the virtual GPU on time: {} of work took {} without rota and turns of {} under \
-             it; the ratio says less then",
+             it; so this ratio says little of rota",
             seconds(self.work_ns),
             seconds(self.serial_ns),
             seconds(self.turns_ns)
@@ -119,7 +119,10 @@ impl Report {
         let rows = [
             ("one after the other", seconds(self.serial_ns)),
             ("by turns, under rota", seconds(self.rota_ns)),
-            ("ratio", format!("{:.3}", self.ratio)),
+            (
+                "ratio",
+                format!("{:.3}{}", self.ratio, if self.is_late() { " (the CPU was late)" } else { "" }),
+            ),
             ("longest gap", format!("{} between two turns of a program", seconds(self.turn_gap_ns_max))),
             ("turns", turns),
             ("moved", format!("{} MiB in {} moves", self.moved_bytes >> 20, self.moves)),
@@ -175,7 +178,9 @@ mod tests {
     fn a_cpu_that_is_late_is_told_of() {
         let is_late = |serial, rota| {
             let report = Report::of("gpu".into(), &act(serial, 0, 7), &act(rota, 0, 7), 7);
-            report.table(80).contains("\nlate ")
+            let table = report.table(80);
+            assert_eq!(table.contains("\nlate "), table.contains("(the CPU was late)"), "{table}");
+            table.contains("\nlate ")
         };
         // Seven steps are 2.6 s of work.
         assert!(!is_late(3, 3) && is_late(4, 3) && is_late(3, 4));

@@ -18,6 +18,8 @@ pub(super) struct Known {
     listing: Option<Listing>,
     /// What a program's context takes, as in the daemon's settings.
     residue: Option<String>,
+    /// Whether programs of all users may come, as there.
+    pub(super) everybody: bool,
 }
 
 impl Known {
@@ -27,11 +29,14 @@ impl Known {
             Ok(Answer::Settings(settings)) => settings,
             _ => Vec::new(),
         };
-        let residue = asked.then(settings).into_iter().flatten().find(|setting| setting.key == "residue");
+        let settings = if asked { settings() } else { Vec::new() };
+        let value =
+            |key: &str| settings.iter().find(|setting| setting.key == key).map(|setting| &setting.value);
         Self {
             status,
             listing: asked.then(|| daemon::listing(socket).ok()).flatten(),
-            residue: residue.map(|setting| setting.value),
+            residue: value("residue").cloned(),
+            everybody: value("everybody").is_some_and(|value| value == "true"),
         }
     }
 

@@ -11,22 +11,29 @@ const HOST_MEMORY_MIN: u64 = 4 << 30;
 
 /// All checks of this kind.
 pub(super) fn checks(known: &Known) -> Vec<Check> {
-    vec![host_memory(), memlock(), rights(known), container(), switched_off()]
+    vec![host_memory(known), memlock(), rights(known), container(), switched_off()]
 }
 
-fn host_memory() -> Check {
+fn host_memory(known: &Known) -> Check {
+    // One for all GPUs.
+    let arena = known.status.as_ref().and_then(|status| status.gpus.first()).map(|gpu| gpu.arena_bytes);
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib =
         line.and_then(|line| line.split_whitespace().next()).and_then(|number| number.parse::<u64>().ok());
-    match kib.map(|kib| kib << 10) {
-        None => skip("host memory", "the system does not say how much is free"),
-        Some(bytes) if bytes < HOST_MEMORY_MIN => warn(
+    match (kib.map(|kib| kib << 10), arena) {
+        (Some(bytes), Some(arena)) => {
+            pass("host memory", format!("the arena has {}; {} are free", size(arena), size(bytes)))
+        }
+        (None, _) => skip("host memory", "the system does not say how much is free"),
+        (Some(bytes), None) if bytes < HOST_MEMORY_MIN => warn(
             "host memory",
             format!("{} are free: little room for what is away", size(bytes)),
             "free some, or name a size with `rotad --arena`",
         ),
-        Some(bytes) => pass("host memory", format!("{} are free; half of it becomes the arena", size(bytes))),
+        (Some(bytes), None) => {
+            pass("host memory", format!("{} are free; half of it becomes the arena", size(bytes)))
+        }
     }
 }
 
@@ -45,6 +52,10 @@ fn rights(known: &Known) -> Check {
     let uid = known.status.as_ref().map_or_else(|| rustix::process::geteuid().as_raw(), |status| status.uid);
     let daemon = if known.status.is_some() { "the daemon is" } else { "a daemon would be" };
     match uid {
+        0 if known.everybody => pass("rights", "the daemon is root's, and shares between all users"),
+        0 if known.status.is_some() => {
+            pass("rights", "the daemon is root's; `everybody` is not set, so only root's programs may come")
+        }
         0 => pass("rights", format!("{daemon} root's: with `everybody` it shares between all users")),
         uid => pass(
             "rights",

@@ -150,11 +150,31 @@ fn pause_and_resume_say_what_holds_now() {
         "nightly is paused; `rota resume nightly` lets it go on\n"
     );
     assert_eq!(daemon.asked(), [wire::Command::Pause { job: "nightly".into() }]);
-    stdout(daemon.rota().args(["pause", "--deep", "nightly"]));
-    assert_eq!(daemon.asked().last(), Some(&wire::Command::PauseDeep { job: "nightly".into() }));
     let daemon = described(job());
     assert_eq!(stdout(daemon.rota().args(["resume", "nightly"])), "nightly may run\n");
     assert_eq!(daemon.asked(), [wire::Command::Resume { job: "nightly".into() }]);
+}
+
+#[test]
+fn a_deep_pause_is_waited_for_unless_one_does_not_want_to() {
+    let job = || "nightly".to_owned();
+    let daemon = described(JobView { paused: true, ..crate::views::job() });
+    let output = daemon.rota().args(["pause", "--deep", "nightly"]).output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "rota: nightly is paused; waiting until nothing of it is on the GPU\n"
+    );
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        "nightly is paused, and nothing of it is on the GPU; `rota resume nightly` lets it go on\n"
+    );
+    let asked = [wire::Command::PauseDeep { job: job() }, wire::Command::AwaitDeep { job: job() }];
+    assert_eq!(daemon.asked(), asked);
+    let text = stdout(daemon.rota().args(["pause", "--deep", "--no-wait", "nightly"]));
+    assert!(text.starts_with("nightly is paused, and gives up its contexts where it can; "), "{text}");
+    assert_eq!(daemon.asked()[2..], asked[..1]);
+    complaint(rota().args(["pause", "--no-wait", "nightly"]), 2);
 }
 
 #[test]

@@ -108,8 +108,11 @@ fn the_manual_has_a_page_for_each_command() {
     assert_eq!(stdout(rota().arg("man").arg(&folder)), "");
     for name in ["rota.1", "rota-run.1", "rota-config-show.1", "rota-sim-compare.1"] {
         let text = std::fs::read_to_string(folder.join(name)).unwrap();
-        assert!(text.contains(".SH SYNOPSIS"), "{name}");
+        assert!(text.contains(".SH SYNOPSIS") && !text.contains(".SH EXTRA"), "{name}");
     }
+    let text = std::fs::read_to_string(folder.join("rota-run.1")).unwrap();
+    assert!(text.contains(".SH \"EXAMPLES\"\n.nf\n  rota run \\-\\- python train.py"), "{text}");
+    assert!(text.contains(".SH \"EXIT CODES\"\n"), "{text}");
     let text = complaint(rota().args(["man", "/dev/null/man1"]), 1);
     assert!(text.starts_with("rota: cannot write pages to /dev/null/man1: "), "{text}");
 }

@@ -6,5 +6,6 @@ mod jobs;
 mod machine;
 mod ps;
 mod run;
+mod terminal;
 mod vgpu;
 mod views;

@@ -26,7 +26,7 @@ fn of_several_gpus_each_has_a_number_and_tenants_say_which_is_theirs() {
     let daemon = FakeDaemon::start(FromDaemon::Listing(both));
     let expected = "\
 0  GPU-5e1f0b2a-0000-4000-8000-000000000001  NVIDIA H200  12.5 GiB of 16.0 GiB in use  arena 24.0 GiB of 32.0 GiB
-1  GPU-0  NVIDIA H200  12.5 GiB of 16.0 GiB in use  arena 24.0 GiB of 32.0 GiB  clean copies 3.0 GiB
+1  GPU-0  NVIDIA H200  12.5 GiB of 16.0 GiB in use  arena 24.0 GiB of 32.0 GiB  and clean copies 3.0 GiB
 
  PID  GPU  JOB         PROGRAM  STATE    RESIDENT      AWAY  TURNS     WAITING  NEXT
 4242    0  train-4242  python3  running  12.0 GiB     0 MiB     17           -  -

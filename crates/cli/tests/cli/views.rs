@@ -271,7 +271,7 @@ fn a_description_in_json_has_stable_keys() {
     }
 }
 
-fn status() -> Status {
+pub(crate) fn status() -> Status {
     Status {
         schema_version: 1,
         version: "0.1.0".into(),
@@ -318,8 +318,8 @@ rotad 0.1.0, process 4000 of root (0), up for 1 h 2 min
   ends       when nobody was there for 60s
   now        1 job, 2 tenants: 1 running, 1 waiting
 
-GPU  NAME         UUID                                                    IN USE              ARENA  CLEAN COPIES
-  0  NVIDIA H200  GPU-5e1f0b2a-0000-4000-8000-000000000001  12.0 GiB of 16.0 GiB  0 MiB of 32.0 GiB      12.0 GiB
+GPU  NAME                       IN USE              ARENA  CLEAN COPIES  UUID
+  0  NVIDIA H200  12.0 GiB of 16.0 GiB  0 MiB of 32.0 GiB      12.0 GiB  GPU-5e1f0b2a-0000-4000-8000-000000000001
 ",
         daemon.socket.display()
     );

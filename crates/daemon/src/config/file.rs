@@ -20,12 +20,16 @@ pub(super) struct File {
 
 impl File {
     pub(super) fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|cause| ConfigError::Unreadable { path: path.into(), cause })?;
+        let text = Self::text(path)?;
         let settings: Settings = toml::from_str(&text).map_err(|cause| wrong(path, &text, &cause))?;
         let starts = settings.command.iter().map(|rule| rule.span().start);
         let command_lines = starts.map(|start| line_at(&text, start)).collect();
         Ok(Self { path: Some(path.into()), settings, lines: keys(&text), command_lines })
+    }
+
+    /// All that is in a file.
+    pub(super) fn text(path: &Path) -> Result<String, ConfigError> {
+        std::fs::read_to_string(path).map_err(|cause| ConfigError::Unreadable { path: path.into(), cause })
     }
 
     /// The file's name, for people.

@@ -3,8 +3,8 @@
 use super::{ConfigError, File, Settings};
 use std::collections::BTreeMap;
 use std::path::Path;
-use wire::Setting;
-use wire::quantity::Span;
+use wire::quantity::{Bytes, Span};
+use wire::{OVERSIZE_ALL, Oversize, Setting};
 
 /// Every key, with what holds where nobody says anything.
 pub(super) const KEYS: [(&str, &str); 33] = [
@@ -93,6 +93,7 @@ impl Origins {
                 (None, "idle_exit") if settings.idle_exit_usual.is_some() => {
                     settings.idle_exit_usual.iter().map(Span::to_string).collect()
                 }
+                (None, "reserve") if settings.vgpu.is_some() => "what two contexts take".into(),
                 (None, "turn_min" | "turn_max") if settings.turn.is_some() => "as turn".into(),
                 (None, "user, group, command") if self.0.contains_key(key) => "see the file".into(),
                 (None, _) => usual.into(),
@@ -108,44 +109,63 @@ impl Origins {
     }
 }
 
+/// A number of bytes as people write it, to the byte.
+fn exactly(bytes: u64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let unit = units.iter().find(|(_, shift)| bytes > 0 && bytes.trailing_zeros() >= *shift);
+    unit.map_or_else(|| format!("{bytes}B"), |(unit, shift)| format!("{}{unit}", bytes >> shift))
+}
+
 /// What is set, as people write it.
 fn values(settings: &Settings) -> Vec<(&'static str, Option<String>)> {
     fn text<T: ToString>(value: &Option<T>) -> Option<String> {
         value.as_ref().map(T::to_string)
     }
+    // As it is read: of the units that `Span` prints, two are none that people type.
+    let time = |time: &Option<Span>| {
+        time.map(|time| match time.to_string() {
+            text if text.ends_with("ns") => format!("{}us", time.nanos() as f64 / 1e3),
+            text => text.replace("µs", "us"),
+        })
+    };
+    let bytes = |bytes: &Option<Bytes>| bytes.map(|Bytes(bytes)| exactly(bytes));
+    let oversize = settings.oversize_max.map(|most| match most {
+        Oversize(0 | OVERSIZE_ALL) => most.to_string(),
+        Oversize(bytes) => exactly(bytes),
+    });
     let path = |path: &Option<std::path::PathBuf>| path.as_ref().map(|path| path.display().to_string());
     vec![
         ("socket", path(&settings.socket)),
         ("gpus", text(&settings.gpus)),
         ("vgpu", path(&settings.vgpu)),
-        ("capacity", text(&settings.capacity)),
-        ("arena", text(&settings.arena)),
+        ("capacity", bytes(&settings.capacity)),
+        ("arena", bytes(&settings.arena)),
         ("cellar", path(&settings.cellar)),
-        ("cellar_limit", text(&settings.cellar_limit)),
-        ("reserve", text(&settings.reserve)),
-        ("residue", text(&settings.residue)),
+        ("cellar_limit", bytes(&settings.cellar_limit)),
+        ("reserve", bytes(&settings.reserve)),
+        ("residue", bytes(&settings.residue)),
         ("events", path(&settings.events)),
         ("freeze", settings.freeze.map(|freeze| format!("{freeze:?}").to_lowercase())),
         ("clean_copies", settings.clean_copies.map(|how| format!("{how:?}").to_lowercase())),
         ("pass_memory", settings.pass_memory.map(|whose| format!("{whose:?}").to_lowercase())),
         ("policy", settings.policy.map(|policy| format!("{policy:?}").to_lowercase())),
-        ("turn", text(&settings.turn)),
-        ("turn_min", text(&settings.turn_min)),
-        ("turn_max", text(&settings.turn_max)),
+        ("turn", time(&settings.turn)),
+        ("turn_min", time(&settings.turn_min)),
+        ("turn_max", time(&settings.turn_max)),
         ("turn_jitter", text(&settings.turn_jitter)),
         ("moving_share", text(&settings.moving_share)),
-        ("gap_max", text(&settings.gap_max)),
+        ("gap_max", time(&settings.gap_max)),
         ("prefetch", settings.prefetch.map(|prefetch| format!("{prefetch:?}").to_lowercase())),
-        ("headroom", text(&settings.headroom)),
+        ("headroom", bytes(&settings.headroom)),
         ("overcommit_max", text(&settings.overcommit_max)),
-        ("oversize_max", text(&settings.oversize_max)),
-        ("rehome", text(&settings.rehome)),
+        ("oversize_max", oversize),
+        ("rehome", text(&settings.rehome).map(|text| text.replace("µs", "us"))),
         ("tenants_max", text(&settings.tenants_max)),
         ("be_guarantee", text(&settings.be_guarantee)),
         ("favour", text(&settings.favour)),
         ("standby", settings.standby.map(|standby| format!("{standby:?}").to_lowercase())),
-        ("ageing", text(&settings.ageing)),
-        ("idle_exit", text(&settings.idle_exit)),
+        ("ageing", time(&settings.ageing)),
+        ("idle_exit", time(&settings.idle_exit)),
         ("everybody", text(&settings.everybody)),
     ]
 }

@@ -139,10 +139,10 @@ fn every_setting_says_where_it_comes_from() {
         (setting.value.clone(), setting.origin.replace(&file, "FILE"))
     };
     let pair = |value: &str, origin: &str| (value.to_owned(), origin.to_owned());
-    assert_eq!(of("capacity"), pair("16.0 GiB", "FILE:2"));
+    assert_eq!(of("capacity"), pair("16GiB", "FILE:2"));
     assert_eq!(of("turn"), pair("5s", "FILE:3"));
     assert_eq!(of("turn_min"), pair("as turn", "default"));
-    assert_eq!(of("arena"), pair("1.0 GiB", "flag --arena"));
+    assert_eq!(of("arena"), pair("1GiB", "flag --arena"));
     assert_eq!(of("socket"), pair("/s", "environment ROTA_SOCKET"));
     assert_eq!(of("policy"), pair("fair", "default"));
     assert_eq!(of("user, group, command"), pair("see the file", "FILE"));
@@ -212,4 +212,45 @@ fn prefetch_is_on_or_off() {
     let flag = Settings { prefetch: Some(Prefetch::On), ..Settings::default() };
     assert!(config("prefetch = 'off'\n", flag).unwrap().sharing.prefetch);
     assert!(complaint("prefetch = true\n").contains(":1: prefetch: "));
+}
+
+/// The same without where it comes from.
+fn read_again(config: &Config) -> Config {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let text = config.as_toml().unwrap();
+    std::fs::write(file.path(), &text).unwrap();
+    let again = Config::load(Settings::default(), Some(file.path()));
+    let again = again.unwrap_or_else(|error| panic!("{error}\n{text}"));
+    // Of a real GPU that much is kept anyway.
+    let usual = config.reserve.is_none() && again.reserve == Some(Bytes(600 << 20)) && config.vgpu.is_none();
+    Config {
+        file: config.file.clone(),
+        settings: config.settings.clone(),
+        reserve: if usual { None } else { again.reserve },
+        ..again
+    }
+}
+
+#[test]
+fn what_is_in_force_can_be_written_down_and_read_again() {
+    let everything = "\
+        socket = '/run/a \"name\"/s'\ngpus = '1,0'\ncapacity = '1000000001B'\narena = '3MB'\ncellar = '/var/c'\n\
+        cellar_limit = '1.5TiB'\nreserve = '3KiB'\nresidue = '7MiB'\nevents = '/var/e'\nfreeze = 'launches'\n\
+        clean_copies = 'audit'\npass_memory = 'never'\npolicy = 'priority'\nturn_min = '150us'\n\
+        turn_max = '1.25s'\nturn_jitter = 0.25\nmoving_share = '3.5%'\ngap_max = '89s'\nprefetch = 'off'\n\
+        headroom = '1MiB'\novercommit_max = '250%'\noversize_max = '3GB'\nrehome = 'none'\ntenants_max = 9\n\
+        be_guarantee = '12.5%'\nfavour = 'balanced'\nageing = '7s'\nidle_exit = '3min'\neverybody = true\n\
+        [[user]]\nuid = 7\nmemory_max = '50%'\nlc = true\n[[user]]\nname = '*'\nweight_max = 2\n\
+        [[group]]\ngid = 8\nreserve = false\n[[command]]\npath = '/opt/**'\npriority_max = 'low'\n";
+    for text in [everything, "", "turn = '5s'\n", "oversize_max = 'none'\n", "vgpu = '/tmp/machine'\n"] {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let before = Config::load(Settings::default(), Some(file.path())).unwrap();
+        assert_eq!(read_again(&before), before, "{text}");
+    }
+    // Of flags, too.
+    let flags = Settings { turn: Some("100ms".parse().unwrap()), ..Settings::default() };
+    let before = config("turn_max = '5s'\n", flags);
+    let written = before.unwrap().settings;
+    assert!(written.iter().any(|setting| setting.key == "turn" && setting.value == "100ms"));
 }

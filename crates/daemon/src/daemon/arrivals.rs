@@ -44,6 +44,11 @@ impl Arriving {
         self.newcomer.process.pid
     }
 
+    /// The same, so that no later one is taken for it.
+    pub(super) fn process(&self) -> keeper::Process {
+        self.newcomer.process
+    }
+
     /// The program's name.
     pub(super) fn program(&self) -> &str {
         &self.newcomer.program

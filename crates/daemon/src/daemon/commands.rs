@@ -52,6 +52,7 @@ impl Daemon {
             Command::Set { job, change } => self.set(peer, &job, &change),
             Command::Pause { job } => self.pause(peer, &job, false),
             Command::PauseDeep { job } => self.pause(peer, &job, true),
+            Command::AwaitDeep { job } => return self.await_deep(peer, job, answer),
             Command::Resume { job } => self.resume(peer, &job),
             Command::Describe { what } => self.describe(peer, &what),
             Command::Status => Ok(Answer::Status(self.status())),
@@ -74,8 +75,10 @@ impl Daemon {
             return Err(Refusal { reason: "the daemon is stopping".into(), hint: None });
         }
         let JobRequest { name, asked, usual, gpus, timeout_ns } = request;
-        let wish = self.wish(peer, self.jobs.named(peer.uid, name), gpus)?;
-        let job = match self.jobs.named(peer.uid, name) {
+        self.free_name_of_the_dead(peer.uid, name);
+        let there = self.jobs.named(peer.uid, name);
+        let wish = self.wish(peer, there, gpus)?;
+        let job = match there {
             Some(job) => self.joinable(job, peer, asked)?,
             None => {
                 let wanted = asked.clone().or(usual.clone());
@@ -104,6 +107,29 @@ impl Daemon {
         opened.timeout = timeout_ns.map(Duration::from_nanos).or(opened.timeout);
         let terms = opened.terms.clone();
         Ok((job, Answer::Opened(Opened { gpus, others, terms })))
+    }
+
+    /// Whoever starts a program again as soon as it has ended may be faster than the daemon hears of that end: the name of a
+    /// job of which nobody lives is free.
+    fn free_name_of_the_dead(&mut self, uid: u32, name: &str) {
+        let Some(id) = self.jobs.named(uid, name) else { return };
+        if self.nobody_lives(id)
+            && let Some(job) = self.jobs.get_mut(id)
+        {
+            job.bereft = true;
+        }
+    }
+
+    /// Have all who began a job and all who are in it ended? Not if that cannot be seen of one of them.
+    fn nobody_lives(&self, id: JobId) -> bool {
+        let has_ended = |process: &keeper::Process| process.start_ticks > 0 && !process.is_there();
+        let known = |tenant| self.known.get(tenant).map(|known| known.link.process);
+        let arriving = |tenant| self.arriving.get(tenant).map(Arriving::process);
+        let member_has_ended =
+            |tenant| known(tenant).or_else(|| arriving(tenant)).is_some_and(|process| has_ended(&process));
+        self.jobs
+            .get(id)
+            .is_some_and(|job| job.roots.iter().all(has_ended) && job.members.iter().all(member_has_ended))
     }
 
     /// A job that is there has the terms that it has.
@@ -195,7 +221,7 @@ impl Daemon {
     }
 
     /// A job that this one may change: its own, or any for root.
-    fn own_job(&self, peer: Peer, name: &str) -> Result<JobId, Refusal> {
+    pub(super) fn own_job(&self, peer: Peer, name: &str) -> Result<JobId, Refusal> {
         let id = self.find_job(peer, name)?;
         match self.jobs.get(id) {
             Some(job) if [0, job.uid].contains(&peer.uid) => Ok(id),
@@ -212,7 +238,7 @@ impl Daemon {
         if let Some(own) = self.jobs.named(peer.uid, name) {
             return Ok(own);
         }
-        let mut named = self.jobs.iter().filter(|(_, job)| job.name == name);
+        let mut named = self.jobs.with_names().filter(|(_, job)| job.name == name);
         match (named.next(), named.next()) {
             (Some((id, _)), None) => return Ok(id),
             (Some((_, one)), Some((_, other))) => {
@@ -233,7 +259,7 @@ impl Daemon {
     }
 
     pub(super) fn unknown(&self, name: &str) -> Refusal {
-        let mut names: Vec<&str> = self.jobs.iter().map(|(_, job)| job.name.as_str()).collect();
+        let mut names: Vec<&str> = self.jobs.with_names().map(|(_, job)| job.name.as_str()).collect();
         names.sort_unstable();
         names.dedup();
         let hint = match names.len() {

@@ -3,13 +3,14 @@
 //!
 //! A step may take seconds, so a thread for each program sees to them ([`steps`]: their order, and what holds at each instant), and
 //! asks the driver first how the program stands: so what an earlier worker, or a step that failed, has left is gone on
-//! with ([`found`]). Each step has a process of its own, and none is waited for without a bound. Whatever the driver refuses is
+//! with ([`found`]). Whoever asked is told what became of it ([`awaited`]). Each step has a process of its own, and none is waited for without a bound. Whatever the driver refuses is
 //! said, and the program is as it was: paused. How a program stands after a step that was not answered is asked when it is to
 //! come back; until then its threads keep out of the driver.
 //!
 //! A program's context counts for nothing while it is out. It counts again before it comes back, and it comes when there is room:
 //! should others have grown so much meanwhile that they would not fit beside it, when they have freed some.
 
+mod awaited;
 mod found;
 mod said;
 mod steps;
@@ -20,6 +21,7 @@ use crate::checkpoints::{CheckpointError, Checkpoints, Standing, Step};
 use crate::events::nanos;
 use crate::executor::{Link, Work};
 use crate::grip::FOREIGN;
+use awaited::Awaiting;
 use sched::{Bytes, Event, Hindrance, JobId, TenantId};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -80,6 +82,8 @@ pub(super) struct Deep {
     pauses: BTreeMap<TenantId, Duration>,
     /// To be resumed when all of theirs are back.
     resuming: Vec<JobId>,
+    /// Who waits for what becomes of them.
+    awaiting: Vec<Awaiting>,
     inputs: Option<Sender<Input>>,
 }
 
@@ -195,6 +199,7 @@ impl Daemon {
             waiting.into_iter().for_each(|tenant| self.fetch_if_room(tenant));
             self.deep.resuming.push(job);
         }
+        self.answer_deep();
     }
 
     fn fetch_if_room(&mut self, tenant: TenantId) {
@@ -227,7 +232,8 @@ impl Daemon {
 
     /// When to look again, though nothing happened.
     pub(super) fn deep_wakes_within(&self) -> Option<Duration> {
-        (!self.deep.resuming.is_empty()).then_some(LOOK)
+        let looks = (!self.deep.resuming.is_empty()).then_some(LOOK);
+        looks.into_iter().chain(self.deep.answers_within()).min()
     }
 
     fn go(&mut self, tenant: TenantId, way: Way) {

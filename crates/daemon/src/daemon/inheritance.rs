@@ -57,7 +57,7 @@ impl Daemon {
         if self.handover.is_none() || !self.jobs.take_changed() {
             return;
         }
-        let left = self.jobs.iter().map(|(_, job)| Job {
+        let left = self.jobs.with_names().map(|(_, job)| Job {
             uid: job.uid,
             name: job.name.clone(),
             terms: job.terms.clone(),

@@ -27,6 +27,8 @@ pub(super) struct Job {
     pub(super) gpus: BTreeSet<GpuId>,
     /// One of its processes is on several GPUs: it only gets on as a whole.
     pub(super) several: bool,
+    /// All who were in it have ended, and its name is free again; it is here until the last of them has left.
+    pub(super) bereft: bool,
     /// How long its programs wait at the door before they give up.
     pub(super) timeout: Option<Duration>,
     /// Since when it is there.
@@ -74,6 +76,11 @@ impl Jobs {
         self.all.iter().map(|(&id, job)| (id, job))
     }
 
+    /// Those that can be found by their names.
+    pub(super) fn with_names(&self) -> impl Iterator<Item = (JobId, &Job)> {
+        self.iter().filter(|(_, job)| !job.bereft)
+    }
+
     /// Is one of them latency-critical?
     pub(super) fn have_critical(&self) -> bool {
         self.iter().any(|(_, job)| job.terms.class == Class::LatencyCritical)
@@ -90,7 +97,7 @@ impl Jobs {
 
     /// A user's job of this name.
     pub(super) fn named(&self, uid: u32, name: &str) -> Option<JobId> {
-        self.iter().find(|(_, job)| job.uid == uid && job.name == name).map(|(id, _)| id)
+        self.with_names().find(|(_, job)| job.uid == uid && job.name == name).map(|(id, _)| id)
     }
 
     /// The job of a tenant.
@@ -113,6 +120,7 @@ impl Jobs {
             placed: None,
             gpus: BTreeSet::new(),
             several: false,
+            bereft: false,
             timeout: None,
             began,
             roots: Vec::new(),

@@ -4,7 +4,7 @@ use super::Daemon;
 use super::toll::SHOWN_MAX;
 use crate::config::TENANTS_MAX;
 use crate::names::on_wire;
-use sched::{Described, GpuId, Outlook, State, TenantId};
+use sched::{Described, GpuId, Outlook, Span, State, TenantId};
 use std::collections::BTreeMap;
 use wire::{Gpu, Listing, SCHEMA_VERSION, Tenant, TenantState};
 
@@ -25,8 +25,10 @@ impl Daemon {
         let now = self.now();
         let place = |id: &TenantId| outlook.get(id).and_then(|outlook| outlook.place);
         let places = |id: &TenantId| outlook.get(id).map(|outlook| outlook.of);
-        let forecast_ns =
-            |id: &TenantId| outlook.get(id).and_then(|outlook| outlook.forecast).map(|span| span.0);
+        let forecast_ns = |id: &TenantId, waited: Span| {
+            let forecast = outlook.get(id).and_then(|outlook| outlook.forecast);
+            self.promises.worth_saying(*id, now, waited, forecast).map(|span| span.0)
+        };
         let tenants = self.known.iter().filter_map(|(&tenant, known)| {
             let described = self.core.describe(tenant, now)?;
             Some(Tenant {
@@ -42,7 +44,7 @@ impl Daemon {
                 waiting_ns: described.waiting.0,
                 place: place(&tenant),
                 places: places(&tenant),
-                forecast_ns: forecast_ns(&tenant),
+                forecast_ns: forecast_ns(&tenant, described.waiting),
                 host_bytes: described.host.0,
                 hints: self.hints_of(tenant, &described),
                 statistics: self.statistics_of(tenant).filter(|_| self.known.len() <= SHOWN_MAX),
@@ -65,7 +67,7 @@ impl Daemon {
                 waiting_ns: described.waiting.0,
                 place: place(&tenant),
                 places: places(&tenant),
-                forecast_ns: forecast_ns(&tenant),
+                forecast_ns: forecast_ns(&tenant, described.waiting),
                 host_bytes: 0,
                 hints: None,
                 statistics: None,

@@ -131,7 +131,7 @@ impl Daemon {
     fn least_sought(&self, among: &[GpuId]) -> GpuId {
         let known = self.known.values().map(|known| known.gpu);
         let arriving = self.arriving.values().map(Arriving::gpu);
-        let sent = self.jobs.iter().filter(|(_, job)| job.members.is_empty());
+        let sent = self.jobs.with_names().filter(|(_, job)| job.members.is_empty());
         let sent = sent.flat_map(|(_, job)| job.gpus.iter().copied());
         fewest(self.setup.gpus.len(), among, known.chain(arriving).chain(sent))
     }

@@ -8,7 +8,7 @@ use super::listing::state;
 use super::toll::SHOWN_MAX;
 use crate::events::nanos;
 use crate::names::on_wire;
-use sched::{Described, GpuId, JobId, State, TenantId};
+use sched::{Described, GpuId, JobId, Span, State, TenantId};
 use std::collections::BTreeMap;
 use wire::quantity::Share;
 use wire::{Answer, Class, Description, GpuView, JobView, SCHEMA_VERSION, Status, TenantState, TenantView};
@@ -95,11 +95,13 @@ impl Daemon {
             let id = TenantId(tenant.tenant.0.into());
             let Some(outlook) = outlook.get(&id) else { continue };
             (tenant.place, tenant.places) = (outlook.place, Some(outlook.of));
-            tenant.forecast_ns = outlook.forecast.map(|span| span.0);
-            if outlook.forecast.is_none() && further < FORECASTS_MAX {
+            let (now, waited) = (self.now(), Span(tenant.waiting_ns));
+            let mut forecast = outlook.forecast;
+            if forecast.is_none() && further < FORECASTS_MAX {
                 further += 1;
-                tenant.forecast_ns = self.core.forecast(id, self.now()).map(|span| span.0);
+                forecast = self.core.forecast(id, now);
             }
+            tenant.forecast_ns = self.promises.worth_saying(id, now, waited, forecast).map(|span| span.0);
         }
         Answer::Described(Description { schema_version: SCHEMA_VERSION, gpu, jobs })
     }

@@ -17,6 +17,13 @@ fn described(world: &World) -> wire::TenantView {
     }
 }
 
+fn refused(answer: Answer) -> (String, String) {
+    match answer {
+        Answer::Refused { reason, hint } => (reason, hint.unwrap_or_default()),
+        other => panic!("{other:?}"),
+    }
+}
+
 fn reason(world: &World) -> String {
     described(world).reason
 }
@@ -38,6 +45,10 @@ fn a_refusal_is_said_and_changes_nothing() {
         "once, and nothing else"
     );
     assert!(tenant.page().frozen() && !tenant.page().resident());
+    // Whoever waits for it is told.
+    let (told, hint) = refused(world.command(Command::AwaitDeep { job: JOB.into() }));
+    assert_eq!(told, format!("test is paused, but not deep: its context stays on the GPU: {why}"));
+    assert_eq!(hint, "it is not tried again before `rota resume test`");
     let steps = tenant.steps();
     assert!(matches!(world.command(Command::Resume { job: JOB.into() }), Answer::Described(_)));
     await_that("it goes on", || tenant.steps() > steps);
@@ -76,6 +87,39 @@ fn what_it_waits_for_is_said() {
     await_that("it waits", || reason(&world).contains("stays on the GPU for now: it was promised"));
     tenant.use_grant(grant, BLOCK_BYTES);
     await_that("it is done, and the driver asked", || !world.checkpoints.asked().is_empty());
+}
+
+#[test]
+fn whoever_waits_for_it_is_answered_when_it_is_refused_resumed_or_gone() {
+    let world = World::begin(rules());
+    let tenant = Tenant::with_memory(&world, SMALL_BYTES);
+    await_that("it works", || tenant.steps() > 0);
+    let (reason, _) = refused(world.command(Command::AwaitDeep { job: "other".into() }));
+    assert!(reason.starts_with("nothing here is called `other`"), "{reason}");
+    let (reason, _) = refused(world.command(Command::AwaitDeep { job: JOB.into() }));
+    assert_eq!(reason, "test is not paused so any more: somebody has resumed it");
+    // It cannot go while it was promised something.
+    let grant = tenant.grow(BLOCK_BYTES);
+    assert_eq!(tenant.verdict(grant), Verdict::Granted);
+    let waits = || {
+        std::thread::scope(|scope| {
+            world.command(Command::PauseDeep { job: JOB.into() });
+            let waiting = scope.spawn(|| refused(world.command(Command::AwaitDeep { job: JOB.into() })));
+            await_that("it waits", || self::reason(&world).contains("it was promised"));
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            assert!(!waiting.is_finished(), "nothing is known yet");
+            world.command(Command::Resume { job: JOB.into() });
+            waiting.join().expect("it is answered").0
+        })
+    };
+    assert_eq!(waits(), "test is not paused so any more: somebody has resumed it");
+    world.command(Command::PauseDeep { job: JOB.into() });
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| refused(world.command(Command::AwaitDeep { job: JOB.into() })));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        drop(tenant);
+        assert_eq!(waiting.join().expect("it is answered").0, "test has ended");
+    });
 }
 
 #[test]

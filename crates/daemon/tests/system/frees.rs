@@ -1,7 +1,9 @@
 //! Programs free memory at any time, wherever it is: that is work for the CPU, which nobody freezes.
 
 use crate::tenant::{Manners, Tenant};
-use crate::world::{CAPACITY_BYTES, LARGE_BYTES, RESERVE_BYTES, RESIDUE_BYTES, World, await_that, rules};
+use crate::world::{
+    CAPACITY_BYTES, LARGE_BYTES, RESERVE_BYTES, RESIDUE_BYTES, World, await_that, roomy, rules,
+};
 use wire::{BLOCK_BYTES, TenantState};
 
 fn await_turns(a: &Tenant, b: &Tenant) {
@@ -25,7 +27,7 @@ fn free_all_and_check(world: &World, tenants: &[&Tenant]) {
 
 #[test]
 fn handles_are_freed_while_away() {
-    let world = World::begin(rules());
+    let world = World::begin(roomy());
     let a = Tenant::with_memory(&world, LARGE_BYTES);
     // Nearly all there is: no handle of the first fits beside it.
     let b = Tenant::with_memory(&world, 13 * BLOCK_BYTES);

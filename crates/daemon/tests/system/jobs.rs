@@ -4,7 +4,9 @@ use crate::engine;
 use crate::tenant::{Tenant, Verdict};
 use crate::world::{CAPACITY_BYTES, SMALL_BYTES, World, await_that, hello, rules};
 use rota_daemon::config::rules::{Rule, Rules as UserRules};
-use rota_daemon::daemon::About;
+use rota_daemon::daemon::commands::{Asked, Peer};
+use rota_daemon::daemon::{About, Input};
+use sched::JobId;
 use std::time::{Duration, Instant};
 use wire::quantity::Memory;
 use wire::{
@@ -124,6 +126,38 @@ fn terms_that_differ_are_no_way_into_a_job() {
     let (reason, hint) = refusal(open(&world, Change { weight: Some(4), ..Change::default() }));
     assert_eq!(reason, "job test is there already, with other terms");
     assert!(hint.contains("`rota set test`"), "{hint}");
+}
+
+/// As if this process had asked for it; nobody tells the daemon when it ends.
+fn open_as(world: &World, process: keeper::Process, asked: Change) -> (Answer, Option<JobId>) {
+    let command = Command::Open(JobRequest { name: JOB.into(), asked, ..JobRequest::default() });
+    let (answer, done) = std::sync::mpsc::channel();
+    let peer = Peer { process, uid: rustix::process::geteuid().as_raw() };
+    world.inputs.send(Input::Command(Asked { peer, command, answer })).expect("the daemon is there");
+    done.recv().expect("the daemon answers")
+}
+
+#[test]
+fn the_name_of_a_job_whose_program_has_ended_is_free_before_the_daemon_hears_of_it() {
+    let weight = |weight| Change { weight: Some(weight), ..Change::default() };
+    let world = World::begin(rules());
+    let mut program = std::process::Command::new("sleep").arg("600").spawn().expect("sleep is there");
+    let process = keeper::Process::find(program.id()).expect("it runs");
+    let (answer, before) = open_as(&world, process, weight(2));
+    assert_eq!(terms(answer).weight, 2);
+    refusal(open(&world, weight(3)));
+    // It has ended from here on, though nobody has reaped it.
+    program.kill().expect("it can be ended");
+    await_that("it has ended", || !process.is_there());
+    assert_eq!(terms(open(&world, weight(3))).weight, 3, "a job of the dead has no say");
+    assert_eq!(job(world.command(Command::Describe { what: JOB.into() })).terms.weight, 3);
+    // What comes late ends the job that it is about.
+    let before = before.expect("it opened one");
+    world.inputs.send(Input::RootGone(before, process.pid)).expect("the daemon is there");
+    assert_eq!(job(world.command(Command::Describe { what: JOB.into() })).terms.weight, 3);
+    let Answer::Status(status) = world.command(Command::Status) else { panic!("no status") };
+    assert_eq!(status.jobs, 1);
+    program.wait().expect("it has ended");
 }
 
 #[test]

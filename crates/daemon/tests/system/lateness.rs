@@ -2,14 +2,14 @@
 
 use crate::process::Process;
 use crate::tenant::{Manners, Order, Tenant, Verdict};
-use crate::world::{LARGE_BYTES, SMALL_BYTES, World, await_that, rules, turns_of};
+use crate::world::{LARGE_BYTES, SMALL_BYTES, World, await_that, roomy, rules, turns_of};
 use sched::Span;
 use std::time::{Duration, Instant};
 use wire::TenantState;
 
 #[test]
 fn an_unmap_that_comes_late_takes_nothing_from_under_a_kernel() {
-    let world = World::begin(rules());
+    let world = World::begin(roomy());
     let late = Tenant::join_with(&world, Manners::UnmapsLate);
     late.allocate_in_three(LARGE_BYTES);
     let other = Tenant::with_memory(&world, SMALL_BYTES);

@@ -16,6 +16,7 @@ mod checkpoints;
 mod contexts;
 mod deaths;
 mod deep;
+mod documented;
 mod door;
 mod flood;
 mod frees;

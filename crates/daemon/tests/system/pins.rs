@@ -2,7 +2,7 @@
 
 use crate::tenant::{Manners, Order, Tenant, Verdict};
 use crate::world::{
-    CAPACITY_BYTES, LARGE_BYTES, RESERVE_BYTES, RESIDUE_BYTES, SMALL_BYTES, World, await_that, rules,
+    CAPACITY_BYTES, LARGE_BYTES, RESERVE_BYTES, RESIDUE_BYTES, SMALL_BYTES, World, await_that, roomy, rules,
     turns_of,
 };
 use std::time::Duration;
@@ -15,7 +15,7 @@ fn await_turns(tenants: &[&Tenant]) {
 
 #[test]
 fn what_is_pinned_stays_while_the_rest_moves() {
-    let world = World::begin(rules());
+    let world = World::begin(roomy());
     let a = Tenant::with_memory(&world, LARGE_BYTES);
     // The smallest: everything else of it has to go.
     let pinned = a.handles()[0];

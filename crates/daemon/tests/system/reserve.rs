@@ -1,7 +1,7 @@
 //! Memory that stays on the GPU, and priorities: asked for, changed while they run, and refused.
 
 use crate::tenant::{Tenant, Verdict};
-use crate::world::{CAPACITY_BYTES, World, await_that, rules};
+use crate::world::{CAPACITY_BYTES, World, await_that, roomy, rules};
 use rota_daemon::config::rules::{Rule, Rules as UserRules};
 use rota_daemon::daemon::About;
 use wire::{Answer, BLOCK_BYTES, Change, Command, Description, GpuView, JobRequest, Priority};
@@ -37,7 +37,7 @@ fn refusal(answer: Answer) -> String {
 
 #[test]
 fn what_is_reserved_never_goes_and_is_promised_to_nobody_else() {
-    let world = World::begin(rules());
+    let world = World::begin(roomy());
     assert!(matches!(open(&world, "kept", kept(true)), Answer::Opened(opened) if opened.terms.reserve));
     let kept = Tenant::join_in(&world, "kept");
     kept.allocate(HALF_BYTES / 2);

@@ -1,6 +1,7 @@
 //! A daemon for one test, and what can be seen of it from outside.
 
 use crate::checkpoints::Refusing;
+use crate::documented;
 use crate::engine;
 use keeper::InProcess;
 use mover::fake_device::{FakeDevice, Imports};
@@ -36,7 +37,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 pub(crate) const CAPACITY_BYTES: u64 = 16 * BLOCK_BYTES;
 pub(crate) const RESERVE_BYTES: u64 = BLOCK_BYTES;
 pub(crate) const RESIDUE_BYTES: u64 = BLOCK_BYTES;
-pub(crate) const ARENA_BYTES: u64 = 32 * BLOCK_BYTES;
+pub(crate) const ARENA_BYTES: u64 = 20 * BLOCK_BYTES;
 
 /// More than half of the device.
 pub(crate) const LARGE_BYTES: u64 = 8 * BLOCK_BYTES;
@@ -46,6 +47,11 @@ pub(crate) const SMALL_BYTES: u64 = 4 * BLOCK_BYTES;
 /// The usual rules: short turns, all of one length.
 pub(crate) fn rules() -> Rules {
     turns_of(Duration::from_millis(20))
+}
+
+/// The usual rules, with an arena for tenants that have more than usual.
+pub(crate) fn roomy() -> Rules {
+    Rules { arena_bytes: 2 * CAPACITY_BYTES, ..rules() }
 }
 
 /// The usual rules with turns of this length.
@@ -307,5 +313,6 @@ impl Drop for World {
         await_that("the daemon ends when it is told to twice", || self.ended());
         let serving = self.serving.take().expect("only taken here");
         assert!(serving.join().is_ok(), "the daemon panicked");
+        documented::check(&self.events());
     }
 }

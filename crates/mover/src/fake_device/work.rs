@@ -4,6 +4,7 @@ use super::{FakeDevice, is_registered, lock};
 use crate::device::{HASHES_MAX, Lane};
 use crate::fake_device::mapping::Mapping;
 use blocks::{BLOCK_BYTES, Sums};
+use rustix::mm::{Advice, madvise};
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -49,6 +50,7 @@ impl FakeDevice {
             Work::Copy { memory, offset, host, bytes, .. } => {
                 let device = memory.address(offset, bytes);
                 let host = host as *mut u8;
+                prepare(host, bytes as usize, lane);
                 // SAFETY: the device side is a range of a mapping that is alive; the caller of copy_out or copy_in
                 // has promised that the host side is valid until a mark after the copy has passed.
                 unsafe {
@@ -88,6 +90,13 @@ impl FakeDevice {
             Work::Mark(_) => {}
         }
     }
+}
+
+/// Has the kernel map host memory at once: page by page, as a copy comes to them, takes longer than the copy.
+fn prepare(host: *mut u8, bytes: usize, lane: Lane) {
+    let how = if lane == Lane::Out { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
+    // SAFETY: no byte changes. Where that does not work, pages are mapped as the copy comes to them.
+    let _ = unsafe { madvise(host.cast(), bytes, how) };
 }
 
 impl Work {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::puppet::Puppet;
-use crate::stage::{Setup, Stage, until, until_counted};
+use crate::stage::{Setup, Stage, turns_at_random, until, until_counted};
 
 /// What each of two programs has. They do not fit together, and the arena has space for all of both.
 const KEPT: u64 = 64 << 20;
@@ -112,7 +112,7 @@ fn an_audit_copies_all_and_finds_nothing() {
 
 #[test]
 fn many_freezes_at_random_leave_every_byte_right() {
-    const TURNS: usize = 60;
+    let turns_min = turns_at_random(40);
     // Once with space for copies, and once with too little for most of them.
     for arena_mib in ["160", "96"] {
         let rotad = ["--turn", "20ms", "--turn-jitter", "0.9", "--clean-copies", "on"];
@@ -121,7 +121,7 @@ fn many_freezes_at_random_leave_every_byte_right() {
         let size = ["--mib", "40", "--piece-mib", "4", "--steps", "1000000", "--kernel-ms", "20"];
         let mut programs = [("5", "--reads"), ("6", "--copies")]
             .map(|(seed, does)| stage.worker(0, seed, &[&size[..], &["--seed", seed, does]].concat()));
-        until_counted("there were so many turns", TURNS, || stage.count("turn_begin"));
+        until_counted("there were so many turns", turns_min, || stage.count("turn_begin"));
         for program in &mut programs {
             program.goes_on(2);
         }

@@ -14,7 +14,7 @@ const TENANTS: usize = 50;
 /// the processors.
 const BURST: usize = 10;
 /// Joins and deaths, those of the first fifty included.
-const CHANGES: usize = 200;
+const CHANGES: usize = 130;
 
 /// Someone who is there.
 struct Member {

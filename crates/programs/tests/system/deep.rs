@@ -36,9 +36,20 @@ pub(crate) fn on_device(stage: &Stage, program: &Puppet) -> Option<u64> {
 /// Pauses it, and waits until it is nowhere.
 pub(crate) fn put_away(stage: &Stage, name: &str, program: &Puppet) {
     let before = stage.count("deep");
-    rota(stage, &["pause", "--deep", name]);
-    until("it is put away", || stage.count("deep") > before);
+    let said = rota(stage, &["pause", "--deep", name]);
+    assert!(said.contains("is paused, and nothing of it is on the GPU"), "{said}");
+    assert!(stage.count("deep") > before, "it is not waited for");
     assert_eq!(on_device(stage, program), None);
+}
+
+/// Pauses it, and is told that something of it stays on the GPU.
+pub(crate) fn is_not_put_away(stage: &Stage, name: &str) -> String {
+    let said = stage.rota().args(["pause", "--deep", name]).output().unwrap();
+    let text = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert_eq!(said.status.code(), Some(1), "{text}");
+    assert!(said.stdout.is_empty());
+    assert!(text.contains(&format!("rota: {name} is paused, but not deep: ")), "{text}");
+    text
 }
 
 /// Resumes it, and waits until it is there.
@@ -81,8 +92,9 @@ fn one_in_the_middle_of_its_work_is_refused_and_goes_on_later() {
     let stage = stage();
     let mut program = idle(&stage, "busy");
     program.does("launch 40 100");
-    rota(&stage, &["pause", "--deep", "busy"]);
-    until("it is refused", || stage.count("deep_refused") > 0);
+    let told = is_not_put_away(&stage, "busy");
+    assert!(told.contains("work that nobody has waited for"), "{told}");
+    assert!(stage.count("deep_refused") > 0);
     let described = rota(&stage, &["describe", "busy"]);
     assert!(
         described
@@ -122,8 +134,8 @@ fn one_that_waits_inside_of_the_driver_is_refused_and_goes_on_later() {
     program.begin("synchronize");
     until("it waits", || stage.count("turn_begin") > 0);
     std::thread::sleep(Duration::from_millis(100));
-    rota(&stage, &["pause", "--deep", "busy"]);
-    until("it is refused", || stage.count("deep_refused") > 0);
+    let told = is_not_put_away(&stage, "busy");
+    assert!(told.contains("did not leave the driver"), "{told}");
     let described = rota(&stage, &["describe", "busy"]);
     assert!(described.contains("did not leave the driver"), "{described}");
     assert!(described.contains("not tried again before it is resumed"), "{described}");
@@ -150,8 +162,7 @@ fn one_that_waits_in_rota_is_out_of_the_driver_and_refused_for_its_work() {
     program.does("launch 1 1000");
     program.begin("stream");
     std::thread::sleep(Duration::from_millis(100));
-    rota(&stage, &["pause", "--deep", "patient"]);
-    until("it is refused", || stage.count("deep_refused") > 0);
+    is_not_put_away(&stage, "patient");
     let described = rota(&stage, &["describe", "patient"]);
     assert!(described.contains("work that nobody has waited for"), "{described}");
     rota(&stage, &["resume", "patient"]);
@@ -221,7 +232,7 @@ fn workers_are_killed_at_all_instants_of_the_way_and_no_byte_is_wrong() {
     for (round, after_ms) in [0, 5, 10, 20, 30, 45, 60, 80, 110, 150].into_iter().enumerate() {
         let later = Duration::from_millis(after_ms);
         let deep = stage.count("deep");
-        rota(&stage, &["pause", "--deep", "deep"]);
+        rota(&stage, &["pause", "--deep", "--no-wait", "deep"]);
         if round % 2 == 0 {
             std::thread::sleep(later);
             assert!(stage.kill_worker());

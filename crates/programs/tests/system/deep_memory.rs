@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::deep::{bring_back, idle, on_device, put_away, rota, stage};
+use crate::deep::{bring_back, idle, is_not_put_away, on_device, put_away, rota, stage};
 use crate::parts::{PUPPET, on_virtual_gpu};
 use crate::puppet::Puppet;
 use crate::stage::{Stage, until};
@@ -11,9 +11,8 @@ const MIB: u64 = 1 << 20;
 
 /// Pauses it, and waits until it is refused for memory of others that it has.
 fn is_refused(stage: &Stage, name: &str, program: &Puppet) {
-    let before = stage.count("deep_refused");
-    rota(stage, &["pause", "--deep", name]);
-    until("it is refused", || stage.count("deep_refused") > before);
+    let told = is_not_put_away(stage, name);
+    assert!(told.contains("it has memory of other processes open"), "{told}");
     let why = || rota(stage, &["describe", name]);
     until("it is said why", || why().contains("it has memory of other processes open"));
     assert!(on_device(stage, program).is_some());

@@ -25,7 +25,8 @@ fn common(text: &str) -> String {
         let mut words: Vec<String> = words.collect();
         // Whose process it is, is the machine's, too.
         if let Some(at) = words.iter().position(|word| word == "process") {
-            words.truncate(at);
+            let user = words.iter().skip(at).position(|word| word.contains(')')).unwrap_or(0);
+            words.drain(at..=at + user);
         }
         format!("{}{}", verdict, words.join(" ")).replace("9999", "9").replace("999", "9").replace("99", "9")
     };
@@ -81,6 +82,7 @@ fn on_a_virtual_gpu() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
     compare("doctor-vgpu.txt", stage.socket(), &text);
+    assert!(text.contains("the arena has 64.0 MiB; ") && !text.contains("becomes the arena"), "{text}");
     // A program that is not under rota.
     let mut program = Command::new(crate::parts::WORKER);
     crate::parts::on_virtual_gpu(&mut program, stage.folder());

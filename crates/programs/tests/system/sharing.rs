@@ -47,7 +47,7 @@ fn two_processes_share_memory_while_a_third_takes_turns_with_them() {
     opener.does("keep 16");
     let third = stage.worker(0, "third", &worker("36"));
     until_counted("the third one works", 5, || third.said().steps as usize);
-    for value in 2..12 {
+    for value in 2..8 {
         let (mine, theirs) = (value * 2, value * 2 + 1);
         owner.does(&format!("fill-shared {mine}"));
         opener.does(&format!("see-opened {mine}"));

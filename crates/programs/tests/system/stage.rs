@@ -30,6 +30,11 @@ const CONTEXT_MIB: u64 = 4;
 /// The daemon's file of events, in the folder of a stage.
 const EVENTS: &str = "events";
 
+/// How many turns of random lengths a test waits for: this many, or as many as `ROTA_TURNS` says.
+pub(crate) fn turns_at_random(usual: usize) -> usize {
+    std::env::var("ROTA_TURNS").ok().and_then(|turns| turns.parse().ok()).unwrap_or(usual)
+}
+
 /// What a stage is like.
 pub(crate) struct Setup<'a> {
     /// How many GPUs.

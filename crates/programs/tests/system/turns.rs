@@ -1,6 +1,6 @@
 //! Programs that do not fit together take turns, and find every byte of theirs as they left it.
 
-use crate::stage::{Setup, Stage, until, until_counted};
+use crate::stage::{Setup, Stage, turns_at_random, until, until_counted};
 
 /// Two programs of 40 MiB on 64 MiB.
 const LARGE: [&str; 4] = ["--mib", "40", "--piece-mib", "4"];
@@ -10,7 +10,7 @@ fn two_that_do_not_fit_together_end_with_every_byte_right() {
     let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "100ms"] });
     // Kernels of 30 ms, so that each needs many turns however fast the machine is.
     let start = |seed| {
-        let more = ["--seed", seed, "--steps", "40", "--kernel-ms", "30"];
+        let more = ["--seed", seed, "--steps", "20", "--kernel-ms", "30"];
         stage.worker(0, seed, &[&LARGE[..], &more].concat())
     };
     let mut first = start("1");
@@ -34,8 +34,8 @@ fn two_that_do_not_fit_together_end_with_every_byte_right() {
 }
 
 #[test]
-fn two_hundred_freezes_at_random_leave_every_byte_right() {
-    const TURNS: usize = 200;
+fn freezes_at_random_leave_every_byte_right() {
+    let turns_min = turns_at_random(100);
     let turns = ["--turn", "20ms", "--turn-jitter", "0.9"];
     let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &turns });
     // A long kernel and many copies, so that whatever is frozen is in the middle of something.
@@ -43,14 +43,14 @@ fn two_hundred_freezes_at_random_leave_every_byte_right() {
         let more = ["--seed", seed, "--steps", "1000000", "--copies", "--kernel-ms", "30"];
         stage.worker(0, seed, &[&LARGE[..], &more].concat())
     });
-    until_counted("there were so many turns", TURNS, || stage.count("turn_begin"));
+    until_counted("there were so many turns", turns_min, || stage.count("turn_begin"));
     // What was frozen last is looked at too.
     for program in &mut programs {
         program.goes_on(2);
     }
     drop(programs);
-    assert!(stage.count("freeze") >= TURNS / 2, "there were turns without freezes");
-    assert!(stage.count("move_end") >= TURNS / 2, "there were turns without moves");
+    assert!(stage.count("freeze") >= turns_min / 2, "there were turns without freezes");
+    assert!(stage.count("move_end") >= turns_min / 2, "there were turns without moves");
     stage.finish();
 }
 

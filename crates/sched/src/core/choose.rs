@@ -152,7 +152,17 @@ impl Core {
         if self.is_in_gang_together(tenant) {
             return tenant.context && !tenant.paused;
         }
-        tenant.in_line.is_some() && tenant.gpu == gpu
+        tenant.gpu == gpu && (tenant.in_line.is_some() || self.may_ask_again(gpu, tenant))
+    }
+
+    /// Has whoever is on its way got what it asked for already, when room was made? Then only a thaw is left, and it may be about
+    /// to ask for more: it gives way as an owner would.
+    fn may_ask_again(&self, gpu: GpuId, tenant: &Tenant) -> bool {
+        let could_run = tenant.context && !tenant.paused && tenant.is_whole();
+        let is_put_off = tenant.not_before > self.now;
+        let gives_way =
+            || self.who_waits(gpu).is_some_and(|next| self.gives_way_at(tenant, next) <= self.now);
+        could_run && !tenant.is_active() && !is_put_off && !gives_way()
     }
 
     /// Must the turn end although nobody may be waiting?

@@ -47,6 +47,12 @@ impl Core {
                 }
             }
         }
+        if let (Some(incoming), Some(next)) =
+            (books.incoming.and_then(|id| self.tenants.get(id)), self.who_waits(gpu))
+            && !self.gang_is_active(incoming)
+        {
+            at(self.gives_way_at(incoming, next));
+        }
         // Whoever is idle is in somebody's way only then.
         let dozing_matter = !self.is_vacant(gpu) || self.somebody_leaves();
         let mut retries = |id: TenantId| {

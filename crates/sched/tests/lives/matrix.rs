@@ -9,7 +9,7 @@ use crate::world::matrix::{KINDS, Matrix, Seen};
 /// Events of one life.
 const EVENTS: u64 = 10_000;
 /// Lives until every cell must have been reached.
-const LIVES_MAX: u64 = 24;
+const LIVES_MAX: u64 = 64;
 
 #[test]
 fn every_event_comes_in_every_state() {

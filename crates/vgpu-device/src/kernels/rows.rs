@@ -7,6 +7,9 @@ use super::{Kernel, Pace, Step};
 use crate::space::touch::{CHUNK_BYTES, Fault, Touch};
 use crate::transfer::Transfer;
 
+/// Elements that are written at once.
+const PATTERN_ELEMENTS: usize = 256;
+
 /// A memset.
 #[derive(Debug)]
 pub struct Set {
@@ -27,13 +30,12 @@ impl Kernel for Set {
         let mut range = self.pace.advance(time);
         let row_bytes = self.what.width * u64::from(self.what.element_bytes);
         let value = self.what.value.to_le_bytes();
+        let element = &value[..self.what.element_bytes as usize];
         while !range.is_empty() {
             let (row, column) = (range.start / row_bytes, range.start % row_bytes);
             let length = (row_bytes - column).min(range.end - range.start).min(CHUNK_BYTES as u64);
-            let bytes: Vec<u8> = (column..column + length)
-                .map(|at| value[(at % u64::from(self.what.element_bytes)) as usize])
-                .collect();
-            memory.write(self.what.address.0 + row * self.what.pitch + column, &bytes)?;
+            let address = self.what.address.0 + row * self.what.pitch + column;
+            memory.fill(address, length, |before, bytes| repeat(element, column + before, bytes))?;
             range.start += length;
         }
         Ok(if self.pace.is_over() { Step::Done } else { Step::More })
@@ -49,6 +51,16 @@ impl Kernel for Set {
 
     fn longest_step(&self) -> Nanos {
         self.pace.longest_step()
+    }
+}
+
+/// Fills bytes that begin so far into a row of these elements.
+fn repeat(element: &[u8], column: u64, bytes: &mut [u8]) {
+    let first = (column % element.len() as u64) as usize;
+    let pattern: Vec<u8> =
+        element.iter().cycle().skip(first).take(element.len() * PATTERN_ELEMENTS).copied().collect();
+    for part in bytes.chunks_mut(pattern.len()) {
+        part.copy_from_slice(&pattern[..part.len()]);
     }
 }
 

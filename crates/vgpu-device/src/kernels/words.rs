@@ -87,32 +87,60 @@ fn at(base: u64, index: u64) -> Result<u64, Fault> {
 }
 
 fn load(memory: &mut Touch<'_>, base: u64, range: &Range<u64>) -> Result<Vec<u64>, Fault> {
-    let bytes = load_bytes(memory, base, range)?;
-    Ok(words_of(&bytes).collect())
+    let mut words = Vec::with_capacity((range.end - range.start) as usize);
+    look(memory, base, range, |_, piece| words.extend(words_of(piece)))?;
+    Ok(words)
 }
 
-fn load_bytes(memory: &mut Touch<'_>, base: u64, range: &Range<u64>) -> Result<Vec<u8>, Fault> {
-    let mut bytes = vec![0; 8 * (range.end - range.start) as usize];
-    memory.read(at(base, range.start)?, &mut bytes)?;
-    Ok(bytes)
+fn words_of(words: &[[u8; 8]]) -> impl Iterator<Item = u64> + '_ {
+    words.iter().map(|word| u64::from_le_bytes(*word))
 }
 
-fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
-    bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word))
+/// Shows words in memory, many at a time: each piece with the place of its first.
+fn look(
+    memory: &mut Touch<'_>,
+    base: u64,
+    range: &Range<u64>,
+    mut at_words: impl FnMut(u64, &[[u8; 8]]),
+) -> Result<(), Fault> {
+    // A word that two pieces share.
+    let mut split = Vec::with_capacity(8);
+    memory.look(at(base, range.start)?, 8 * (range.end - range.start), |before, piece| {
+        let place = range.start + before / 8;
+        let missing = (8 - split.len()) % 8;
+        let (first, piece) = piece.split_at(missing.min(piece.len()));
+        split.extend_from_slice(first);
+        if split.len() == 8 {
+            at_words(place, split.as_chunks().0);
+            split.clear();
+        }
+        let (whole, last) = piece.as_chunks();
+        if !whole.is_empty() {
+            at_words(range.start + before.div_ceil(8), whole);
+        }
+        split.extend_from_slice(last);
+    })
 }
 
 fn store(
     memory: &mut Touch<'_>,
     base: u64,
     range: &Range<u64>,
-    mut value: impl FnMut(u64) -> u64,
+    value: impl Fn(u64) -> u64,
 ) -> Result<(), Fault> {
-    // Word by word, not byte by byte as by `flat_map`: tests of whole systems spend much of their time here.
-    let mut bytes = vec![0; 8 * (range.end - range.start) as usize];
-    for (word, index) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(range.clone()) {
-        *word = value(index).to_le_bytes();
-    }
-    memory.write(at(base, range.start)?, &bytes)
+    memory.fill(at(base, range.start)?, 8 * (range.end - range.start), |before, piece| {
+        if before % 8 != 0 || piece.len() % 8 != 0 {
+            // A word that two pieces share.
+            for (place, byte) in (before..).zip(piece) {
+                *byte = value(range.start + place / 8).to_le_bytes()[(place % 8) as usize];
+            }
+            return;
+        }
+        // Word by word, not byte by byte: tests of whole systems spend much of their time here.
+        for (word, place) in piece.as_chunks_mut::<8>().0.iter_mut().zip(range.start + before / 8..) {
+            *word = value(place).to_le_bytes();
+        }
+    })
 }
 
 #[derive(Debug)]
@@ -188,13 +216,15 @@ struct Checksum {
 
 impl Places for Checksum {
     fn places(&mut self, range: Range<u64>, memory: &mut Touch<'_>) -> Result<(), Fault> {
-        let bytes = load_bytes(memory, self.words, &range)?;
-        let (mut plain, mut mixed, mut salt) = (0u64, 0, GOLDEN.wrapping_mul(range.start.wrapping_add(1)));
-        for word in words_of(&bytes) {
-            plain = plain.wrapping_add(word);
-            mixed ^= mix(word.wrapping_add(salt));
-            salt = salt.wrapping_add(GOLDEN);
-        }
+        let (mut plain, mut mixed) = (0u64, 0);
+        look(memory, self.words, &range, |place, words| {
+            let mut salt = GOLDEN.wrapping_mul(place.wrapping_add(1));
+            for word in words_of(words) {
+                plain = plain.wrapping_add(word);
+                mixed ^= mix(word.wrapping_add(salt));
+                salt = salt.wrapping_add(GOLDEN);
+            }
+        })?;
         self.plain = self.plain.wrapping_add(plain);
         self.mixed ^= mixed;
         self.any = true;

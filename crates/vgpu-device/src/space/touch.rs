@@ -162,6 +162,93 @@ impl Touch<'_> {
         Ok(())
     }
 
+    /// Shows bytes at device addresses where they lie, piece by piece: each with how many come before it.
+    pub fn look(
+        &mut self,
+        mut address: u64,
+        bytes: u64,
+        mut at: impl FnMut(u64, &[u8]),
+    ) -> Result<(), Fault> {
+        let mut done = 0;
+        while done < bytes {
+            let (segment, room) = self.segment(address, false)?;
+            let most = (bytes - done).min(room).min(CHUNK_BYTES as u64) as usize;
+            let length = match segment {
+                Segment::Block(block, offset) => {
+                    let piece = self.store.physical.block(block).piece(offset, most);
+                    at(done, piece);
+                    let length = piece.len();
+                    self.passes(block, length);
+                    length
+                }
+                Segment::Host => {
+                    let mut buffer = vec![0; most];
+                    self.host_read(address, &mut buffer)?;
+                    at(done, &buffer);
+                    most
+                }
+            } as u64;
+            (address, done) = (address + length, done + length);
+        }
+        Ok(())
+    }
+
+    /// Has bytes at device addresses filled where they lie, piece by piece: each with how many come before it.
+    pub fn fill(
+        &mut self,
+        mut address: u64,
+        bytes: u64,
+        mut with: impl FnMut(u64, &mut [u8]),
+    ) -> Result<(), Fault> {
+        let mut done = 0;
+        while done < bytes {
+            let (segment, room) = self.segment(address, true)?;
+            let most = (bytes - done).min(room).min(CHUNK_BYTES as u64) as usize;
+            let length = match segment {
+                Segment::Block(block, offset) => {
+                    let piece = self.store.physical.block_mut(block).piece_mut(offset, most);
+                    with(done, piece);
+                    let length = piece.len();
+                    self.passes(block, length);
+                    length
+                }
+                Segment::Host => {
+                    let mut buffer = vec![0; most];
+                    with(done, &mut buffer);
+                    self.host_write(address, &buffer)?;
+                    most
+                }
+            } as u64;
+            (address, done) = (address + length, done + length);
+        }
+        Ok(())
+    }
+
+    /// Writes what is at device addresses to the program's own memory.
+    pub fn send_to_host(&mut self, mut address: u64, mut host: u64, mut bytes: u64) -> Result<(), Fault> {
+        while bytes > 0 {
+            let (segment, room) = self.segment(address, false)?;
+            let most = bytes.min(room).min(CHUNK_BYTES as u64) as usize;
+            let done = match segment {
+                Segment::Block(block, offset) => {
+                    let piece = self.store.physical.block(block).piece(offset, most);
+                    let (result, done) = (self.store.host.write(self.who.pid, host, piece), piece.len());
+                    self.passes(block, done);
+                    self.host_result(result, host)?;
+                    done
+                }
+                Segment::Host => {
+                    let mut buffer = vec![0; most];
+                    self.host_read(address, &mut buffer)?;
+                    self.host_write(host, &buffer)?;
+                    most
+                }
+            } as u64;
+            (address, host, bytes) = (address + done, host + done, bytes - done);
+        }
+        Ok(())
+    }
+
     /// Fills device addresses from the program's own memory.
     pub fn fill_from_host(&mut self, mut address: u64, mut host: u64, mut bytes: u64) -> Result<(), Fault> {
         while bytes > 0 {

@@ -96,6 +96,32 @@ fn rewrite_and_checksum() {
 }
 
 #[test]
+fn a_word_half_of_which_was_asked_for_is_one_word() {
+    let mut world = World::new(round_spec());
+    let program = world.program(10, 0);
+    let (at, sums) = (world.alloc(&program, 100), world.alloc(&program, 16));
+    world.submit(&program, StreamRef::Legacy, memset(sums, 0, 16)).unwrap();
+    for (name, parameters) in [
+        ("rewrite", vec![at, 16, 0, 45, 6]),
+        ("increment", vec![at, 16, 3, 0]),
+        ("checksum", vec![at, 16, sums]),
+    ] {
+        let kernel = world.kernel(&program, name, &parameters);
+        world.submit(&program, StreamRef::Legacy, kernel).unwrap();
+        world.synchronize(&program).unwrap();
+        assert!(!world.machine.take_misuse().is_empty(), "{name} goes behind what was asked for");
+    }
+    let key = mix(45u64.wrapping_add(GOLDEN.wrapping_mul(6)));
+    let expected = (1..=16).map(|place| mix(key.wrapping_add(GOLDEN.wrapping_mul(place))).wrapping_add(3));
+    let expected: Vec<u64> = expected.collect();
+    assert_eq!(words_of(&world.raw(&program, at, 128)), expected);
+    let plain = expected.iter().fold(0u64, |sum, word| sum.wrapping_add(*word));
+    let salted = expected.iter().zip(1..).map(|(word, place)| word.wrapping_add(GOLDEN.wrapping_mul(place)));
+    let mixed = salted.map(mix).fold(0, |sum, word| sum ^ word);
+    assert_eq!(words_of(&world.raw(&program, sums, 16)), [plain, mixed]);
+}
+
+#[test]
 fn increment_and_its_heartbeat() {
     let before = numbers(3, 30_000);
     let [words, _, sums] = run([&before, &[]], &|[a, _, sums]| vec![("increment", vec![a, 30_000, 5, sums])]);

@@ -94,6 +94,27 @@ fn shapes_of_rows_are_copied_as_asked() {
 }
 
 #[test]
+fn elements_are_whole_wherever_their_memory_is_cut() {
+    let mut world = World::new(round_spec());
+    let program = world.program(10, 0);
+    let address = world.alloc(&program, MIB);
+    for (element_bytes, value) in [(1, 0x07), (2, 0x0908), (4, 0x0d0c_0b0a_u32)] {
+        let (width, pitch) = (100_000 / u64::from(element_bytes), 150_004);
+        world.submit(&program, StreamRef::Legacy, memset(address, 0, MIB)).unwrap();
+        let at = Address(address + 4);
+        let set = work::Memset { address: at, value, element_bytes, width, height: 3, pitch };
+        world.submit(&program, StreamRef::Legacy, work::Work::Memset(set)).unwrap();
+        let bytes = world.bytes(&program, address, MIB);
+        let row = value.to_le_bytes()[..element_bytes as usize].repeat(width as usize);
+        let mut expected = vec![0; MIB as usize];
+        for start in (0..3).map(|row| 4 + row * pitch as usize) {
+            expected[start..start + row.len()].copy_from_slice(&row);
+        }
+        assert!(bytes == expected, "elements of {element_bytes} bytes");
+    }
+}
+
+#[test]
 fn mappings_are_whole_or_nothing() {
     let mut world = World::new(round_spec());
     let program = world.program(10, 0);

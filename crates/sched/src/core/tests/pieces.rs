@@ -95,3 +95,25 @@ fn nobody_keeps_the_gpu_for_nothing() {
         assert!(kept.iter().all(|&kept| kept <= SWITCH_S), "seed {seed}: {kept:?}");
     }
 }
+
+/// Room is made before it is on again, and then it has what it asked for and no work: it is on all the same, and may ask again.
+#[test]
+fn whoever_has_to_come_back_for_more_gets_on_too() {
+    let (mut rig, newcomer) = two_and_a_newcomer();
+    for piece in 1..=PIECES / 2 {
+        rig.ask(newcomer, piece, GIB);
+        rig.wait_for(|rig| has(rig, newcomer) == piece);
+    }
+    // It does something else, and what it has goes away.
+    rig.wait_for(|rig| rig.core.tenants.get(newcomer).unwrap().away > Bytes::ZERO);
+    let since = rig.now.0 as f64 / 1e9;
+    for piece in PIECES / 2 + 1..=PIECES {
+        rig.ask(newcomer, piece, GIB);
+        let at = rig.wait_for(|rig| has(rig, newcomer) == piece);
+        rig.until(at + 0.005);
+    }
+    let turns = rig.turns(since).into_iter().filter(|&owner| owner == newcomer.0).count();
+    assert_eq!(turns, 1, "{:?}", rig.turns(since));
+    let kept = kept_for_nothing(&rig, newcomer);
+    assert!(kept.iter().all(|&kept| kept <= SWITCH_S), "{kept:?}");
+}
