@@ -212,6 +212,9 @@ impl Core {
             }
             self.report_unhonoured(&hold);
         }
+        if self.gpu_of(gpu).critical_wanting == 0 {
+            self.end_if_about_to(gpu);
+        }
     }
 
     /// Nobody was off in time, and the request did not say so either.
@@ -259,7 +262,7 @@ impl Core {
         match (books.held_since, held) {
             (None, true) => {
                 books.held_since = Some(now);
-                self.end_with_hold(gpu);
+                self.end_if_about_to(gpu);
             }
             (Some(since), false) => {
                 // It is off until it is thawed.

@@ -2,7 +2,8 @@
 //!
 //! There the next is put on only when the last is off: all that the two take is lost to both. So only what computes is
 //! frozen where nobody has to move, which takes half as long; and a turn that is about to end does so when its owner
-//! goes off for a hint anyway: then it costs nothing.
+//! goes off for a hint anyway: then it costs nothing. Where nobody hints it ends when a request is over: one that came
+//! while turns change would wait for that.
 
 use super::Core;
 use crate::gpu::Turn;
@@ -30,9 +31,9 @@ impl Core {
         books.everything() + books.asked <= books.usable(self.settings.headroom)
     }
 
-    /// Best-effort work goes off for a hint: a turn that would be over in a moment is over now, if whoever is next needs
-    /// nothing moved.
-    pub(super) fn end_with_hold(&mut self, gpu: GpuId) {
+    /// Best-effort work goes off for a hint, or the last request is over: a turn that would be over in a moment is over
+    /// now, if whoever is next needs nothing moved.
+    pub(super) fn end_if_about_to(&mut self, gpu: GpuId) {
         let Some(turn) = self.gpu_of(gpu).turn else { return };
         let Some(owner) = self.tenants.get(turn.tenant) else { return };
         let next_is_here = self.who_waits(gpu).is_some_and(|next| next.is_whole() && !next.critical);

@@ -104,3 +104,29 @@ fn a_turn_that_has_just_begun_goes_on_after_a_hint() {
     let (_, turns) = hinted(&mut rig, service);
     assert!(turns <= 14, "{turns} turns of 100 ms, or a little less, in a second");
 }
+
+#[test]
+fn turns_change_when_a_request_is_over_where_nobody_hints() {
+    let mut rig = Rig::new(settings());
+    let service = service(&mut rig);
+    best_effort(&mut rig, 4);
+    // At intervals that have nothing to do with the length of turns.
+    let mut over = Vec::new();
+    for _ in 0..200 {
+        let now = rig.now.0 as f64 / 1e9;
+        rig.tell(Event::Wants(service));
+        rig.until(now + 0.0017);
+        rig.tell(Event::Idle(service));
+        over.push(rig.now);
+        rig.until(now + 0.0085);
+    }
+    let turns: Vec<Time> = rig
+        .diary
+        .iter()
+        .filter(|(at, _)| *at >= over[20])
+        .filter_map(|(at, action)| matches!(action, Action::TurnEnds { .. }).then_some(*at))
+        .collect();
+    assert!(turns.len() >= 10, "{} turns", turns.len());
+    let apart: Vec<_> = turns.iter().filter(|at| !over.contains(at)).collect();
+    assert!(apart.is_empty(), "{apart:?}");
+}
