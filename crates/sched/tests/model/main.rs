@@ -228,15 +228,15 @@ fn tenants_that_wait_for_each_others_memory() {
 #[ignore = "takes minutes: make model"]
 fn large_two_tenants() {
     let budget = Budget { faults: 2, deaths: 1, ..NOTHING };
-    explore(configuration::two_from_the_door_on(budget), 175_000..=700_000);
-    explore(configuration::two(Budget { idles: 1, ..budget }), 150_000..=650_000);
+    explore(configuration::two_from_the_door_on(budget), 470_000..=1_900_000);
+    explore(configuration::two(Budget { idles: 1, ..budget }), 300_000..=1_200_000);
 }
 
 #[test]
 #[ignore = "takes minutes: make model"]
 fn large_three_tenants() {
     explore(configuration::three_from_the_door_on(Budget { deaths: 1, ..NOTHING }), 90_000..=360_000);
-    explore(configuration::three(Budget { faults: 2, ..NOTHING }), 180_000..=720_000);
+    explore(configuration::three(Budget { faults: 2, ..NOTHING }), 540_000..=2_200_000);
     let budget = Budget { faults: 1, deaths: 1, idles: 1, ..NOTHING };
     explore(configuration::three(budget), 600_000..=2_500_000);
 }
