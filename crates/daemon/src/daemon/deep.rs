@@ -1,11 +1,11 @@
 //! Deep away: of a paused job whose memory is all out, what is left on the GPU, its contexts, is put away by the driver's own
 //! checkpoint (`rota pause --deep`), and brought back before the job is resumed.
 //!
-//! A step may take seconds, so a thread for each program sees to them ([`steps`]: their order, and what holds at each instant), and
-//! asks the driver first how the program stands: so what an earlier worker, or a step that failed, has left is gone on
-//! with ([`found`]). Whoever asked is told what became of it ([`awaited`]). Each step has a process of its own, and none is waited for without a bound. Whatever the driver refuses is
-//! said, and the program is as it was: paused. How a program stands after a step that was not answered is asked when it is to
-//! come back; until then its threads keep out of the driver.
+//! A step may take seconds, so a thread for each program sees to them ([`steps`]: their order, and what holds at each instant),
+//! and asks the driver first how the program stands: so what an earlier worker, or a step that failed, has left is gone on with
+//! ([`found`]). Whoever asked is told what became of it ([`awaited`]). Each step has a process of its own, and none is waited
+//! for without a bound. Whatever the driver refuses is said, and the program is as it was: paused. How a program stands after a
+//! step that was not answered is asked when it is to come back; until then its threads keep out of the driver.
 //!
 //! A program's context counts for nothing while it is out. It counts again before it comes back, and it comes when there is room:
 //! should others have grown so much meanwhile that they would not fit beside it, when they have freed some.
