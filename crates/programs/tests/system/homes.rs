@@ -67,7 +67,7 @@ fn what_changes_comes_to_the_device() {
 fn nothing_changes_places_where_that_is_switched_off() {
     let stage = stage(&["--rehome", "none"]);
     let mut program = wrong_way_round(&stage, "large", &[]);
-    program.goes_on(40);
+    program.goes_on(20);
     assert_eq!(stage.count("rehomed"), 0);
     drop(program);
     stage.finish();
