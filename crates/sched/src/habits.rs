@@ -152,7 +152,7 @@ mod tests {
         habits.wants(ms(at), true);
         habits.awake(ms(at), true);
         assert_eq!(habits.idle_at(ms(at + 15)), Some(ms(at + 20)));
-        assert_eq!(habits.idle_at(ms(at + 24)), Some(ms(at + 24)), "a little late");
+        assert_eq!(habits.idle_at(ms(at + 25)), Some(ms(at + 25)), "a little late");
         assert_eq!(habits.idle_at(ms(at + 30)), None, "once was no rule");
         habits.wants(ms(at + 500), false);
         assert_eq!(habits.wants_at(ms(at + 505)), Some(ms(at + 520)));
