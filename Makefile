@@ -84,7 +84,7 @@ mutants:
 		--timeout 60 -o $(TARGET)/mutants --cargo-arg=--config=profile.dev.package.rota-sched.opt-level=1 \
 		--cargo-arg=--lib --cargo-arg=--test=lives
 
-# The core explored to closure, in larger configurations than with all tests: a quarter of an hour or more on two cores.
+# The core explored to closure, in larger configurations than with all tests: about a quarter of an hour on two cores.
 model:
 	$(CARGO) test --release --locked -p rota-sched --test model -- --ignored --nocapture --test-threads 1
 

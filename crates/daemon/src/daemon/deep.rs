@@ -28,7 +28,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
-use steps::{Failure, LetGo, STOPPED, fetch, send, sorted_out};
+use steps::{Failure, LetGo, STOPPED, Why, fetch, send, sorted_out};
+use wire::NotDeep;
 
 /// How long after a failure it is tried again to bring somebody back; twice as long after the next one.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
@@ -68,8 +69,8 @@ enum Stay {
     Out { residue: Bytes, failed: Option<(Instant, String)> },
     /// Nobody knows, for this reason.
     Unsure(String),
-    /// It is on the GPU, as the driver said this.
-    Refused(String),
+    /// It is on the GPU, for this reason.
+    Refused(Why),
 }
 
 /// See the module.
@@ -180,12 +181,14 @@ impl Daemon {
             }
             // Nobody has seen yet what the driver does with memory of another process, or that another process has.
             if self.publications.is_opener(tenant) {
-                self.is_refused(tenant, FOREIGN.to_owned());
+                self.is_refused(tenant, Why::new(NotDeep::Shared, FOREIGN));
                 continue;
             }
             match self.core.hinders_deep(tenant) {
                 None => self.go(tenant, Way::Out),
-                Some(why @ Hindrance::Shared(_)) => self.is_refused(tenant, said::words(why)),
+                Some(why @ Hindrance::Shared(_)) => {
+                    self.is_refused(tenant, Why::new(NotDeep::Shared, said::words(why)));
+                }
                 Some(_) => {}
             }
         }
@@ -282,7 +285,10 @@ impl Daemon {
         };
         if let Err(cause) = std::thread::Builder::new().name("deep".into()).spawn(work) {
             let why = format!("no thread can be had: {cause}");
-            let became = Err(if found { Failure::Unsure(why) } else { Failure::Refused(why) });
+            let became = Err(match found {
+                true => Failure::Unsure(why),
+                false => Failure::Refused(Why::new(NotDeep::Other, why)),
+            });
             let told = Told { tenant, way, found, became, took: Duration::ZERO, steps: Vec::new() };
             let _ = inputs.send(Input::Deep(told));
         }
@@ -315,7 +321,8 @@ impl Daemon {
             Ok(Standing::Locked | Standing::Failed) => unreachable!("no end of its way"),
             Err(Failure::Unsure(why)) if way == Way::Out => self.is_unsure(tenant, why),
             Err(Failure::Refused(why)) if way == Way::Out => self.is_refused(tenant, why),
-            Err(Failure::Refused(why) | Failure::Unsure(why)) => {
+            Err(failure) => {
+                let why = failure.why();
                 let residue = self.deep.residues.get(&tenant).copied().unwrap_or_default();
                 let again = Instant::now() + self.deep.failed_to_fetch(tenant, &why);
                 self.note("error", tenant, json!({ "what": format!("cannot be brought back: {why}") }));
@@ -333,9 +340,9 @@ impl Daemon {
     }
 
     /// It is as after a plain pause, for this reason.
-    fn is_refused(&mut self, tenant: TenantId, why: String) {
-        tracing::warn!("tenant {tenant}: its context stays on the GPU: {why}");
-        self.note("deep_refused", tenant, json!({ "why": why }));
+    fn is_refused(&mut self, tenant: TenantId, why: Why) {
+        tracing::warn!("tenant {tenant}: its context stays on the GPU: {}", why.full);
+        self.note("deep_refused", tenant, json!({ "why": why.full }));
         self.deep.stays.insert(tenant, Stay::Refused(why));
     }
 
