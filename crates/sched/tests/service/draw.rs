@@ -3,7 +3,7 @@
 use crate::machine::Machine;
 use crate::program::{Deed, Process, Step};
 use crate::random::Chance;
-use sched::{Bytes, Class, JobId, Settings, Span, TenantId, Terms, WhenFull};
+use sched::{Bytes, Class, JobId, Ratio, Settings, Span, TenantId, Terms, WhenFull};
 
 /// The machine of a seed, with all that will come.
 pub(crate) fn machine(seed: u64) -> Machine {
@@ -73,11 +73,12 @@ fn pause(chance: &mut Chance, most: u64) -> Span {
 
 /// Programs of all kinds.
 fn mixed(chance: &mut Chance, gang: bool) -> Machine {
-    let count = 2 + chance.below(5);
+    let most = if chance.percent(20) { 10 } else { 5 };
+    let count = 2 + chance.below(most);
     let gib = 16 + chance.below(24);
     let settings = settings(chance);
     let fit = chance.of(&[1, 1, 2, 3]).expect("some");
-    let largest = (gib - 4) / fit;
+    let largest = (gib - 4).saturating_sub(count / 2) / fit;
     let arena = match chance.below(6) {
         // Just enough, or too little.
         0 => Bytes::from_gib(largest * count),
@@ -88,11 +89,14 @@ fn mixed(chance: &mut Chance, gang: bool) -> Machine {
     let gpus = if gang { vec![capacity, capacity] } else { vec![capacity] };
     let mut machine = Machine::new(settings, &gpus, arena, Span::from_secs(400));
     machine.watch.arena = arena;
+    machine.measures = chance.percent(70);
     for id in 1..=count {
         let gpu = if gang { chance.below(2) as u16 } else { 0 };
         let mut process = Process::new(id, terms(chance), gpu);
         let bytes = chance.mib(largest << 8, largest << 10);
         fill(chance, &mut process, bytes);
+        process.reads = chance.percent(25);
+        process.terms.compute_max = chance.percent(7).then(|| Ratio::from_percent(20 + 10 * chance.below(8) as u32));
         let comes = if chance.percent(60) { Span::from_secs(2) } else { Span::from_secs(120) };
         let comes = chance.span(comes);
         let deeds = deeds(chance, &process.terms);
@@ -170,7 +174,7 @@ fn fill(chance: &mut Chance, process: &mut Process, bytes: Bytes) {
 fn deeds(chance: &mut Chance, terms: &Terms) -> Vec<(Span, Deed)> {
     let mut deeds = Vec::new();
     let at = |chance: &mut Chance| Span::from_secs(5) + chance.span(Span::from_secs(300));
-    match chance.below(10) {
+    match chance.below(13) {
         0 => {
             let begin = at(chance);
             deeds.push((begin, Deed::Pause));
@@ -178,6 +182,21 @@ fn deeds(chance: &mut Chance, terms: &Terms) -> Vec<(Span, Deed)> {
         }
         1 => deeds.push((at(chance), Deed::Kill)),
         2 => deeds.push((at(chance), Deed::Terms(Terms { weight: 1 + chance.below(4) as u32, ..terms.clone() }))),
+        4 => {
+            let begin = at(chance);
+            deeds.push((begin, Deed::GivesWay(true)));
+            deeds.push((begin + chance.span(Span::from_secs(60)), Deed::GivesWay(false)));
+        }
+        5 => {
+            let begin = at(chance);
+            deeds.push((begin, Deed::Unmanaged(chance.mib(64, 3_000))));
+            deeds.push((begin + chance.span(Span::from_secs(60)), Deed::Unmanaged(Bytes::ZERO)));
+        }
+        6 => {
+            let begin = at(chance);
+            deeds.push((begin, Deed::Terms(Terms { reserve: true, ..terms.clone() })));
+            deeds.push((begin + chance.span(Span::from_secs(60)), Deed::Terms(terms.clone())));
+        }
         3 => {
             let begin = at(chance);
             let critical = Terms { class: Class::LatencyCritical, ..terms.clone() };

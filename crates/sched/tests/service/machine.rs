@@ -3,8 +3,8 @@
 use crate::oracle::Watch;
 use crate::program::{Deed, Handle, Process, Step, Waits};
 use sched::{
-    Action, Bytes, Core, Event, GpuId, GpuSpec, HandleId, OpId, Outcome, Owned, RequestId, Settings, Span,
-    TenantId, Time,
+    Action, Bytes, Core, Event, GpuId, GpuSpec, HandleId, OpId, Outcome, Owned, Ratio, RequestId,
+    Settings, Span, TenantId, Time,
 };
 use std::collections::BTreeMap;
 
@@ -18,6 +18,8 @@ const BURIAL: Span = Span::from_millis(90);
 const CLAIM: Span = Span::from_micros(100);
 /// Whoever has no work for so long is idle.
 const IDLE: Span = Span::from_millis(2);
+/// How busy somebody is, is measured over so much of its time on the GPU.
+const MEASURED_OVER: Span = Span::from_millis(100);
 /// Events at one instant: more, and the core goes round in circles.
 const AT_ONCE_MAX: u32 = 2_000;
 
@@ -40,6 +42,7 @@ enum What {
 pub(crate) struct Gpu {
     pub(crate) capacity: Bytes,
     pub(crate) reserve: Bytes,
+    pub(crate) unmanaged: Bytes,
     pub(crate) moving: bool,
     /// Freezes, thaws and slices under way.
     pub(crate) grips: u32,
@@ -56,6 +59,8 @@ pub(crate) struct Machine {
     pub(crate) all: BTreeMap<TenantId, Process>,
     pub(crate) watch: Watch,
     pub(crate) diary: bool,
+    /// It is measured how busy programs are, and some fill the gaps of others.
+    pub(crate) measures: bool,
 }
 
 impl Machine {
@@ -71,11 +76,12 @@ impl Machine {
             all: BTreeMap::new(),
             watch: Watch::default(),
             diary: false,
+            measures: false,
         };
         for (gpu, &capacity) in (0u16..).zip(gpus) {
             let reserve = Bytes::from_mib(600);
             let spec = GpuSpec { capacity, reserve, numa: 0, links: Vec::new() };
-            machine.gpus.insert(GpuId(gpu), Gpu { capacity, reserve, moving: false, grips: 0 });
+            machine.gpus.insert(GpuId(gpu), Gpu { capacity, reserve, unmanaged: Bytes::ZERO, moving: false, grips: 0 });
             machine.tell(Event::Gpu { gpu: GpuId(gpu), spec });
         }
         machine.tell(Event::Arena(arena));
@@ -110,6 +116,9 @@ impl Machine {
             at_once = if next > self.now { 0 } else { at_once + 1 };
             assert!(at_once < AT_ONCE_MAX, "the core goes round in circles at {:?}", self.now);
             self.pass(next);
+            if self.measures {
+                self.measure();
+            }
             if done == Some(next) && self.finish_work() {
                 continue;
             }
@@ -122,6 +131,16 @@ impl Machine {
             }
         }
         self.pass(self.ends);
+    }
+
+    /// How busy those are who run, once there is enough to go by.
+    fn measure(&mut self) {
+        let is_due = |p: &&Process| p.measured.0 >= MEASURED_OVER && p.is_alive();
+        let due: Vec<_> = self.all.values().filter(is_due).map(|p| (p.id, p.measured)).collect();
+        for (tenant, (on, busy)) in due {
+            self.process(tenant).measured = (Span::ZERO, Span::ZERO);
+            self.tell(Event::Measured { tenant, busy: Ratio::between(busy.0, on.0) });
+        }
     }
 
     /// Does somebody's work get on?
@@ -146,6 +165,10 @@ impl Machine {
             return;
         }
         self.watch_pass(span);
+        for process in self.all.values_mut().filter(|process| process.thawed) {
+            process.measured.0 += span;
+            process.measured.1 += if process.work > Span::ZERO { span } else { Span::ZERO };
+        }
         let done: Vec<_> = self
             .all
             .values()
@@ -160,20 +183,20 @@ impl Machine {
         self.now = to;
     }
 
+    /// Those whose work is done go on. Was there anybody?
     fn finish_work(&mut self) -> bool {
-        let done =
-            self.all.values().find(|p| p.thawed && p.work == Span::ZERO && p.waits == Waits::Work).map(|p| p.id);
-        if let Some(id) = done {
+        let is_done = |p: &&Process| p.work == Span::ZERO && p.waits == Waits::Work;
+        let done: Vec<_> = self.all.values().filter(is_done).map(|p| p.id).collect();
+        for &id in &done {
             self.process(id).waits = Waits::Nothing;
             self.proceed(id);
             self.look_idle(id);
-            return true;
         }
         let now = self.now;
-        let idle: Vec<_> =
-            self.all.values().filter(|p| p.wants && p.work == Span::ZERO && p.idle_since < now).map(|p| p.id).collect();
+        let is_idle = |p: &&Process| p.wants && p.work == Span::ZERO && p.idle_since < now;
+        let idle: Vec<_> = self.all.values().filter(is_idle).map(|p| p.id).collect();
         idle.into_iter().for_each(|id| self.look_idle(id));
-        false
+        !done.is_empty()
     }
 
     /// If it has no work, that is noticed in a while.
@@ -193,6 +216,9 @@ impl Machine {
     /// A program goes on until it has to wait.
     fn proceed(&mut self, id: TenantId) {
         while self.process(id).waits == Waits::Nothing {
+            if self.process(id).has_begun_to_repeat() {
+                self.judge_life(id);
+            }
             let step = self.process(id).next_step();
             self.note(|| format!("{id} {step:?}"));
             match step {
@@ -299,6 +325,7 @@ impl Machine {
             }
             What::Frozen(op, id) => {
                 self.grip_over(op, id, false);
+                self.compare(id);
                 self.tell(Event::Done { op, outcome: Outcome::Done { took: FREEZE } });
             }
             What::Thawed(op, id) => {
@@ -323,6 +350,7 @@ impl Machine {
 
     fn do_to(&mut self, id: TenantId, deed: Deed) {
         let now = self.now;
+        let cannot_reserve = self.core.cannot_reserve(self.all[&id].job).is_some();
         let process = self.process(id);
         if !process.is_alive() || !process.context {
             return;
@@ -344,9 +372,30 @@ impl Machine {
                 }
                 self.tell(Event::Resume(job));
             }
+            Deed::GivesWay(gives_way) => self.tell(Event::GivesWay { tenant: id, gives_way }),
+            Deed::Unmanaged(bytes) => {
+                let gpu = process.gpu;
+                self.gpus.get_mut(&gpu).expect("it is there").unmanaged = bytes;
+                self.tell(Event::Unmanaged { gpu, bytes });
+            }
+            Deed::Terms(terms) if terms.reserve && cannot_reserve => {}
             Deed::Terms(terms) => {
                 process.terms = terms.clone();
                 self.tell(Event::Job { job, terms });
+            }
+        }
+    }
+
+    /// It is off the GPU: what of it has not changed since it came in?
+    fn compare(&mut self, id: TenantId) {
+        let process = self.process(id);
+        let copied: Vec<_> =
+            process.handles.iter().filter(|(_, held)| held.copied && !held.away).map(|(&handle, _)| handle).collect();
+        let reads = process.reads && process.is_alive();
+        for handle in copied {
+            self.process(id).handles.entry(handle).and_modify(|held| held.copied &= reads);
+            if reads {
+                self.tell(Event::Copied { owned: Owned { tenant: id, handle }, clean: true });
             }
         }
     }
@@ -370,7 +419,7 @@ impl Machine {
             return;
         }
         let handle = HandleId(request.0);
-        self.process(id).handles.insert(handle, Handle { bytes, away: false, pinned: false });
+        self.process(id).handles.insert(handle, Handle { bytes, away: false, pinned: false, copied: false });
         let owned = Owned { tenant: id, handle };
         self.tell(Event::Claimed { owned, request, bytes });
         self.plan(CLAIM, What::Adopts(owned));
@@ -385,11 +434,11 @@ impl Machine {
     }
 
     fn tell(&mut self, event: Event) {
-        if !matches!(event, Event::Tick | Event::Done { .. }) {
+        if !matches!(event, Event::Tick | Event::Done { .. } | Event::Measured { .. }) {
             self.note(|| format!("    told {event:?}"));
         }
         self.watch.is_stale |=
-            !matches!(event, Event::Tick | Event::Done { .. } | Event::Wants(_) | Event::Idle(_));
+            !matches!(event, Event::Tick | Event::Done { .. } | Event::Wants(_) | Event::Idle(_) | Event::Measured { .. });
         for action in self.core.step(self.now, event) {
             self.act(action);
         }
@@ -416,6 +465,12 @@ impl Machine {
             Action::Inspect { .. } | Action::Overdue { .. } => panic!("nothing went wrong, and {action:?}"),
             Action::Admit { tenant } => {
                 self.plan(CONTEXT, What::Context(tenant));
+            }
+            Action::Drop(copies) => {
+                for owned in copies {
+                    let process = self.process(owned.tenant);
+                    process.handles.entry(owned.handle).and_modify(|held| held.copied = false);
+                }
             }
             Action::Refuse { tenant, .. } | Action::End { tenant, .. } => self.end(tenant),
             Action::Grant { tenant, request } => {
@@ -460,7 +515,10 @@ impl Machine {
                 assert!(!process.thawed, "{owned:?} moves while its tenant runs");
                 if let Some(held) = process.handles.get_mut(&owned.handle) {
                     held.away = away;
-                    *sum += held.bytes;
+                    if !(away && held.copied) {
+                        *sum += held.bytes;
+                    }
+                    held.copied = !away;
                 }
             }
         }

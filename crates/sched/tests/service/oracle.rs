@@ -10,7 +10,7 @@
 use crate::machine::{FREEZE, Machine, PER_MOVE, PER_SECOND, RESIDUE, THAW};
 use crate::program::{Process, Waits};
 use sched::{Action, Bytes, GpuId, PolicyKind, Span, TenantId, Time};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Something may take so many times as long as it should.
@@ -43,12 +43,14 @@ pub(crate) struct Watch {
     /// The arena may be too small for what is asked for.
     pub(crate) arena: Bytes,
     idle: BTreeMap<GpuId, (Span, bool)>,
+    critical: BTreeMap<GpuId, Time>,
     idle_sum: BTreeMap<GpuId, Span>,
     standing: BTreeMap<GpuId, Span>,
     pub(crate) moved: BTreeMap<GpuId, Bytes>,
-    told: BTreeSet<(TenantId, Time)>,
     turns: BTreeMap<TenantId, (Time, Time)>,
     worked: BTreeMap<TenantId, Span>,
+    /// The shortest that turns should be.
+    turn_least: BTreeMap<GpuId, f64>,
     /// Who has what has changed.
     pub(crate) is_stale: bool,
     /// The longest round of each, and the dearest switch.
@@ -71,7 +73,7 @@ impl Machine {
     fn usable(&self, gpu: GpuId) -> Bytes {
         let there = &self.gpus[&gpu];
         let contexts = self.here(gpu).count() as u64;
-        there.capacity.less(there.reserve).less(Bytes(RESIDUE.0 * contexts))
+        there.capacity.less(there.reserve).less(Bytes(RESIDUE.0 * contexts)).less(there.unmanaged)
     }
 
     fn here(&self, gpu: GpuId) -> impl Iterator<Item = &Process> {
@@ -116,8 +118,12 @@ impl Machine {
         let gangs = process.fellows.iter().filter_map(|id| self.all.get(id));
         let round = gangs.map(|fellow| self.round(fellow)).fold(self.round(process), f64::max);
         let gangs = if self.has_gangs() { 3.0 } else { 1.0 };
-        let critical = if self.has_critical(process.gpu) { 4.0 } else { 1.0 };
-        SLACK * round * gangs * critical + GRACE
+        // What was had beside somebody latency-critical, while others could not come, is paid for later.
+        let critical = if self.watch.critical.contains_key(&process.gpu) { 8.0 } else { 1.0 };
+        let cap = process.terms.compute_max.map_or(0.0, |cap| {
+            (self.turn_length(process.gpu) + self.switch(process.gpu)) * 1_000_000.0 / f64::from(cap.0)
+        });
+        SLACK * (round + cap) * gangs * critical + GRACE
     }
 
     fn has_gangs(&self) -> bool {
@@ -126,6 +132,10 @@ impl Machine {
 
     fn has_critical(&self, gpu: GpuId) -> bool {
         self.here(gpu).any(Process::critical)
+    }
+
+    fn was_critical(&self, gpu: GpuId) -> bool {
+        self.watch.critical.get(&gpu).is_some_and(|&at| self.now.since(at) < Span::from_secs(3))
     }
 
     /// Is there room for a program at all, beside what others have pinned?
@@ -146,7 +156,10 @@ impl Machine {
             .sum();
         // With the arena nearly full nobody grows.
         let arena = Bytes(self.watch.arena.0 / 10 * 7).less(elsewhere);
-        needs + pinned <= usable && (asks == Bytes::ZERO || all + asks + Bytes(largest.0 * 2) <= usable + arena)
+        let others = || self.here(gpu).filter(|p| p.id != process.id);
+        let loose = others().map(|p| p.bytes().less(p.pinned())).max().unwrap_or_default();
+        let reserve_fits = !process.terms.reserve || needs + pinned + loose <= usable;
+        needs + pinned <= usable && reserve_fits && (asks == Bytes::ZERO || all + asks + Bytes(largest.0 * 2) <= usable + arena)
     }
 
     /// So much time will pass with everything as it is.
@@ -161,7 +174,7 @@ impl Machine {
         for id in self.all.keys().copied().collect::<Vec<_>>() {
             let process = &self.all[&id];
             if !waits_now(process) {
-                self.process(id).waits_since = None;
+                self.judge_wait(id);
                 continue;
             }
             if process.waits_since.is_none() {
@@ -171,24 +184,30 @@ impl Machine {
                 let process = self.process(id);
                 (process.waits_since, process.forecast, process.wait_max) = (Some(now), forecast, most);
             }
-            let process = &self.all[&id];
-            let since = process.waits_since.unwrap_or(now);
-            let (waited, most) = ((now + span).since(since).as_secs_f64(), process.wait_max);
-            if waited > most && self.watch.told.insert((id, since)) {
-                let text = format!(
-                    "{id} waits for {waited:.2} s, {:?}, thawed {}, away {}, {} others, at most {most:.2} s",
-                    process.waits,
-                    process.thawed,
-                    process.away(),
-                    self.others(process)
-                );
-                self.complain("wait", text);
-            }
+        }
+    }
+
+    /// A wait is over, or all is.
+    fn judge_wait(&mut self, id: TenantId) {
+        let process = self.process(id);
+        let Some(since) = process.waits_since.take() else { return };
+        let (most, waits) = (process.wait_max, process.waits);
+        let waited = self.now.since(since).as_secs_f64();
+        if waited > most {
+            let from = since.0 as f64 / 1e9;
+            self.complain("wait", format!("{id} waited for {waited:.2} s from {from:.2} s, at most {most:.2} s; now {waits:?}"));
         }
     }
 
     /// What follows from who has what.
     fn reckon(&mut self) {
+        for gpu in self.gpus.keys().copied().collect::<Vec<_>>() {
+            if self.here(gpu).count() > 1 {
+                let length = self.turn_length(gpu);
+                let least = self.watch.turn_least.entry(gpu).or_insert(length);
+                *least = least.min(length);
+            }
+        }
         for id in self.all.keys().copied().collect::<Vec<_>>() {
             let process = &self.all[&id];
             if !process.context {
@@ -212,9 +231,13 @@ impl Machine {
         let computing = self.computing(gpu) > 0;
         let busy = computing || there.moving || there.grips > 0;
         let standing = !computing && there.moving;
-        let waits = self.here(gpu).any(|p| waits_now(p) && !p.thawed && p.fellows.is_empty());
+        let counts = |p: &Process| p.fellows.is_empty() && p.terms.compute_max.is_none();
+        let waits = self.here(gpu).any(|p| waits_now(p) && !p.thawed && counts(p));
         if standing {
             *self.watch.standing.entry(gpu).or_default() += span;
+        }
+        if self.has_critical(gpu) {
+            self.watch.critical.insert(gpu, self.now);
         }
         let (spell, told) = self.watch.idle.get(&gpu).copied().unwrap_or_default();
         if busy || !waits {
@@ -226,7 +249,7 @@ impl Machine {
         }
         let spell = spell + span;
         *self.watch.idle_sum.entry(gpu).or_default() += span;
-        let most = self.switch(gpu) * 1.5 + if self.has_critical(gpu) { 3.0 } else { 0.12 };
+        let most = self.switch(gpu) * 1.5 + if self.was_critical(gpu) { 3.0 } else { 0.12 };
         let is_long = spell.as_secs_f64() > most;
         self.watch.idle.insert(gpu, (spell, told || is_long));
         if is_long && !told {
@@ -271,6 +294,11 @@ impl Machine {
                     self.complain("turn", format!("{tenant} had {ran} of a turn of {declared}"));
                 }
             }
+            // It spends its own turn on what it gets.
+            Action::Grant { tenant, .. } => {
+                let gpu = self.all[&tenant].gpu;
+                self.watch.idle.insert(gpu, (Span::ZERO, false));
+            }
             Action::End { tenant, ref why } => {
                 self.complain("end", format!("{tenant} is ended: {why}"));
             }
@@ -290,7 +318,7 @@ impl Machine {
             away => FREEZE + THAW + PER_MOVE + away.at(PER_SECOND),
         };
         let least = others.map(cost).min().unwrap_or(Span::MAX);
-        let is_long = !process.thawed || span.0 >= least.0 / 10 * 8;
+        let is_long = span.0 >= least.0 / 10 * 8;
         let others = self.others(process);
         let process = self.process(id);
         process.host += span;
@@ -305,6 +333,7 @@ impl Machine {
     /// All that was not as it should be.
     pub(crate) fn complaints(&mut self) -> Vec<Complaint> {
         for id in self.all.keys().copied().collect::<Vec<_>>() {
+            self.judge_wait(id);
             self.judge_life(id);
         }
         if self.watch.steady {
@@ -320,19 +349,23 @@ impl Machine {
         std::mem::take(&mut self.watch.complaints)
     }
 
-    fn judge_life(&mut self, id: TenantId) {
+    /// Was what a program did so far done in time?
+    pub(crate) fn judge_life(&mut self, id: TenantId) {
         let process = &self.all[&id];
-        let disturbed = self.has_critical(process.gpu) || self.has_gangs();
-        if process.came == Time::ZERO || process.waits == Waits::Door || disturbed || process.disturbed {
+        let disturbed = self.watch.critical.contains_key(&process.gpu) || self.has_gangs();
+        let capped = process.terms.compute_max.is_some();
+        if capped || process.came == Time::ZERO || process.waits == Waits::Door || disturbed || process.disturbed {
             return;
         }
-        let ended = process.left.unwrap_or(self.ends);
+        let ended = process.left.unwrap_or(self.now);
         let took = ended.since(process.came).less(process.was_paused).as_secs_f64();
         let (round, switch) = self.watch.rounds.get(&id).copied().unwrap_or_default();
+        let turn = self.watch.turn_least.get(&process.gpu).copied().unwrap_or(1.0);
+        let dear = 1.3 * (1.0 + switch / turn);
         let busy = process.asked.as_secs_f64().min(process.worked.as_secs_f64() + process.host.as_secs_f64());
         let rounds = (process.long_pauses + 2) as f64 * round;
         let pieces = process.pieces as f64 * switch * 0.5;
-        let most = process.host.as_secs_f64() + busy * (1.0 + process.others_max) * 1.3 + rounds * 2.0 + pieces;
+        let most = process.host.as_secs_f64() + busy * (1.0 + process.others_max) * dear + rounds * 1.5 + pieces;
         if took > most + 1.0 {
             let text = format!(
                 "{id} took {took:.1} s, at most {most:.1} s: worked {}, host {}, {} long pauses, {} pieces, {:.1} others, round {round:.1} s",
@@ -359,7 +392,8 @@ impl Machine {
                     wrong.push(format!("{id} had {share:.1} s of {due:.1} s that were its share, turns of {turn:.1} s"));
                 }
             }
-            if here.len() > 1 && sum < span * 0.85 {
+            let cost = self.switch(gpu);
+            if here.len() > 1 && sum < span * 0.85 * turn / (turn + cost) {
                 wrong.push(format!("GPU {gpu} computed for {sum:.1} s of {span:.1} s"));
             }
             wrong.into_iter().for_each(|text| self.complain("share", text));

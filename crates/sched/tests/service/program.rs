@@ -40,6 +40,9 @@ pub(crate) enum Deed {
     Resume,
     Kill,
     Terms(Terms),
+    GivesWay(bool),
+    /// Others outside of rota have so much of its GPU.
+    Unmanaged(Bytes),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +50,8 @@ pub(crate) struct Handle {
     pub(crate) bytes: Bytes,
     pub(crate) away: bool,
     pub(crate) pinned: bool,
+    /// The arena has the same.
+    pub(crate) copied: bool,
 }
 
 /// A program and what is true of it.
@@ -89,6 +94,11 @@ pub(crate) struct Process {
     pub(crate) waits_since: Option<Time>,
     pub(crate) forecast: Option<Span>,
     pub(crate) disturbed: bool,
+    pub(crate) repeats: bool,
+    /// It only reads its memory.
+    pub(crate) reads: bool,
+    /// On the GPU since it was last measured, and with work.
+    pub(crate) measured: (Span, Span),
 }
 
 impl Process {
@@ -127,6 +137,9 @@ impl Process {
             waits_since: None,
             forecast: None,
             disturbed: false,
+            repeats: false,
+            reads: false,
+            measured: (Span::ZERO, Span::ZERO),
         }
     }
 
@@ -147,12 +160,20 @@ impl Process {
     }
 
     pub(crate) fn pinned(&self) -> Bytes {
+        if self.terms.reserve {
+            return self.bytes();
+        }
         self.handles.values().filter(|handle| handle.pinned).map(|handle| handle.bytes).sum()
     }
 
     /// Has it something to do with the GPU, and may?
     pub(crate) fn is_eligible(&self) -> bool {
         self.context && !self.paused && (self.wants || matches!(self.waits, Waits::Memory(..)))
+    }
+
+    /// Is all done that it does once?
+    pub(crate) fn has_begun_to_repeat(&mut self) -> bool {
+        self.steps.is_empty() && !std::mem::replace(&mut self.repeats, true)
     }
 
     pub(crate) fn next_step(&mut self) -> Step {
