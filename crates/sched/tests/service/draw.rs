@@ -10,7 +10,8 @@ pub(crate) fn machine(seed: u64) -> Machine {
     let mut chance = Chance(seed);
     match seed % 4 {
         0 => steady(&mut chance),
-        _ => mixed(&mut chance, seed % 8 == 5),
+        1 => loading(&mut chance),
+        _ => mixed(&mut chance, seed % 16 == 6),
     }
 }
 
@@ -51,7 +52,7 @@ fn steady(chance: &mut Chance) -> Machine {
     let gib = 16 + chance.below(24);
     let settings = settings(chance);
     let arena = Bytes::from_gib(400);
-    let mut machine = Machine::new(settings, &[Bytes::from_gib(gib)], arena, Span::from_secs(900));
+    let mut machine = Machine::new(settings, &[Bytes::from_gib(gib)], arena, Span::from_secs(600));
     machine.watch.steady = true;
     machine.watch.arena = arena;
     let largest = (gib - 4) / chance.of(&[1, 1, 2, 3]).expect("some");
@@ -62,6 +63,60 @@ fn steady(chance: &mut Chance) -> Machine {
         let step = chance.of(&[10, 50, 200, 3_000]).expect("some");
         process.cycle = vec![Step::Work(Span::from_millis(step))];
         machine.add(process, chance.span(Span::from_secs(5)), Vec::new());
+    }
+    machine
+}
+
+/// Programs that take turns by moves, and then some that take their memory piece by piece beside them, again and again.
+fn loading(chance: &mut Chance) -> Machine {
+    let gib = 16 + chance.below(24);
+    let settings = Settings { gap_max: Span::from_secs(60), ..settings(chance) };
+    let arena = Bytes::from_gib(400);
+    let mut machine = Machine::new(settings, &[Bytes::from_gib(gib)], arena, Span::from_secs(600));
+    machine.watch.arena = arena;
+    machine.measures = chance.percent(50);
+    let usable = gib - 5;
+    let busy = 1 + chance.below(3);
+    // No two of them fit together, so each switch moves half of the GPU and more.
+    let size = |chance: &mut Chance| chance.mib(usable * 620, usable << 10);
+    for id in 1..=busy {
+        let mut process = Process::new(id, terms(chance), 0);
+        let bytes = size(chance);
+        process.steps.extend(pieces(chance, bytes, |_| None));
+        let work = Span::from_millis(chance.of(&[20, 300, 5_000]).expect("some"));
+        let rest = chance.of(&[0, 0, 1, 30]).expect("some");
+        process.cycle = vec![Step::Work(work)];
+        process.cycle.extend((rest > 0).then(|| Step::Host(Span::from_millis(rest))));
+        machine.add(process, chance.span(Span::from_secs(2)), Vec::new());
+    }
+    for id in busy + 1..=busy + 1 + chance.below(2) {
+        let mut process = Process::new(id, terms(chance), 0);
+        let bytes = size(chance);
+        let longest = chance.of(&[5, 50, 100, 150, 250, 1_000]).expect("some");
+        let works = chance.of(&[0, 0, 30, 100]).expect("some");
+        let async_too = chance.percent(30);
+        let between = |chance: &mut Chance| {
+            let span = chance.span(Span::from_millis(longest));
+            Some(match chance.percent(works) {
+                true if async_too && chance.percent(50) => Step::Launch(span),
+                true => Step::Work(span),
+                false => Step::Host(span),
+            })
+        };
+        let load = pieces(chance, bytes, between);
+        let count = load.iter().filter(|step| matches!(step, Step::Alloc(_))).count();
+        process.steps.extend(load.iter().copied());
+        let work = Step::Work(Span::from_millis(1 + chance.below(3_000)));
+        process.cycle = vec![work, Step::Host(chance.span(Span::from_secs(20)))];
+        // All of it anew, or some of it.
+        let again = chance.of(&[0, 1, count / 2, count]).expect("some");
+        if again > 0 {
+            process.cycle.push(Step::Free(again));
+            process.cycle.extend(load.iter().take(2 * again));
+        }
+        let comes = Span::from_secs(30) + chance.span(Span::from_secs(60));
+        let deeds = if chance.percent(30) { deeds(chance, &process.terms) } else { Vec::new() };
+        machine.add(process, comes, deeds);
     }
     machine
 }

@@ -258,6 +258,7 @@ impl Machine {
                 Step::Pin(pinned) => self.pin(id, pinned),
                 Step::End => self.end(id),
             }
+            self.process(id).asked_last = matches!(step, Step::Alloc(_));
         }
     }
 
@@ -306,6 +307,7 @@ impl Machine {
             }
             What::Goes(id) => {
                 if self.process(id).waits == Waits::Host {
+                    self.process(id).is_short = false;
                     self.process(id).waits = Waits::Nothing;
                     self.proceed(id);
                 }

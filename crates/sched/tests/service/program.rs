@@ -95,6 +95,12 @@ pub(crate) struct Process {
     pub(crate) forecast: Option<Span>,
     pub(crate) disturbed: bool,
     pub(crate) repeats: bool,
+    /// It pauses for less than a switch would cost.
+    pub(crate) is_short: bool,
+    /// The step before was to ask for memory.
+    pub(crate) asked_last: bool,
+    pub(crate) short_pauses: u64,
+    pub(crate) lost_turns: u64,
     /// It only reads its memory.
     pub(crate) reads: bool,
     /// On the GPU since it was last measured, and with work.
@@ -138,6 +144,10 @@ impl Process {
             forecast: None,
             disturbed: false,
             repeats: false,
+            is_short: false,
+            asked_last: false,
+            short_pauses: 0,
+            lost_turns: 0,
             reads: false,
             measured: (Span::ZERO, Span::ZERO),
         }
