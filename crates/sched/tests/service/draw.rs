@@ -151,7 +151,8 @@ fn mixed(chance: &mut Chance, gang: bool) -> Machine {
         let bytes = chance.mib(largest << 8, largest << 10);
         fill(chance, &mut process, bytes);
         process.reads = chance.percent(25);
-        process.terms.compute_max = chance.percent(7).then(|| Ratio::from_percent(20 + 10 * chance.below(8) as u32));
+        process.terms.compute_max =
+            chance.percent(7).then(|| Ratio::from_percent(20 + 10 * chance.below(8) as u32));
         let comes = if chance.percent(60) { Span::from_secs(2) } else { Span::from_secs(120) };
         let comes = chance.span(comes);
         let deeds = deeds(chance, &process.terms);
@@ -236,7 +237,8 @@ fn deeds(chance: &mut Chance, terms: &Terms) -> Vec<(Span, Deed)> {
             deeds.push((begin + chance.span(Span::from_secs(60)), Deed::Resume));
         }
         1 => deeds.push((at(chance), Deed::Kill)),
-        2 => deeds.push((at(chance), Deed::Terms(Terms { weight: 1 + chance.below(4) as u32, ..terms.clone() }))),
+        2 => deeds
+            .push((at(chance), Deed::Terms(Terms { weight: 1 + chance.below(4) as u32, ..terms.clone() }))),
         4 => {
             let begin = at(chance);
             deeds.push((begin, Deed::GivesWay(true)));

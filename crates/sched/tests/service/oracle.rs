@@ -4,6 +4,7 @@
 //! - **Whole lives**: a program takes no longer than what it has to do, times the number of those it shares with, and a round
 //!   for each pause in which others could take the GPU.
 //! - **Idleness**: nobody has the GPU for nothing while somebody waits, for longer than a switch would take.
+//! - **Pauses** in somebody's own turn that are shorter than a switch do not cost it that turn.
 //! - **Turns** are not shorter than the shortest. **Moving** takes its share of the time, **forecasts** are not far off, and
 //!   **shares** hold, among programs that do the same all the time.
 
@@ -50,7 +51,6 @@ pub(crate) struct Watch {
     critical: BTreeMap<GpuId, Time>,
     idle_sum: BTreeMap<GpuId, Span>,
     standing: BTreeMap<GpuId, Span>,
-    pub(crate) moved: BTreeMap<GpuId, Bytes>,
     turns: BTreeMap<TenantId, (Time, Time)>,
     worked: BTreeMap<TenantId, Span>,
     /// The shortest that turns should be.
@@ -59,12 +59,6 @@ pub(crate) struct Watch {
     pub(crate) is_stale: bool,
     /// The longest round of each, and the dearest switch.
     rounds: BTreeMap<TenantId, (f64, f64)>,
-}
-
-impl Watch {
-    pub(crate) fn moved(&mut self, gpu: GpuId, bytes: Bytes, _took: Span) {
-        *self.moved.entry(gpu).or_default() += bytes;
-    }
 }
 
 impl Machine {
@@ -163,7 +157,9 @@ impl Machine {
         let others = || self.here(gpu).filter(|p| p.id != process.id);
         let loose = others().map(|p| p.bytes().less(p.pinned())).max().unwrap_or_default();
         let reserve_fits = !process.terms.reserve || needs + pinned + loose <= usable;
-        needs + pinned <= usable && reserve_fits && (asks == Bytes::ZERO || all + asks + Bytes(largest.0 * 2) <= usable + arena)
+        needs + pinned <= usable
+            && reserve_fits
+            && (asks == Bytes::ZERO || all + asks + Bytes(largest.0 * 2) <= usable + arena)
     }
 
     /// So much time will pass with everything as it is.
@@ -199,7 +195,10 @@ impl Machine {
         let waited = self.now.since(since).as_secs_f64();
         if waited > most {
             let from = since.0 as f64 / 1e9;
-            self.complain("wait", format!("{id} waited for {waited:.2} s from {from:.2} s, at most {most:.2} s; now {waits:?}"));
+            self.complain(
+                "wait",
+                format!("{id} waited for {waited:.2} s from {from:.2} s, at most {most:.2} s; now {waits:?}"),
+            );
         }
     }
 
@@ -379,12 +378,6 @@ impl Machine {
             self.judge_shares();
             self.judge_moving();
         }
-        if std::env::var("ROTA_SEED").is_ok() {
-            println!("idle {:?} standing {:?} moved {:?}", self.watch.idle_sum, self.watch.standing, self.watch.moved);
-            for p in self.all.values() {
-                println!("{}: worked {} host {} pieces {} long {} denied {} came {:?} left {:?}", p.id, p.worked, p.host, p.pieces, p.long_pauses, p.denied, p.came, p.left);
-            }
-        }
         std::mem::take(&mut self.watch.complaints)
     }
 
@@ -393,7 +386,12 @@ impl Machine {
         let process = &self.all[&id];
         let disturbed = self.watch.critical.contains_key(&process.gpu) || self.has_gangs();
         let capped = process.terms.compute_max.is_some();
-        if capped || process.came == Time::ZERO || process.waits == Waits::Door || disturbed || process.disturbed {
+        if capped
+            || process.came == Time::ZERO
+            || process.waits == Waits::Door
+            || disturbed
+            || process.disturbed
+        {
             return;
         }
         let ended = process.left.unwrap_or(self.now);
@@ -404,7 +402,8 @@ impl Machine {
         let busy = process.asked.as_secs_f64().min(process.worked.as_secs_f64() + process.host.as_secs_f64());
         let rounds = (process.long_pauses + 2) as f64 * round;
         let pieces = process.pieces as f64 * switch * 0.5;
-        let most = process.host.as_secs_f64() + busy * (1.0 + process.others_max) * dear + rounds * 1.5 + pieces;
+        let most =
+            process.host.as_secs_f64() + busy * (1.0 + process.others_max) * dear + rounds * 1.5 + pieces;
         if took > most + 1.0 {
             let text = format!(
                 "{id} took {took:.1} s, at most {most:.1} s: worked {}, host {}, {} long pauses, {} pieces, {:.1} others, round {round:.1} s",
@@ -428,7 +427,9 @@ impl Machine {
             for &(id, weight, worked) in &here {
                 let (share, due) = (did(id, worked), sum * f64::from(weight) / f64::from(weights));
                 if (share - due).abs() > due * 0.05 + turn * 2.0 {
-                    wrong.push(format!("{id} had {share:.1} s of {due:.1} s that were its share, turns of {turn:.1} s"));
+                    wrong.push(format!(
+                        "{id} had {share:.1} s of {due:.1} s that were its share, turns of {turn:.1} s"
+                    ));
                 }
             }
             let cost = self.switch(gpu);
