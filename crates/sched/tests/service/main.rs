@@ -20,7 +20,7 @@ mod random;
 use oracle::Complaint;
 
 /// Seeds, unless the environment says otherwise.
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 24;
 
 fn complaints(seed: u64, diary: bool) -> Vec<Complaint> {
     let mut machine = draw::machine(seed);

@@ -21,7 +21,7 @@ const GRACE: f64 = 0.5;
 /// Shorter pauses are over before anybody sees them.
 const SHORT_LEAST: Span = Span::from_millis(3);
 /// Steps of a look ahead that says who is next.
-const LOOK_AHEAD: usize = 50;
+const LOOK_AHEAD: usize = 20;
 /// Programs that do the same all the time have done so for a while.
 pub(crate) const SETTLED: Time = Time(60_000_000_000);
 
@@ -319,31 +319,35 @@ impl Machine {
     /// A program begins to do something else. May others take the GPU meanwhile?
     pub(crate) fn count_pause(&mut self, id: TenantId, span: Span) {
         let process = &self.all[&id];
-        let cost = |other: &Process| match other.away() {
-            Bytes::ZERO => FREEZE + THAW,
-            away => FREEZE + THAW + PER_MOVE + away.at(PER_SECOND),
-        };
-        // Whoever would be next has to be worth it.
-        let outlook = self.core.outlook(process.gpu, self.now, LOOK_AHEAD);
-        let others = || outlook.iter().filter(|&(&other, _)| other != id);
-        let next = others().min_by_key(|(_, outlook)| outlook.place.unwrap_or(u32::MAX));
-        let least = next.and_then(|(other, _)| self.all.get(other)).map_or(FREEZE, cost);
-        let is_long = span.0 >= least.0 / 10 * 8;
         // Or it is about to: it was given what it asked for while it is off, which happens to nobody else in a crowd.
         let has_turn = self.watch.turns.contains_key(&id) || !process.thawed && process.asked_last;
+        let next = if has_turn { self.next_cost(process) } else { None };
         let is_watched = process.fellows.is_empty() && !self.was_critical(process.gpu);
-        let is_short = span.0 < least.0 / 2 && span >= SHORT_LEAST && others().next().is_some();
-        let others = self.others(process);
+        let is_long = next.is_none_or(|cost| span.0 >= cost.0 / 10 * 8);
+        let is_short = span >= SHORT_LEAST && next.is_some_and(|cost| span.0 < cost.0 / 2);
         let process = self.process(id);
         process.host += span;
-        process.is_short = is_short && is_watched && has_turn;
+        process.is_short = is_short && is_watched;
         process.short_pauses += u64::from(process.is_short);
         if is_long {
             process.long_pauses += 1;
         } else {
             process.asked += span;
         }
-        process.others_max = process.others_max.max(others);
+    }
+
+    /// What it costs to put on whoever is next after a program, if somebody waits.
+    fn next_cost(&self, process: &Process) -> Option<Span> {
+        let waits = |p: &Process| p.id != process.id && waits_now(p);
+        if !self.here(process.gpu).any(waits) {
+            return None;
+        }
+        let outlook = self.core.outlook(process.gpu, self.now, LOOK_AHEAD);
+        let others = outlook.iter().filter(|&(&other, _)| other != process.id);
+        let (next, _) = others.min_by_key(|(_, outlook)| outlook.place.unwrap_or(u32::MAX))?;
+        let away = self.all.get(next)?.away();
+        let moving = if away == Bytes::ZERO { Span::ZERO } else { PER_MOVE + away.at(PER_SECOND) };
+        Some(FREEZE + THAW + moving)
     }
 
     /// Somebody's turn begins: those who pause for less than that costs, in their own turns, have lost them.
