@@ -157,7 +157,7 @@ fn copy_words_copies_on_the_device() {
     });
     assert_eq!(from, before);
     assert_eq!([to[0], to[29_999]], [mix(7), mix(7 + 29_999)], "nothing beside");
-    assert_eq!(to[1..29_999], before[2..]);
+    assert!(to[1..29_999] == before[2..]);
 }
 
 #[test]
