@@ -2,6 +2,7 @@
 //!
 //! - [`seed`]: 32 random bytes, of which everything else follows. [`key`]: what they expand to.
 //! - [`hash`]: the hash itself, on the host. [`launch`]: the same on a GPU, by `hash_blocks.ptx`.
+//! - [`copy`]: what else that needs of a GPU, by `copy_words.ptx`.
 //! - [`changed`]: what to do with each block, by its hash then and now.
 //!
 //! A block whose hash is the same as that of its copy is taken for the same block: **two different blocks with one
@@ -67,6 +68,7 @@
 //! and whoever knows the seed can make blocks that collide, so the seed stays inside the daemon.
 
 pub mod changed;
+pub mod copy;
 pub mod hash;
 pub mod key;
 pub mod launch;

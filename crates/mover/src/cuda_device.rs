@@ -4,6 +4,7 @@
 
 mod context;
 mod hashing;
+mod kernel;
 
 pub use context::{CudaRegistrar, Which};
 

@@ -64,6 +64,9 @@ pub const WARM_UP: Kernel = Kernel {
 pub const HASH_BLOCKS: Kernel =
     Kernel { entry: blocks::launch::ENTRY, ptx: blocks::launch::PTX, parameters: 4 };
 
+/// `copy_words(to, from, count)`: the words as they are. The memory server's, too.
+pub const COPY_WORDS: Kernel = Kernel { entry: blocks::copy::ENTRY, ptx: blocks::copy::PTX, parameters: 3 };
+
 /// The outcome of `wait_for_peer`: the value came.
 pub const PEER_CAME: u64 = 1;
 /// The outcome of `wait_for_peer`: the value did not come in time.
@@ -157,7 +160,7 @@ mod tests {
 
     #[test]
     fn every_file_holds_one_entry_of_its_name_and_parameters() {
-        for kernel in ALL.iter().chain([&HASH_BLOCKS, &WARM_UP]) {
+        for kernel in ALL.iter().chain([&COPY_WORDS, &HASH_BLOCKS, &WARM_UP]) {
             let entries: Vec<&str> = kernel.ptx.split(".visible .entry ").skip(1).collect();
             assert_eq!(entries.len(), 1, "{}", kernel.entry);
             let (head, _) = entries[0].split_once('{').expect("an entry has a body");
@@ -176,7 +179,7 @@ mod tests {
             .expect("the kernels' folder")
             .map(|file| file.expect("an entry of the folder").file_name().to_string_lossy().into_owned())
             .collect();
-        let known = ALL.iter().chain([&HASH_BLOCKS, &WARM_UP]);
+        let known = ALL.iter().chain([&COPY_WORDS, &HASH_BLOCKS, &WARM_UP]);
         let known: HashSet<String> = known.map(|kernel| format!("{}.ptx", kernel.entry)).collect();
         assert_eq!(files, known);
     }

@@ -52,7 +52,7 @@ const WARM_UP: Nanos = Nanos(2_000);
 type Maker = fn(&Arguments<'_>, &Spec) -> Box<dyn Kernel>;
 
 /// The kernels that have a native equivalent, by name, with the number of 64-bit parameters each takes.
-const NATIVE: [(&str, usize, Maker); 11] = [
+const NATIVE: [(&str, usize, Maker); 12] = [
     ("heartbeat", 3, |a, spec| Box::new(Beat::new(a.word(0), a.word(1), a.word(2), spec.compute_rate))),
     ("fill", 3, |a, spec| words::fill(a.word(0), a.word(1), a.word(2), spec.memory_rate)),
     ("rewrite", 5, |a, spec| {
@@ -60,6 +60,7 @@ const NATIVE: [(&str, usize, Maker); 11] = [
     }),
     ("add", 4, |a, spec| words::add(a.word(0), a.word(1), a.word(2), a.word(3), spec.memory_rate)),
     ("checksum", 3, |a, spec| words::checksum(a.word(0), a.word(1), a.word(2), spec.memory_rate)),
+    ("copy_words", 3, |a, spec| words::copy(a.word(0), a.word(1), a.word(2), spec.memory_rate)),
     ("hash_blocks", 4, |a, spec| {
         hash::hash_blocks(a.word(0), a.word(1), a.word(2), a.word(3), spec.memory_rate)
     }),

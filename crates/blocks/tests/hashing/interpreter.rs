@@ -1,9 +1,9 @@
-//! Runs PTX on the host, as far as `hash_blocks.ptx` uses it.
+//! Runs PTX on the host, as far as `hash_blocks.ptx` and `copy_words.ptx` use it.
 //!
 //! The 32 lanes of a warp do each instruction together, and branch together. Warps run one after the other, each up to the
 //! next barrier, so that a barrier that is missing shows; and copies into shared memory are done at the first or the
 //! last moment that is allowed ([`Copies`]), so that a wait that is missing shows. Addresses are checked, and registers
-//! begin as rubbish. What the kernel does not use panics.
+//! begin as rubbish. What the kernels do not use panics.
 
 use std::collections::HashMap;
 
@@ -295,6 +295,8 @@ impl Cta<'_> {
             "mad.wide.u32" => (u64::from(low(1)) * u64::from(low(2))).wrapping_add(at(3)),
             "add.u64" => at(1).wrapping_add(at(2)),
             "mul.lo.u64" => at(1).wrapping_mul(at(2)),
+            "shl.b64" => at(1) << low(2),
+            "setp.lt.u64" => u64::from(at(1) < at(2)),
             "setp.ge.u64" => u64::from(at(1) >= at(2)),
             "setp.ge.u32" => u64::from(low(1) >= low(2)),
             "setp.gt.u32" => u64::from(low(1) > low(2)),
@@ -315,7 +317,9 @@ impl Cta<'_> {
                 warp.registers.last_mut().expect("just pushed")[lane] = value & 0xffff_ffff;
                 return;
             }
-            "ld.global.nc.u64" => u64::from_le_bytes(self.memory.at(at(1), 8).try_into().unwrap()),
+            "ld.global.u64" | "ld.global.nc.u64" => {
+                u64::from_le_bytes(self.memory.at(at(1), 8).try_into().unwrap())
+            }
             "ld.global.nc.L1::evict_last.v4.u32" => {
                 let bytes = self.memory.at(at(1), 16).to_vec();
                 return spread(warp, lane, &operands[0], &bytes, 4);
@@ -324,6 +328,10 @@ impl Cta<'_> {
                 let each = if code.ends_with("v4.u32") { 4 } else { 8 };
                 assert!(at(1).is_multiple_of(16), "{code} at {:#x}", at(1));
                 return spread(warp, lane, &operands[0], &self.shared[at(1) as usize..][..16], each);
+            }
+            "st.global.u64" => {
+                let (place, value) = (at(0), at(1));
+                return self.memory.at(place, 8).copy_from_slice(&value.to_le_bytes());
             }
             "st.shared.u64" => {
                 let (place, value) = (at(0) as usize, at(1));

@@ -206,6 +206,23 @@ pub(super) fn add(sums: u64, left: u64, right: u64, count: u64, rate: Rate) -> B
 }
 
 #[derive(Debug)]
+struct Copy {
+    to: u64,
+    from: u64,
+}
+
+impl Places for Copy {
+    fn places(&mut self, range: Range<u64>, memory: &mut Touch<'_>) -> Result<(), Fault> {
+        let words = load(memory, self.from, &range)?;
+        store(memory, self.to, &range, |i| words[(i - range.start) as usize])
+    }
+}
+
+pub(super) fn copy(to: u64, from: u64, count: u64, rate: Rate) -> Box<dyn Kernel> {
+    Over::boxed(count, 16, rate, Copy { to, from })
+}
+
+#[derive(Debug)]
 struct Checksum {
     words: u64,
     sums: u64,

@@ -1,6 +1,7 @@
 //! Each kernel against its definition at the top of its PTX, and every PTX in `kernels/` against what is known here.
 
 use blocks::{BlockHash, Key, Seed, Sums};
+use cuda::CUresult;
 use vgpu_messages::stream::StreamRef;
 use vgpu_messages::*;
 
@@ -67,7 +68,7 @@ fn every_kernel_of_the_project_is_known() {
             count += 1;
         }
     }
-    assert!(count >= 11);
+    assert!(count >= 12);
 }
 
 #[test]
@@ -146,6 +147,65 @@ fn touch_random_and_nothing_to_touch() {
         expected[i] = expected[i].wrapping_add(mix(x));
     }
     assert_eq!(words, expected);
+}
+
+#[test]
+fn copy_words_copies_on_the_device() {
+    let before = numbers(6, 30_000);
+    let [from, to, _] = run([&before, &numbers(7, 30_000)], &|[a, b, _]| {
+        vec![("copy_words", vec![b + 8, a + 16, 29_998]), ("copy_words", vec![b, a, 0])]
+    });
+    assert_eq!(from, before);
+    assert_eq!([to[0], to[29_999]], [mix(7), mix(7 + 29_999)], "nothing beside");
+    assert!(to[1..29_999] == before[2..]);
+}
+
+#[test]
+fn copy_words_reaches_the_memory_of_its_host_that_is_registered() {
+    let mut world = World::new(round_spec());
+    let program = world.program(10, 0);
+    let at = world.alloc(&program, 4096);
+    let [from, to] = [HOST, HOST + 8192];
+    let bytes: Vec<u8> = numbers(8, 512).iter().flat_map(|word| word.to_le_bytes()).collect();
+    world.poke(10, from, &bytes);
+    for host in [from, to] {
+        world.register(&program, host, 4096).unwrap();
+    }
+    for parameters in [[at, from, 512], [to, at, 512]] {
+        let kernel = world.kernel(&program, "copy_words", &parameters);
+        world.submit(&program, StreamRef::Legacy, kernel).unwrap();
+    }
+    world.synchronize(&program).unwrap();
+    assert!(world.peek(10, to, 4096) == bytes);
+    assert_eq!(world.peek(10, to + 4096, 4096), vec![0; 4096], "nothing beside");
+    assert_eq!(world.machine.take_misuse(), []);
+}
+
+#[test]
+fn copy_words_reaches_nothing_else() {
+    const REGISTERED: u64 = HOST + 8192;
+    // To, from, words: each with 4096 bytes on the device at 0, and as many of the host's that are registered.
+    for ((to, from, words), expected) in [
+        ((0, REGISTERED, 512), CUresult::SUCCESS),
+        ((0, REGISTERED, 513), CUresult::ILLEGAL_ADDRESS),
+        ((REGISTERED + 8, 0, 512), CUresult::ILLEGAL_ADDRESS),
+        ((0, HOST, 1), CUresult::ILLEGAL_ADDRESS),
+        ((HOST, 0, 1), CUresult::ILLEGAL_ADDRESS),
+        ((0, REGISTERED + 4, 1), CUresult::MISALIGNED_ADDRESS),
+        ((REGISTERED + 4, 0, 1), CUresult::MISALIGNED_ADDRESS),
+        ((4, REGISTERED, 1), CUresult::MISALIGNED_ADDRESS),
+    ] {
+        let mut world = World::new(round_spec());
+        let [program, other] = [10, 20].map(|pid| world.program(pid, 0));
+        let at = world.alloc(&program, 4096);
+        world.register(&program, REGISTERED, 4096).unwrap();
+        // Another process may register what it likes.
+        world.register(&other, HOST, 4096).unwrap();
+        let place = |address: u64| if address < HOST { at + address } else { address };
+        let kernel = world.kernel(&program, "copy_words", &[place(to), place(from), words]);
+        world.submit(&program, StreamRef::Legacy, kernel).unwrap();
+        assert_eq!(code(world.synchronize(&program)), expected, "{words} from {from:#x} to {to:#x}");
+    }
 }
 
 #[test]
