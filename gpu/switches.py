@@ -1,19 +1,18 @@
 """Switches: how fast memory moves from one program to the next, against the fastest copies of pinned memory in the same run.
 
 - ways: a program's 12 GiB go out for another one, both take turns, and they come back when that one is gone: from frozen to
-  mapped at least 0.95 of the peak in the same ways, for the first move too. How fast they come back at the very end of the other
-  is a fact: the driver clears that one's memory then, with the engine that copies in.
+  mapped at least 0.95 of the peak in the same ways, for the first move too. The peak of both at once is measured within the turn
+  before and the turn after each switch. How fast they come back at the very end of the other is a fact: the driver clears that
+  one's memory then, with the engine that copies in.
 - small: the same memory in allocations of 2 MiB and of 20 MiB: a switch takes at most 0.6 s.
 - free: three programs take turns; with 4 GiB more than one of them needs, a switch is at least 25% shorter.
 """
 
 import argparse
-import json
-from functools import partial
 
 import harness
 from harness import GIB, Failed, crowd, timeline
-from harness.processes import output_of
+from harness.spoken import Spoken
 
 OF_PEAK_MIN = 0.95
 SMALL_MIB = (2, 20)
@@ -21,8 +20,9 @@ SMALL_MOST_S = 0.6
 FREE_GIB = 4.0
 FREE_CUTS_MIN = 0.25
 AT_ONCE = "in alone, at the end of the other"
-# MiB of each copy out and in; the daemon's are the first.
-PIECES_MIB = ((64, 64), (16, 16), (4, 4), (16, 64), (64, 16), (4, 64))
+# MiB of each copy out and in: rota's own, and others, which show that they are as good as any.
+OWN_PIECES = "16:16"
+PIECES_MIB = ((64, 64), (16, 16), (8, 8), (4, 4), (4, 64), (64, 16))
 
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("--parts", default="ways,small,free", help="some of them, with commas")
@@ -31,47 +31,41 @@ parser.add_argument("--switches", type=int, default=6, help="how many are measur
 parser.add_argument("--turn", default="2s")
 parser.add_argument("--arena", default="48GiB")
 parser.add_argument("--step-s", type=float, default=0.04)
-parser.add_argument("--places", action="store_true", help="with ways: plain copies with the daemon's own arena, by region (probes/places.cu)")
 
 
 def peak(run, binary, given, label):
-    """GB/s of one way out, one way in, and each of both at once, of as many bytes as a program has: the median of five."""
-    found = run.command(label, [binary, str(2 * given.gib), "5"]).result(60)
-    rates = {way: [found["bytes"] / 1e9 / seconds for seconds in found[f"{way}_s"]] for way in ("out", "in", "both")}
-    each = ", ".join(f"{way} {harness.percentile(of_way, 0.5):.2f} ({min(of_way):.2f} to {max(of_way):.2f})" for way, of_way in rates.items())
-    run.say(f"   {label}, GB/s each way: {each}")
-    return {way: harness.percentile(of_way, 0.5) for way, of_way in rates.items()}
+    """GB/s of one way out, one way in, and each of both at once, of as many bytes as a program has: the median of five. Both at
+    once are measured in copies of several sizes."""
+    sizes = [f"{out_mib}:{in_mib}" for out_mib, in_mib in PIECES_MIB]
+    found = run.command(label, [binary, str(2 * given.gib), "5", *sizes]).result(60)
 
+    def rates(seconds):
+        return [found["bytes"] / 1e9 / each for each in seconds]
 
-def pieces(run, binary):
-    """Both ways at once in copies of other sizes, with 4 GiB in all: whether the daemon's pieces are the right ones. Facts, no checks."""
-    rows = []
-    for out_mib, in_mib in PIECES_MIB:
-        found = run.command(f"peak-{out_mib}-{in_mib}", [binary, "4", "10", str(out_mib), str(in_mib)]).result(60)
-        ended = (harness.percentile(found[f"both_{way}_s"], 0.5) for way in ("out", "in"))
-        rate = found["bytes"] / 1e9 / harness.percentile(found["both_s"], 0.5)
-        rows.append([out_mib, in_mib, rate, *(found["bytes"] / 1e9 / seconds for seconds in ended)])
-    print(harness.table(rows, ["MiB a copy out", "in", "both GB/s each way", "until out had ended", "until in had"]), flush=True)
+    def usual(seconds):
+        return harness.percentile(rates(seconds), 0.5)
 
-
-def of_the_arena(run, daemon):
-    """What plain copies reach with the very memory of the arena, which nobody needs any more. Facts."""
-    keeper = json.loads(daemon.rota("status", "--json"))["keeper_pid"]
-    said = output_of([str(run.build("../probes/places.cu")), "48", "256", "3", str(keeper)], timeout_s=90)
-    for line in (said or "nothing was measured").splitlines():
-        run.say(f"   {line}")
+    ways = {way: found[f"{way}_s"] for way in ("out", "in")}
+    each = ", ".join(f"{way} {usual(took):.2f} ({min(rates(took)):.2f} to {max(rates(took)):.2f})" for way, took in ways.items())
+    run.say(f"   {label}, GB/s: {each}; both at once, each way:")
+    rows = [[of["out_mib"], of["in_mib"], usual(of["s"]), min(rates(of["s"])), max(rates(of["s"])), usual(of["out_s"]), usual(of["in_s"])] for of in found["both"]]
+    print(harness.table(rows, ["MiB a copy out", "in", "GB/s", "least", "most", "until out had ended", "until in had"]), flush=True)
+    return {way: usual(took) for way, took in ways.items()}
 
 
 def ways(run, given, turns, shape):
-    """From frozen to mapped, against the peak: the better one of right before and right after, as copies in beside copies out are
-    slower at times, by some percent and for minutes, whoever makes them."""
+    """From frozen to mapped, against the peak. One way: the better one of before and after. Both ways: copies in beside copies out
+    are slower at times, by some percent, for seconds or minutes, whoever makes them; so plain ones are made in the turns before and
+    after each switch, and their mean is its peak."""
     copies = run.build("peak.cu", "-arch=native")
     before = peak(run, copies, given, "peak before")
-    look = partial(of_the_arena, run) if given.places else lambda daemon: None
-    there = crowd.driven_out(run, "ways", turns, shape, given.switches, given.turn, given.arena, look)
+    beside = Spoken(run, "peak-beside", [copies, str(2 * given.gib), "asked", OWN_PIECES])
+    plain = []
+    there = crowd.driven_out(run, "ways", turns, shape, given.switches, given.turn, given.arena, lambda: plain.append(float(beside.tell("once"))))
+    beside.end()
     after = peak(run, copies, given, "peak after")
-    best = {way: max(before[way], after[way]) for way in before}
-    pieces(run, copies)
+    best = {way: max(before[way], after[way]) for way in ("out", "in")}
+    run.say(f"   plain copies both at once, within the turns, GB/s each way: {', '.join(f'{rate:.2f}' for rate in plain)}")
     one_way = {
         "out alone, the first move of all": (there.out, there.out.bytes_out, "out"),
         "in alone": (there.back, there.back.bytes_in, "in"),
@@ -84,9 +78,10 @@ def ways(run, given, turns, shape):
         rows.append([what, size / GIB, move.bytes_passed / GIB, 1e3 * move.seconds, rate, best[way], f"{shares[what]:.3f}"])
     for n, switch in enumerate(there.swaps):
         what = f"both at once, switch {n + 1}"
-        shares[what] = switch.each_way / best["both"]
+        peak_then = (plain[n] + plain[n + 1]) / 2
+        shares[what] = switch.each_way / peak_then
         size = max(switch.bytes_out, switch.bytes_in)
-        row = [what, size / GIB, switch.bytes_passed / GIB, 1e3 * switch.seconds, switch.each_way, best["both"]]
+        row = [what, size / GIB, switch.bytes_passed / GIB, 1e3 * switch.seconds, switch.each_way, peak_then]
         rows.append([*row, f"{shares[what]:.3f}"])
     header = ["way", "GiB each way", "GiB passed on", "frozen to mapped ms", "GB/s", "peak", "of it"]
     print(harness.table(rows, header), flush=True)

@@ -1,21 +1,15 @@
 // E21: whether the speed of a copy depends on which of the host's memory, or which of the GPU's, it is.
 //
-//   places [HOST_GIB [REGION_MIB [PASSES [KEEPER]]]]
+//   places [HOST_GIB [REGION_MIB [PASSES]]]
 //
-// Host memory as a daemon's arena has it (a memfd, touched by several threads, registered in steps of 64 MiB), in regions; or the
-// arena itself, of the keeper with this process number, as far as HOST_GIB goes: what is in there is written over. Of each
+// Host memory as a daemon's arena has it (a memfd, touched by several threads, registered in steps of 64 MiB), in regions. Of each
 // region: copies in alone, out alone, and in while another region, half of the memory away, is written. Then one region of the host
 // with many of the GPU. All of it in several passes: what depends on the place is the same in each, what depends on the moment is not.
 #include <cuda_runtime.h>
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <dirent.h>
-#include <fcntl.h>
-#include <string>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <thread>
 #include <time.h>
 #include <unistd.h>
@@ -80,47 +74,26 @@ static char *mapped(int file, size_t bytes)
     return (char *)place;
 }
 
-// Registers memory and adds its regions, until there are as many bytes.
-static void add_regions(std::vector<char *> &places, char *memory, size_t bytes, size_t region, size_t most)
-{
-    for (size_t at = 0; at + region <= bytes && (places.size() + 1) * region <= most; at += region) {
-        for (size_t more = 0; more < region; more += STEP) NEED(cudaHostRegister(memory + at + more, STEP, cudaHostRegisterDefault));
-        places.push_back(memory + at);
-    }
-}
-
 int main(int given, char **arguments)
 {
     size_t bytes = (size_t)((given > 1 ? atof(arguments[1]) : 48) * (1 << 30)) / STEP * STEP;
     size_t region = (given > 2 ? (size_t)atoi(arguments[2]) << 20 : 512 << 20) / STEP * STEP;
     int passes = given > 3 ? atoi(arguments[3]) : 3;
-    if (!region || passes < 1 || bytes < 2 * region) return fprintf(stderr, "places [HOST_GIB [REGION_MIB [PASSES [KEEPER]]]]\n"), 2;
+    if (!region || passes < 1 || bytes < 2 * region) return fprintf(stderr, "places [HOST_GIB [REGION_MIB [PASSES]]]\n"), 2;
     std::vector<char *> places;
-    if (given > 4) {
-        std::string folder = std::string("/proc/") + arguments[4] + "/fd";
-        DIR *files = opendir(folder.c_str());
-        if (!files) return perror(folder.c_str()), 1;
-        while (dirent *entry = readdir(files)) {
-            std::string path = folder + "/" + entry->d_name;
-            char name[256] = "";
-            struct stat size;
-            if (readlink(path.c_str(), name, sizeof name - 1) < 0 || !strstr(name, "memfd:rota-arena")) continue;
-            int file = open(path.c_str(), O_RDWR);
-            if (file < 0 || fstat(file, &size)) return perror(path.c_str()), 1;
-            add_regions(places, mapped(file, size.st_size), size.st_size, region, bytes);
-        }
-    } else {
-        int file = memfd_create("places", 0);
-        if (file < 0 || ftruncate(file, bytes)) return perror("memfd"), 1;
-        char *host = mapped(file, bytes);
-        madvise(host, bytes, MADV_HUGEPAGE);
-        std::vector<std::thread> threads;
-        for (int n = 0; n < TOUCHING; n++)
-            threads.emplace_back([=] {
-                for (size_t at = n * PAGE; at < bytes; at += TOUCHING * PAGE) ((volatile char *)host)[at] = 1;
-            });
-        for (std::thread &thread : threads) thread.join();
-        add_regions(places, host, bytes, region, bytes);
+    int file = memfd_create("places", 0);
+    if (file < 0 || ftruncate(file, bytes)) return perror("memfd"), 1;
+    char *host = mapped(file, bytes);
+    madvise(host, bytes, MADV_HUGEPAGE);
+    std::vector<std::thread> threads;
+    for (int n = 0; n < TOUCHING; n++)
+        threads.emplace_back([=] {
+            for (size_t at = n * PAGE; at < bytes; at += TOUCHING * PAGE) ((volatile char *)host)[at] = 1;
+        });
+    for (std::thread &thread : threads) thread.join();
+    for (size_t at = 0; at + region <= bytes; at += region) {
+        for (size_t more = 0; more < region; more += STEP) NEED(cudaHostRegister(host + at + more, STEP, cudaHostRegisterDefault));
+        places.push_back(host + at);
     }
     size_t regions = places.size();
     if (regions < 2) return fprintf(stderr, "places: %zu regions, at least two are needed\n", regions), 1;

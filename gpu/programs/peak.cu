@@ -1,14 +1,17 @@
 // How fast pinned memory can be copied here: out, in, and both at once, as a daemon's arena would be at its best.
 //
-//   peak [GIB [TIMES [OUT_MIB [IN_MIB]]]]
+//   peak [GIB [TIMES [OUT_MIB:IN_MIB ...]]]
+//   peak GIB asked OUT_MIB:IN_MIB
 //
-// The memory is a memfd, touched by several threads and registered in steps of 64 MiB; copies are of 64 MiB, or of so many MiB out
-// and so many in (divisors of 64), in a stream for each way. Prints one line of JSON with the seconds of each measurement, and the
-// bytes that each moved in one way; of both at once also the seconds after which each of the ways had ended.
+// The memory is a memfd, touched by several threads and registered in steps of 64 MiB; copies are of 64 MiB, in a stream for each
+// way; both at once is measured for each pair of sizes given (divisors of 64). Prints one line of JSON with the seconds of each
+// measurement, and the bytes that each moved in one way; of both at once also the seconds after which each of the ways had ended.
+// The second form says so when it is ready, and for each line that it is told it measures both at once and prints the GB/s each way.
 #include <cuda_runtime.h>
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <sys/mman.h>
 #include <thread>
 #include <time.h>
@@ -44,15 +47,28 @@ static char *pinned(size_t bytes)
     return place;
 }
 
+static int usage()
+{
+    fprintf(stderr, "peak [GIB [TIMES [OUT_MIB:IN_MIB ...]]]\npeak GIB asked OUT_MIB:IN_MIB\n");
+    return 2;
+}
+
 int main(int given, char **arguments)
 {
     double gib = given > 1 ? atof(arguments[1]) : 4;
-    int times = given > 2 ? atoi(arguments[2]) : 10;
-    size_t out_step = given > 3 ? (size_t)atoi(arguments[3]) << 20 : STEP, in_step = given > 4 ? (size_t)atoi(arguments[4]) << 20 : STEP;
+    bool is_asked = given > 2 && !strcmp(arguments[2], "asked");
+    int times = is_asked ? 1 : given > 2 ? atoi(arguments[2]) : 10;
+    struct Sizes { int out_mib, in_mib; };
+    std::vector<Sizes> sizes;
+    for (int n = 3; n < given; n++) {
+        Sizes pair = {};
+        if (sscanf(arguments[n], "%d:%d", &pair.out_mib, &pair.in_mib) != 2 || pair.out_mib < 1 || pair.in_mib < 1 || 64 % pair.out_mib || 64 % pair.in_mib) return usage();
+        sizes.push_back(pair);
+    }
+    if (sizes.empty()) sizes.push_back({64, 64});
     // Each way has half of the memory, so that both at once touch no byte twice.
     size_t bytes = (size_t)(gib * (1 << 30)) / 2 / STEP * STEP;
-    if (!bytes || times < 1 || !out_step || !in_step || STEP % out_step || STEP % in_step)
-        return fprintf(stderr, "peak [GIB [TIMES [OUT_MIB [IN_MIB]]]]\n"), 2;
+    if (!bytes || times < 1) return usage();
     char *host = pinned(2 * bytes), *device;
     NEED(cudaMalloc(&device, 2 * bytes));
     NEED(cudaMemset(device, 1, 2 * bytes));
@@ -63,14 +79,15 @@ int main(int given, char **arguments)
     for (cudaEvent_t *event : {&out_began, &out_ended, &in_began, &in_ended}) NEED(cudaEventCreate(event));
     NEED(cudaDeviceSynchronize());
 
-    auto seconds = [&](bool goes_out, bool comes_in) {
+    // A size of 0: not that way.
+    auto seconds = [&](size_t out_step, size_t in_step) {
         double began = now_s();
         NEED(cudaEventRecord(out_began, out));
         NEED(cudaEventRecord(in_began, in));
         for (size_t at = 0; at < bytes; at += STEP) {
-            for (size_t more = 0; goes_out && more < STEP; more += out_step)
+            for (size_t more = 0; out_step && more < STEP; more += out_step)
                 NEED(cudaMemcpyAsync(host + at + more, device + at + more, out_step, cudaMemcpyDeviceToHost, out));
-            for (size_t more = 0; comes_in && more < STEP; more += in_step)
+            for (size_t more = 0; in_step && more < STEP; more += in_step)
                 NEED(cudaMemcpyAsync(device + bytes + at + more, host + bytes + at + more, in_step, cudaMemcpyHostToDevice, in));
         }
         NEED(cudaEventRecord(out_ended, out));
@@ -79,26 +96,49 @@ int main(int given, char **arguments)
         NEED(cudaStreamSynchronize(in));
         return now_s() - began;
     };
-    struct { const char *name; bool out, in; } ways[] = {{"out", true, false}, {"in", false, true}, {"both", true, true}};
-    std::vector<float> out_ms, in_ms;
-    printf("{\"bytes\": %zu", bytes);
-    for (auto &way : ways) {
-        seconds(way.out, way.in);
-        printf(", \"%s_s\": [", way.name);
-        for (int i = 0; i < times; i++) {
-            printf("%s%.6f", i ? ", " : "", seconds(way.out, way.in));
-            float out_took, in_took;
-            NEED(cudaEventElapsedTime(&out_took, out_began, out_ended));
-            NEED(cudaEventElapsedTime(&in_took, in_began, in_ended));
-            if (way.out && way.in) out_ms.push_back(out_took), in_ms.push_back(in_took);
+    if (is_asked) {
+        size_t out_step = (size_t)sizes[0].out_mib << 20, in_step = (size_t)sizes[0].in_mib << 20;
+        seconds(out_step, in_step);
+        printf("ready\n");
+        fflush(stdout);
+        for (char line[64]; fgets(line, sizeof line, stdin);) {
+            printf("%.3f\n", bytes / 1e9 / seconds(out_step, in_step));
+            fflush(stdout);
         }
-        printf("]");
+        _exit(0);
     }
-    for (auto &lane : {std::make_pair("both_out_s", &out_ms), std::make_pair("both_in_s", &in_ms)}) {
-        printf(", \"%s\": [", lane.first);
-        for (size_t i = 0; i < lane.second->size(); i++) printf("%s%.6f", i ? ", " : "", (*lane.second)[i] / 1e3);
+    auto print = [&](const char *name, const std::vector<double> &values) {
+        printf(", \"%s\": [", name);
+        for (size_t i = 0; i < values.size(); i++) printf("%s%.6f", i ? ", " : "", values[i]);
         printf("]");
+    };
+    // The first time is left out.
+    auto measured = [&](size_t out_step, size_t in_step, std::vector<double> *out_s, std::vector<double> *in_s) {
+        std::vector<double> all;
+        seconds(out_step, in_step);
+        for (int i = 0; i < times; i++) {
+            all.push_back(seconds(out_step, in_step));
+            float out_ms, in_ms;
+            NEED(cudaEventElapsedTime(&out_ms, out_began, out_ended));
+            NEED(cudaEventElapsedTime(&in_ms, in_began, in_ended));
+            if (out_s) out_s->push_back(out_ms / 1e3);
+            if (in_s) in_s->push_back(in_ms / 1e3);
+        }
+        return all;
+    };
+    printf("{\"bytes\": %zu", bytes);
+    print("out_s", measured(STEP, 0, nullptr, nullptr));
+    print("in_s", measured(0, STEP, nullptr, nullptr));
+    printf(", \"both\": [");
+    for (size_t n = 0; n < sizes.size(); n++) {
+        std::vector<double> out_s, in_s, all = measured((size_t)sizes[n].out_mib << 20, (size_t)sizes[n].in_mib << 20, &out_s, &in_s);
+        printf("%s{\"out_mib\": %d, \"in_mib\": %d", n ? ", " : "", sizes[n].out_mib, sizes[n].in_mib);
+        print("s", all);
+        print("out_s", out_s);
+        print("in_s", in_s);
+        printf("}");
     }
+    printf("]");
     printf("}\n");
     fflush(stdout);
     _exit(0);

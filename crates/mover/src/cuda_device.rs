@@ -9,6 +9,7 @@ mod kernel;
 pub use context::{CudaRegistrar, Which};
 
 use crate::device::{Capacity, Device, DeviceError, HASH_BLOCKS_MAX, Lane, Mark, Registrar};
+use crate::pace::{COPY_BYTES_MAX, pieces};
 use blocks::{BLOCK_BYTES, DeviceKey, Sums};
 use context::{Context, call, check, find, name, uuid};
 use cuda::types::{
@@ -22,9 +23,6 @@ use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-
-/// The longest single copy. Both directions at once are faster in pieces of this size than in one.
-const COPY_BYTES_MAX: u64 = 64 << 20;
 
 /// A lane: its stream, and the marks on it that have not passed.
 #[derive(Debug)]
@@ -220,11 +218,6 @@ impl Track {
     }
 }
 
-/// The pieces of a copy: offset and size of each.
-fn pieces(bytes: u64) -> impl Iterator<Item = (u64, u64)> {
-    (0..bytes).step_by(COPY_BYTES_MAX as usize).map(move |at| (at, COPY_BYTES_MAX.min(bytes - at)))
-}
-
 impl CudaRange {
     fn block(&self, block: u64) -> CUdeviceptr {
         CUdeviceptr(self.address.0 + block * BLOCK_BYTES as u64)
@@ -287,15 +280,9 @@ impl Device for CudaDevice {
         bytes: u64,
     ) -> Result<(), DeviceError> {
         memory.check_range(offset, bytes)?;
-        for (at, length) in pieces(bytes) {
-            let from = CUdeviceptr(memory.address.0 + offset + at);
-            // SAFETY: the device range is inside `memory`, as checked; the caller answers for the host range.
-            unsafe {
-                let to = to.add(at as usize).cast::<c_void>();
-                call!(self.driver(), cuMemcpyDtoHAsync_v2(to, from, length as usize, self.out.stream))?;
-            }
-        }
-        Ok(())
+        let (to, from) = (to.cast::<c_void>(), CUdeviceptr(memory.address.0 + offset));
+        // SAFETY: the device range is inside `memory`, as checked; the caller answers for the host range.
+        unsafe { call!(self.driver(), cuMemcpyDtoHAsync_v2(to, from, bytes as usize, self.out.stream)) }
     }
 
     unsafe fn copy_in(
@@ -306,15 +293,9 @@ impl Device for CudaDevice {
         bytes: u64,
     ) -> Result<(), DeviceError> {
         memory.check_range(offset, bytes)?;
-        for (at, length) in pieces(bytes) {
-            let to = CUdeviceptr(memory.address.0 + offset + at);
-            // SAFETY: the device range is inside `memory`, as checked; the caller answers for the host range.
-            unsafe {
-                let from = from.add(at as usize).cast::<c_void>();
-                call!(self.driver(), cuMemcpyHtoDAsync_v2(to, from, length as usize, self.into.stream))?;
-            }
-        }
-        Ok(())
+        let (to, from) = (CUdeviceptr(memory.address.0 + offset), from.cast::<c_void>());
+        // SAFETY: the device range is inside `memory`, as checked; the caller answers for the host range.
+        unsafe { call!(self.driver(), cuMemcpyHtoDAsync_v2(to, from, bytes as usize, self.into.stream)) }
     }
 
     fn zero(&mut self, memory: &CudaRange, offset: u64, bytes: u64) -> Result<(), DeviceError> {
@@ -334,7 +315,7 @@ impl Device for CudaDevice {
         from.check_range(0, bytes)?;
         to.check_range(0, bytes)?;
         let stream = self.track(lane)?.stream;
-        for (at, length) in pieces(bytes) {
+        for (at, length) in pieces(bytes, COPY_BYTES_MAX) {
             let (to, from) = (CUdeviceptr(to.address.0 + at), CUdeviceptr(from.address.0 + at));
             // SAFETY: both ranges are inside their memories, as checked, and mapped.
             unsafe { call!(self.driver(), cuMemcpyDtoDAsync_v2(to, from, length as usize, stream)) }?;
@@ -464,14 +445,6 @@ impl Drop for CudaDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn copies_are_cut_into_pieces_that_cover_all() {
-        assert_eq!(pieces(0).count(), 0);
-        assert_eq!(pieces(COPY_BYTES_MAX).collect::<Vec<_>>(), [(0, COPY_BYTES_MAX)]);
-        let cut: Vec<_> = pieces(2 * COPY_BYTES_MAX + 5).collect();
-        assert_eq!(cut, [(0, COPY_BYTES_MAX), (COPY_BYTES_MAX, COPY_BYTES_MAX), (2 * COPY_BYTES_MAX, 5)]);
-    }
 
     #[test]
     fn a_device_can_go_to_another_thread() {

@@ -15,6 +15,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// A short piece: 40 us of the bus.
 pub(crate) const PIECE_BYTES: u64 = 2 << 20;
 
+/// The longest single copy. Copies both ways at once are at their fastest in pieces of about this size: with longer ones,
+/// those in fall behind at times, with shorter ones those out do.
+pub(crate) const COPY_BYTES_MAX: u64 = 16 << 20;
+
+/// The pieces of a copy, none longer than that: offset and size of each.
+pub(crate) fn pieces(bytes: u64, longest: u64) -> impl Iterator<Item = (u64, u64)> {
+    (0..bytes).step_by(longest as usize).map(move |at| (at, longest.min(bytes - at)))
+}
+
 /// Failures that are remembered for marks that nobody has looked at.
 const FAILURES_MAX: usize = 64;
 
@@ -150,8 +159,7 @@ impl<D: Device> Paced<D> {
             // SAFETY: as promised for this.
             return unsafe { start(device, lane, &Copy { target, offset, host: host as usize, bytes }) };
         }
-        for at in (0..bytes).step_by(PIECE_BYTES as usize) {
-            let length = PIECE_BYTES.min(bytes - at);
+        for (at, length) in pieces(bytes, PIECE_BYTES) {
             let (target, host) = (target.clone(), host as usize + at as usize);
             line.waiting.push_back(Item::Copy(Copy { target, offset: offset + at, host, bytes: length }));
         }
@@ -285,6 +293,13 @@ unsafe fn start<D: Device>(device: &mut D, lane: Lane, copy: &Copy<D::Target>) -
 mod tests {
     use super::*;
     use cuda::CUresult;
+
+    #[test]
+    fn pieces_of_a_copy_cover_all_of_it() {
+        assert_eq!(pieces(0, 4).count(), 0);
+        assert_eq!(pieces(4, 4).collect::<Vec<_>>(), [(0, 4)]);
+        assert_eq!(pieces(9, 4).collect::<Vec<_>>(), [(0, 4), (4, 4), (8, 1)]);
+    }
 
     #[test]
     fn a_mark_that_failed_never_passes_however_many_fail_after_it() {

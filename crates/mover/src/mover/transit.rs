@@ -11,6 +11,7 @@ use crate::HandleKey;
 use crate::arena::{Extent, Taken};
 use crate::device::{Device, DeviceError, Lane, Mark};
 use crate::exchange::MoveError;
+use crate::pace::{self, COPY_BYTES_MAX};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
@@ -408,7 +409,11 @@ impl<D: Device> Mover<D> {
         let mut early = None;
         let cut = |&(offset, run): &(u64, Extent)| {
             let parts = self.arena.registered_parts(run);
-            parts.into_iter().map(move |part| (offset + (part.offset - run.offset), part))
+            let parts = parts.into_iter().map(move |part| (offset + (part.offset - run.offset), part));
+            parts.flat_map(|(offset, part)| {
+                let shorter = move |(at, bytes)| (offset + at, Extent { offset: part.offset + at, bytes });
+                pace::pieces(part.bytes, COPY_BYTES_MAX).map(shorter)
+            })
         };
         let mut count = 0;
         for (offset, run) in pieces.iter().flat_map(cut) {
