@@ -8,9 +8,12 @@
 """
 
 import argparse
+import json
+from functools import partial
 
 import harness
 from harness import GIB, Failed, crowd, timeline
+from harness.processes import output_of
 
 OF_PEAK_MIN = 0.95
 SMALL_MIB = (2, 20)
@@ -28,30 +31,47 @@ parser.add_argument("--switches", type=int, default=6, help="how many are measur
 parser.add_argument("--turn", default="2s")
 parser.add_argument("--arena", default="48GiB")
 parser.add_argument("--step-s", type=float, default=0.04)
+parser.add_argument("--places", action="store_true", help="with ways: plain copies with the daemon's own arena, by region (probes/places.cu)")
 
 
-def peak(run, binary, label):
-    """GB/s of one way out, one way in, and each of both at once: the median of ten."""
-    found = run.command(label, [binary, "4", "10"]).result(60)
-    rates = {way: found["bytes"] / 1e9 / harness.percentile(found[f"{way}_s"], 0.5) for way in ("out", "in", "both")}
-    run.say(f"   {label}: out {rates['out']:.2f}, in {rates['in']:.2f}, both at once {rates['both']:.2f} GB/s each way")
-    return rates
+def peak(run, binary, given, label):
+    """GB/s of one way out, one way in, and each of both at once, of as many bytes as a program has: the median of five."""
+    found = run.command(label, [binary, str(2 * given.gib), "5"]).result(60)
+    rates = {way: [found["bytes"] / 1e9 / seconds for seconds in found[f"{way}_s"]] for way in ("out", "in", "both")}
+    each = ", ".join(f"{way} {harness.percentile(of_way, 0.5):.2f} ({min(of_way):.2f} to {max(of_way):.2f})" for way, of_way in rates.items())
+    run.say(f"   {label}, GB/s each way: {each}")
+    return {way: harness.percentile(of_way, 0.5) for way, of_way in rates.items()}
 
 
 def pieces(run, binary):
-    """Both ways at once in copies of other sizes: whether the daemon's pieces are the right ones. Facts, no checks."""
+    """Both ways at once in copies of other sizes, with 4 GiB in all: whether the daemon's pieces are the right ones. Facts, no checks."""
     rows = []
     for out_mib, in_mib in PIECES_MIB:
-        found = run.command(f"peak-{out_mib}-{in_mib}", [binary, "4", "5", str(out_mib), str(in_mib)]).result(60)
+        found = run.command(f"peak-{out_mib}-{in_mib}", [binary, "4", "10", str(out_mib), str(in_mib)]).result(60)
         ended = (harness.percentile(found[f"both_{way}_s"], 0.5) for way in ("out", "in"))
         rate = found["bytes"] / 1e9 / harness.percentile(found["both_s"], 0.5)
         rows.append([out_mib, in_mib, rate, *(found["bytes"] / 1e9 / seconds for seconds in ended)])
     print(harness.table(rows, ["MiB a copy out", "in", "both GB/s each way", "until out had ended", "until in had"]), flush=True)
 
 
-def ways(run, given, turns, shape, best):
-    """From frozen to mapped, against the peak."""
-    there = crowd.driven_out(run, "ways", turns, shape, given.switches, given.turn, given.arena)
+def of_the_arena(run, daemon):
+    """What plain copies reach with the very memory of the arena, which nobody needs any more. Facts."""
+    keeper = json.loads(daemon.rota("status", "--json"))["keeper_pid"]
+    said = output_of([str(run.build("../probes/places.cu")), "48", "256", "3", str(keeper)], timeout_s=90)
+    for line in (said or "nothing was measured").splitlines():
+        run.say(f"   {line}")
+
+
+def ways(run, given, turns, shape):
+    """From frozen to mapped, against the peak: the better one of right before and right after, as copies in beside copies out are
+    slower at times, by some percent and for minutes, whoever makes them."""
+    copies = run.build("peak.cu", "-arch=native")
+    before = peak(run, copies, given, "peak before")
+    look = partial(of_the_arena, run) if given.places else lambda daemon: None
+    there = crowd.driven_out(run, "ways", turns, shape, given.switches, given.turn, given.arena, look)
+    after = peak(run, copies, given, "peak after")
+    best = {way: max(before[way], after[way]) for way in before}
+    pieces(run, copies)
     one_way = {
         "out alone, the first move of all": (there.out, there.out.bytes_out, "out"),
         "in alone": (there.back, there.back.bytes_in, "in"),
@@ -120,20 +140,13 @@ def body(run, given):
     parts = given.parts.split(",")
     turns = run.build("turns.cu", "-arch=native")
     shape = crowd.calibrated(run, turns, given.gib, 1024, given.step_s)
-    copies = run.build("peak.cu", "-arch=native") if "ways" in parts else None
-    if copies:
-        before = peak(run, copies, "peak before")
-        pieces(run, copies)
-    for part, show in (("small", small), ("free", free)):
+    for part, show in (("ways", ways), ("small", small), ("free", free)):
         if part in parts:
             try:
                 show(run, given, turns, shape)
             except Failed as reason:
                 run.check(f"{part}: measured", False, str(reason)[-700:])
                 run.end_daemons()
-    if copies:
-        after = peak(run, copies, "peak after")
-        ways(run, given, turns, shape, {way: max(before[way], after[way]) for way in before})
 
 
 if __name__ == "__main__":

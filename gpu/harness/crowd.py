@@ -161,10 +161,10 @@ class There:
     back: timeline.Move
 
 
-def driven_out(run, label: str, binary, shape: Shape, count: int, turn: str, arena: str) -> There:
+def driven_out(run, label: str, binary, shape: Shape, count: int, turn: str, arena: str, at_end=lambda daemon: None) -> There:
     """One program works alone; another one that has its context already asks for all its memory at once; they take turns; the second
     one ends, and the first comes back at once, while the other's memory is being cleared. Once more, but it is paused meanwhile, and
-    resumed when the other is long gone."""
+    resumed when the other is long gone. `at_end`: what is looked at before the daemon ends."""
     daemon = run.daemon(label, capacity=capacity_for(2, shape.gib), arena=arena, turn=turn)
     daemon.wait_arena(120)
     stays = Turner(run, f"{label}-stays", binary, shape, 1, under=daemon)
@@ -212,6 +212,7 @@ def driven_out(run, label: str, binary, shape: Shape, count: int, turn: str, are
     daemon.check_no_errors()
     all_moves, swaps = timeline.moves(daemon.events), both_ways()[:count]
     later = daemon.events.at_ns(daemon.events.all[mark - 1]) if mark else 0
+    at_end(daemon)
     run.end_daemons()
     out = [move for move in all_moves if move.pids_out == (stays.pid,) and not move.bytes_in and move.begin_ns <= later]
     before = all_moves.index(max(out, key=lambda move: move.bytes_out)) if out else 0

@@ -145,8 +145,10 @@ fn cells(tenant: &Tenant) -> [String; COLUMNS.len()] {
         size(tenant.away_bytes),
         tenant.turns.to_string(),
         waiting,
-        tenant
-            .not_back
-            .map_or_else(|| next(tenant.place, tenant.places, tenant.forecast_ns), |why| why.to_string()),
+        match (tenant.not_back, tenant.not_deep) {
+            (Some(why), _) => why.to_string(),
+            (None, Some(why)) => why.to_string(),
+            (None, None) => next(tenant.place, tenant.places, tenant.forecast_ns),
+        },
     ]
 }

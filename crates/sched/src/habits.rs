@@ -4,6 +4,10 @@
 
 use crate::{Span, Time};
 
+/// What is longer than the mean by so many times what others are off is another kind of thing: of those that come at random
+/// and are many, one in fifty is.
+const FAR_OFF: u64 = 4;
+
 /// A length of time that comes again and again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Usual {
@@ -24,13 +28,17 @@ impl Usual {
         });
     }
 
-    /// How much longer one of these lasts that has lasted so long: half of them, by no more.
-    fn rest(&self, so_far: Span) -> Span {
+    /// How much longer one of these lasts that has lasted so long: half of them, by no more. None if it is none of these.
+    fn rest(&self, so_far: Span) -> Option<Span> {
+        if so_far > self.mean + self.off.times(FAR_OFF).max(Span(self.mean.0 / 4)) {
+            // Those that were seen say nothing of it. Were it expected to end at any moment, or soon, it would be for ever.
+            return None;
+        }
         if self.off.0 <= self.mean.0 / 4 {
-            return self.mean.less(so_far).max(self.off);
+            return Some(self.mean.less(so_far).max(self.off));
         }
         // Without a rule that one could see, how long it has lasted says nothing. ln 2 of the mean is the half of them.
-        Span(self.mean.0 / 100 * 69)
+        Some(Span(self.mean.0 / 100 * 69))
     }
 }
 
@@ -89,15 +97,15 @@ impl Habits {
         self.had + self.awake_since.map_or(Span::ZERO, |since| now.since(since))
     }
 
-    /// When it will have nothing more to do, if it stays on the GPU.
+    /// When it will have nothing more to do, if it stays on the GPU and that can be said.
     pub(crate) fn idle_at(&self, now: Time) -> Option<Time> {
-        self.work.map(|work| now + work.rest(self.so_far(now)))
+        Some(now + self.work?.rest(self.so_far(now))?)
     }
 
-    /// When it will have something to do again.
+    /// When it will have something to do again, if that can be said.
     pub(crate) fn wants_at(&self, now: Time) -> Option<Time> {
         let (pause, since) = (self.pause?, self.idle_since?);
-        Some(now + pause.rest(now.since(since)))
+        Some(now + pause.rest(now.since(since))?)
     }
 }
 
@@ -134,7 +142,21 @@ mod tests {
         habits.awake(ms(at + 5), false);
         assert_eq!(habits.idle_at(ms(at + 90)), Some(ms(at + 105)), "it was off meanwhile");
         habits.awake(ms(at + 90), true);
-        assert_eq!(habits.idle_at(ms(at + 200)), Some(ms(at + 200)), "at any moment");
+        assert_eq!(habits.idle_at(ms(at + 109)), Some(ms(at + 109)), "at any moment");
+    }
+
+    #[test]
+    fn what_has_lasted_far_longer_than_usual_is_not_expected_to_end() {
+        let mut habits = Habits::default();
+        let at = round(&mut habits, 0, 20);
+        habits.wants(ms(at), true);
+        habits.awake(ms(at), true);
+        assert_eq!(habits.idle_at(ms(at + 15)), Some(ms(at + 20)));
+        assert_eq!(habits.idle_at(ms(at + 25)), Some(ms(at + 25)), "a little late");
+        assert_eq!(habits.idle_at(ms(at + 30)), None, "once was no rule");
+        habits.wants(ms(at + 500), false);
+        assert_eq!(habits.wants_at(ms(at + 505)), Some(ms(at + 520)));
+        assert_eq!(habits.wants_at(ms(at + 530)), None, "the same of what it does not do");
     }
 
     #[test]
@@ -147,9 +169,10 @@ mod tests {
         habits.wants(ms(at), true);
         habits.awake(ms(at), true);
         let ahead = |now| habits.idle_at(now).map(|at| at.since(now));
-        assert_eq!(ahead(ms(at)), ahead(ms(at + 500)));
+        assert_eq!(ahead(ms(at)), ahead(ms(at + 150)));
         let half = ahead(ms(at)).expect("something is known");
         assert!(half > Span::from_millis(30) && half < Span::from_millis(50), "{half}");
+        assert_eq!(ahead(ms(at + 500)), None, "only that this is none of these");
     }
 
     #[test]

@@ -80,6 +80,8 @@ pub struct Tenant {
     pub reserved: bool,
     /// Why it has not come back, if it was put away whole (`rota pause --deep`) and its job goes on.
     pub not_back: Option<NotBack>,
+    /// Why its context is on the GPU still, if its job is paused and was to give up its contexts too (`rota pause --deep`).
+    pub not_deep: Option<NotDeep>,
 }
 
 /// Why a program that was put away whole has not come back.
@@ -97,6 +99,46 @@ impl fmt::Display for NotBack {
         f.pad(match self {
             Self::NoRoom => "no room to come back",
             Self::Failed => "cannot come back, tried again",
+        })
+    }
+}
+
+/// Why the context of a program whose job was to give up its contexts is on the GPU still; `rota describe` says it in full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NotDeep {
+    /// It is on its way out, or waits for something.
+    Yet,
+    /// The program has given the GPU work that nobody has waited for.
+    Work,
+    /// A thread of the program did not leave the driver.
+    Calls,
+    /// It shares memory with other processes or devices.
+    Shared,
+    /// Its memory is reserved.
+    Reserved,
+    /// The program is stopped.
+    Stopped,
+    /// The driver refused.
+    Driver,
+    /// Something else was in the way.
+    Other,
+    /// How it stands is not known.
+    Unknown,
+}
+
+impl fmt::Display for NotDeep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Yet => "not deep yet",
+            Self::Work => "not deep: work nobody waited for",
+            Self::Calls => "not deep: inside of the driver",
+            Self::Shared => "not deep: shares memory",
+            Self::Reserved => "not deep: memory is reserved",
+            Self::Stopped => "not deep: it is stopped",
+            Self::Driver => "not deep: the driver refused",
+            Self::Other => "not deep: see rota describe",
+            Self::Unknown => "not known whether deep",
         })
     }
 }

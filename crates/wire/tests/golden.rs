@@ -6,8 +6,8 @@ use rota_wire::quantity::Memory;
 use rota_wire::{
     Answer, Change, ChannelGroup, Class, Command, Connection, Description, FILES_MAX, FileId, FromDaemon,
     Gpu, GpuChoice, GpuView, GrantId, HANDLES_MAX, HandleId, HintSource, Hints, Home, IDLE_SINCE_OFFSET,
-    JobMemory, JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, NotBack, Occupant, Opened,
-    Priority, ProcessOnGpu, RequestTimes, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage,
+    JobMemory, JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, NotBack, NotDeep, Occupant,
+    Opened, Priority, ProcessOnGpu, RequestTimes, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage,
     SizedHandle, Statistics, Status, Tenant, TenantId, TenantState, TenantView, Terms, Times, ToDaemon,
     Token, Unmanaged, VERSION, WireError, monotonic_ns,
 };
@@ -407,6 +407,7 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
             TenantState::Queued => Some(NotBack::Failed),
             _ => None,
         },
+        not_deep: (state == TenantState::Moving).then_some(NotDeep::Work),
     };
     let states = [
         TenantState::Joined,
@@ -433,10 +434,10 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         ("05 02 01 02", FromDaemon::Create { handles: vec![HandleId(1), HandleId(2)] }),
         (
             "06 01 01 054750552d31 0448323030 8080808040 01 02 03 06 01022f76 07 \
-             01 9221 054750552d61 0161 0162 00 04 05 06 07 0101 0102 00 08 00 00 01 00  01 9221 054750552d61 0161 0162 01 04 05 06 07 0101 0102 00 08 00 00 01 00 \
-             01 9221 054750552d61 0161 0162 02 04 05 06 07 0101 0102 00 08 00 00 01 00  01 9221 054750552d61 0161 0162 03 04 05 06 07 0101 0102 00 08 00 00 01 00 \
-             01 9221 054750552d61 0161 0162 04 04 05 06 07 0101 0102 00 08 00 00 01 00  01 9221 054750552d61 0161 0162 05 04 05 06 07 0101 0102 00 08 00 00 01 01 00 \
-             01 9221 054750552d61 0161 0162 06 04 05 06 07 0101 0102 00 08 00 00 01 01 01  01 08 0167 09 0170 010161",
+             01 9221 054750552d61 0161 0162 00 04 05 06 07 0101 0102 00 08 00 00 01 00 00  01 9221 054750552d61 0161 0162 01 04 05 06 07 0101 0102 00 08 00 00 01 00 00 \
+             01 9221 054750552d61 0161 0162 02 04 05 06 07 0101 0102 00 08 00 00 01 00 00  01 9221 054750552d61 0161 0162 03 04 05 06 07 0101 0102 00 08 00 00 01 00 01 01 \
+             01 9221 054750552d61 0161 0162 04 04 05 06 07 0101 0102 00 08 00 00 01 00 00  01 9221 054750552d61 0161 0162 05 04 05 06 07 0101 0102 00 08 00 00 01 01 00 00 \
+             01 9221 054750552d61 0161 0162 06 04 05 06 07 0101 0102 00 08 00 00 01 01 01 00  01 08 0167 09 0170 010161",
             FromDaemon::Listing(listing),
         ),
         ("07 0466756c6c", FromDaemon::Waiting { reason: "full".into() }),
@@ -546,8 +547,28 @@ fn kind_from_daemon(message: &FromDaemon) -> usize {
 }
 
 #[test]
+fn reasons_why_a_pause_is_not_deep_keep_their_numbers() {
+    let all = [
+        (0, NotDeep::Yet),
+        (1, NotDeep::Work),
+        (2, NotDeep::Calls),
+        (3, NotDeep::Shared),
+        (4, NotDeep::Reserved),
+        (5, NotDeep::Stopped),
+        (6, NotDeep::Driver),
+        (7, NotDeep::Other),
+        (8, NotDeep::Unknown),
+    ];
+    for (number, why) in all {
+        assert_eq!(encode(&why), [number]);
+        assert_eq!(decode::<NotDeep>(&[number]).unwrap(), why);
+    }
+    assert!(decode::<NotDeep>(&[9]).is_err());
+}
+
+#[test]
 fn the_versions_belong_to_these_bytes() {
-    assert_eq!((VERSION, SCHEMA_VERSION), (6, 1), "write new golden bytes, then the new version here");
+    assert_eq!((VERSION, SCHEMA_VERSION), (7, 1), "write new golden bytes, then the new version here");
 }
 
 #[test]
@@ -578,7 +599,7 @@ fn the_page_keeps_its_offsets() {
     };
     assert_eq!(rustix::fs::fstat(page.file()).unwrap().st_size, 4096);
     assert_eq!(word(0).to_le_bytes(), *b"rotapage");
-    assert_eq!(word(8), 6, "version");
+    assert_eq!(word(8), 7, "version");
     assert_eq!(word(16), 0x1122_3344_5566_7788, "epoch");
     assert_eq!(word(24), 0, "freeze generation: even, not frozen");
     assert_eq!(word(32), 1, "residency commit: nothing is away");

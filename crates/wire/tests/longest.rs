@@ -1,8 +1,8 @@
 //! The longest answers fit into a message.
 
 use rota_wire::{
-    Connection, FromDaemon, Hints, Listing, MESSAGE_BYTES_MAX, NotBack, RequestTimes, Statistics, Tenant,
-    TenantId, TenantState, Times,
+    Connection, FromDaemon, Hints, Listing, MESSAGE_BYTES_MAX, NotBack, NotDeep, RequestTimes, Statistics,
+    Tenant, TenantId, TenantState, Times,
 };
 
 use std::os::fd::AsFd;
@@ -64,6 +64,7 @@ fn the_longest_listing_fits_into_a_message() {
         statistics,
         reserved: true,
         not_back: Some(NotBack::Failed),
+        not_deep: Some(NotDeep::Unknown),
     };
     let shown = std::iter::repeat_n(tenant(Some(statistics)), 64);
     let tenants = shown.chain(std::iter::repeat_n(tenant(None), 64)).collect();

@@ -164,6 +164,7 @@ pub(crate) fn two_tenants() -> Vec<Tenant> {
             statistics: None,
             reserved: false,
             not_back: None,
+            not_deep: None,
         },
         Tenant {
             tenant: TenantId(2),
@@ -184,6 +185,7 @@ pub(crate) fn two_tenants() -> Vec<Tenant> {
             statistics: None,
             reserved: false,
             not_back: None,
+            not_deep: None,
         },
     ]
 }

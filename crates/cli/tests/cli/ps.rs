@@ -101,7 +101,8 @@ fn json_has_stable_keys_and_whole_numbers() {
       "hints": null,
       "statistics": null,
       "reserved": false,
-      "not_back": null
+      "not_back": null,
+      "not_deep": null
     },
     {
       "tenant": 2,
@@ -121,7 +122,8 @@ fn json_has_stable_keys_and_whole_numbers() {
       "hints": null,
       "statistics": null,
       "reserved": false,
-      "not_back": null
+      "not_back": null,
+      "not_deep": null
     }
   ],
   "unmanaged": []
@@ -159,6 +161,27 @@ fn who_cannot_come_back_has_the_reason_in_place_of_its_turn() {
     let text = stdout(daemon.rota().arg("ps"));
     let ends = |with: &str| text.lines().filter(|line| line.ends_with(with)).count();
     assert_eq!((ends("no room to come back"), ends("cannot come back, tried again")), (1, 1), "{text}");
+}
+
+#[test]
+fn who_is_paused_but_not_deep_has_the_reason_in_place_of_its_turn() {
+    let mut tenants = two_tenants();
+    for (tenant, why) in tenants.iter_mut().zip([wire::NotDeep::Work, wire::NotDeep::Yet]) {
+        tenant.state = wire::TenantState::Paused;
+        tenant.not_deep = Some(why);
+    }
+    // That it cannot come back is said first.
+    let mut third = tenants[0].clone();
+    third.not_back = Some(wire::NotBack::Failed);
+    tenants.push(third);
+    let daemon = FakeDaemon::start(listing(tenants));
+    let text = stdout(daemon.rota().arg("ps"));
+    let ends =
+        |with: &str| text.lines().filter(|line| line.contains(" paused ") && line.ends_with(with)).count();
+    assert_eq!(ends("  not deep: work nobody waited for"), 1, "{text}");
+    assert_eq!((ends("  not deep yet"), ends("  cannot come back, tried again")), (1, 1), "{text}");
+    let json = stdout(daemon.rota().args(["ps", "--json"]));
+    assert!(json.contains(r#""not_deep": "work""#), "{json}");
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Deep away: of a paused job whose memory is all out, what is left on the GPU, its contexts, is put away by the driver's own
 //! checkpoint (`rota pause --deep`), and brought back before the job is resumed.
 //!
-//! A step may take seconds, so a thread for each program sees to them ([`steps`]: their order, and what holds at each instant), and
-//! asks the driver first how the program stands: so what an earlier worker, or a step that failed, has left is gone on
-//! with ([`found`]). Whoever asked is told what became of it ([`awaited`]). Each step has a process of its own, and none is waited for without a bound. Whatever the driver refuses is
-//! said, and the program is as it was: paused. How a program stands after a step that was not answered is asked when it is to
-//! come back; until then its threads keep out of the driver.
+//! A step may take seconds, so a thread for each program sees to them ([`steps`]: their order, and what holds at each instant),
+//! and asks the driver first how the program stands: so what an earlier worker, or a step that failed, has left is gone on with
+//! ([`found`]). Whoever asked is told what became of it ([`awaited`]). Each step has a process of its own, and none is waited
+//! for without a bound. Whatever the driver refuses is said, and the program is as it was: paused. How a program stands after a
+//! step that was not answered is asked when it is to come back; until then its threads keep out of the driver.
 //!
 //! A program's context counts for nothing while it is out. It counts again before it comes back, and it comes when there is room:
 //! should others have grown so much meanwhile that they would not fit beside it, when they have freed some.
@@ -28,7 +28,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
-use steps::{Failure, LetGo, STOPPED, fetch, send, sorted_out};
+use steps::{Failure, LetGo, STOPPED, Why, fetch, send, sorted_out};
+use wire::NotDeep;
 
 /// How long after a failure it is tried again to bring somebody back; twice as long after the next one.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
@@ -68,8 +69,8 @@ enum Stay {
     Out { residue: Bytes, failed: Option<(Instant, String)> },
     /// Nobody knows, for this reason.
     Unsure(String),
-    /// It is on the GPU, as the driver said this.
-    Refused(String),
+    /// It is on the GPU, for this reason.
+    Refused(Why),
 }
 
 /// See the module.
@@ -180,12 +181,14 @@ impl Daemon {
             }
             // Nobody has seen yet what the driver does with memory of another process, or that another process has.
             if self.publications.is_opener(tenant) {
-                self.is_refused(tenant, FOREIGN.to_owned());
+                self.is_refused(tenant, Why::new(NotDeep::Shared, FOREIGN));
                 continue;
             }
             match self.core.hinders_deep(tenant) {
                 None => self.go(tenant, Way::Out),
-                Some(why @ Hindrance::Shared(_)) => self.is_refused(tenant, said::words(why)),
+                Some(why @ Hindrance::Shared(_)) => {
+                    self.is_refused(tenant, Why::new(NotDeep::Shared, said::words(why)));
+                }
                 Some(_) => {}
             }
         }
@@ -282,7 +285,10 @@ impl Daemon {
         };
         if let Err(cause) = std::thread::Builder::new().name("deep".into()).spawn(work) {
             let why = format!("no thread can be had: {cause}");
-            let became = Err(if found { Failure::Unsure(why) } else { Failure::Refused(why) });
+            let became = Err(match found {
+                true => Failure::Unsure(why),
+                false => Failure::Refused(Why::new(NotDeep::Other, why)),
+            });
             let told = Told { tenant, way, found, became, took: Duration::ZERO, steps: Vec::new() };
             let _ = inputs.send(Input::Deep(told));
         }
@@ -315,7 +321,8 @@ impl Daemon {
             Ok(Standing::Locked | Standing::Failed) => unreachable!("no end of its way"),
             Err(Failure::Unsure(why)) if way == Way::Out => self.is_unsure(tenant, why),
             Err(Failure::Refused(why)) if way == Way::Out => self.is_refused(tenant, why),
-            Err(Failure::Refused(why) | Failure::Unsure(why)) => {
+            Err(failure) => {
+                let why = failure.why();
                 let residue = self.deep.residues.get(&tenant).copied().unwrap_or_default();
                 let again = Instant::now() + self.deep.failed_to_fetch(tenant, &why);
                 self.note("error", tenant, json!({ "what": format!("cannot be brought back: {why}") }));
@@ -333,9 +340,9 @@ impl Daemon {
     }
 
     /// It is as after a plain pause, for this reason.
-    fn is_refused(&mut self, tenant: TenantId, why: String) {
-        tracing::warn!("tenant {tenant}: its context stays on the GPU: {why}");
-        self.note("deep_refused", tenant, json!({ "why": why }));
+    fn is_refused(&mut self, tenant: TenantId, why: Why) {
+        tracing::warn!("tenant {tenant}: its context stays on the GPU: {}", why.full);
+        self.note("deep_refused", tenant, json!({ "why": why.full }));
         self.deep.stays.insert(tenant, Stay::Refused(why));
     }
 

@@ -50,6 +50,7 @@ impl Daemon {
                 statistics: self.statistics_of(tenant).filter(|_| self.known.len() <= SHOWN_MAX),
                 reserved: described.reserved,
                 not_back: self.not_back(tenant),
+                not_deep: self.not_deep(tenant),
             })
         });
         let at_door = self.arriving.iter().filter_map(|(&tenant, arriving)| {
@@ -73,6 +74,7 @@ impl Daemon {
                 statistics: None,
                 reserved: described.reserved,
                 not_back: None,
+                not_deep: None,
             })
         });
         // As many as may come fit into one message; the rest of those at the door are not shown.

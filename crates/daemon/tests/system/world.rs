@@ -31,7 +31,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// How many of the last events a failing test shows.
 const EVENTS_SHOWN: usize = 40;
 
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const LOOK_MIN: Duration = Duration::from_millis(2);
+const LOOK_MAX: Duration = Duration::from_millis(20);
 
 /// The usual sizes: two tenants of [`LARGE_BYTES`] do not fit together, two of [`SMALL_BYTES`] do.
 pub(crate) const CAPACITY_BYTES: u64 = 16 * BLOCK_BYTES;
@@ -80,11 +81,13 @@ pub(crate) fn hello_in(job: &str, program: &str) -> ToDaemon {
 pub(crate) fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
+        let looked = Instant::now();
         if let Some(seen) = look() {
             return seen;
         }
         assert!(Instant::now() < deadline, "never happened: {what}");
-        std::thread::sleep(LOOK_EVERY);
+        // Whoever takes long to look leaves the processor to those that are looked at.
+        std::thread::sleep((4 * looked.elapsed()).clamp(LOOK_MIN, LOOK_MAX));
     }
 }
 

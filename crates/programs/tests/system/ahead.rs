@@ -15,9 +15,9 @@ const SPARE_MIB: u64 = 12;
 /// Two contexts for the daemon, and four for programs.
 const CONTEXTS_MIB: u64 = 6 * 4;
 /// Until everybody has its place in the round.
-const SETTLED: usize = 12;
+const SETTLED: usize = 8;
 /// Turns that are looked at.
-const TURNS: usize = 24;
+const TURNS: usize = 16;
 
 /// One move: what it brought in, and for whom.
 struct Move {

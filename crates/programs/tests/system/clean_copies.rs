@@ -6,12 +6,12 @@ use crate::puppet::Puppet;
 use crate::stage::{Setup, Stage, turns_at_random, until, until_counted};
 
 /// What each of two programs has. They do not fit together, and the arena has space for all of both.
-const KEPT: u64 = 64 << 20;
+const KEPT: u64 = 32 << 20;
 
 /// In most turns a program does a whole line.
 fn stage(how: &str) -> Stage {
     let rotad = ["--turn", "200ms", "--clean-copies", how];
-    Stage::new(&Setup { gpus: 1, gpu_mib: 96, arena_mib: 256, rotad: &rotad })
+    Stage::new(&Setup { gpus: 1, gpu_mib: 52, arena_mib: 128, rotad: &rotad })
 }
 
 /// What went out, and how much of it was copied, in all moves after so many.
@@ -27,7 +27,7 @@ fn moved_since(stage: &Stage, moves: usize) -> (u64, u64) {
 fn two(stage: &Stage) -> [Puppet; 2] {
     let mut puppets = ["one", "two"].map(|name| Puppet::start(stage, name, &[]));
     for puppet in &mut puppets {
-        puppet.does("keep 64");
+        puppet.does("keep 32");
     }
     // Some of them was moved while it was made.
     read(&mut puppets, 2);
@@ -56,7 +56,7 @@ fn what_is_only_read_is_not_copied_out_again() {
 
 #[test]
 fn copies_are_kept_unless_that_is_turned_off_and_are_shown() {
-    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 96, arena_mib: 256, rotad: &["--turn", "200ms"] });
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 52, arena_mib: 128, rotad: &["--turn", "200ms"] });
     let mut puppets = two(&stage);
     let before = stage.count("move_end");
     read(&mut puppets, 4);
@@ -114,11 +114,11 @@ fn an_audit_copies_all_and_finds_nothing() {
 fn many_freezes_at_random_leave_every_byte_right() {
     let turns_min = turns_at_random(40);
     // Once with space for copies, and once with too little for most of them.
-    for arena_mib in ["160", "96"] {
+    for arena_mib in ["100", "60"] {
         let rotad = ["--turn", "20ms", "--turn-jitter", "0.9", "--clean-copies", "on"];
         let arena_mib = arena_mib.parse().unwrap();
-        let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib, rotad: &rotad });
-        let size = ["--mib", "40", "--piece-mib", "4", "--steps", "1000000", "--kernel-ms", "20"];
+        let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 48, arena_mib, rotad: &rotad });
+        let size = ["--mib", "24", "--piece-mib", "4", "--steps", "1000000", "--kernel-ms", "20"];
         let mut programs = [("5", "--reads"), ("6", "--copies")]
             .map(|(seed, does)| stage.worker(0, seed, &[&size[..], &["--seed", seed, does]].concat()));
         until_counted("there were so many turns", turns_min, || stage.count("turn_begin"));

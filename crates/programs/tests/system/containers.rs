@@ -95,8 +95,8 @@ fn a_program_in_a_container_is_a_tenant_like_any_other() {
     if !possible() {
         return;
     }
-    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "50ms"] });
-    let large = ["--mib", "40", "--piece-mib", "4", "--steps", "1000000", "--kernel-ms", "20"];
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 48, arena_mib: 64, rotad: &["--turn", "50ms"] });
+    let large = ["--mib", "24", "--piece-mib", "4", "--steps", "1000000", "--kernel-ms", "20"];
     let words = |seed| [&[WORKER][..], &large, &["--seed", seed]].concat();
     let mut inside = start(&stage, "all", "inside", &words("1"));
     until("it is there", || {

@@ -6,7 +6,7 @@ use crate::puppet::Puppet;
 use crate::stage::{Program, Setup, Stage, turns_at_random, until, until_counted};
 
 /// Pieces of several handles, that come and go and change their addresses.
-const SEGMENTS: [&str; 6] = ["--segments", "--copies", "--mib", "40", "--piece-mib", "8"];
+const SEGMENTS: [&str; 6] = ["--segments", "--copies", "--mib", "24", "--piece-mib", "6"];
 
 fn program(stage: &Stage, name: &str, seed: &str) -> Program {
     stage.worker(0, name, &[&SEGMENTS[..], &["--steps", "1000000", "--seed", seed]].concat())
@@ -16,7 +16,7 @@ fn program(stage: &Stage, name: &str, seed: &str) -> Program {
 fn it_moves_under_all_of_its_addresses() {
     let turns_min = turns_at_random(40);
     let turns = ["--turn", "20ms", "--turn-jitter", "0.9"];
-    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &turns });
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 48, arena_mib: 64, rotad: &turns });
     let mut programs = ["1", "2"].map(|seed| program(&stage, seed, seed));
     until("rota ps shows what is away", || {
         stage.listing().tenants.iter().any(|tenant| tenant.away_bytes >= 8 << 20)
@@ -32,7 +32,7 @@ fn it_moves_under_all_of_its_addresses() {
 
 #[test]
 fn it_is_beside_plain_memory_and_ends_in_peace() {
-    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "50ms"] });
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 48, arena_mib: 64, rotad: &["--turn", "50ms"] });
     // The first has steps enough to be there when it is paused.
     let long = ["--steps", "20", "--kernel-ms", "30"];
     let mut segments = stage.worker(0, "segments", &[&SEGMENTS[..], &long].concat());
@@ -68,7 +68,7 @@ fn it_counts_against_the_limit_of_the_job() {
 
 #[test]
 fn nothing_is_left_of_one_that_dies_in_the_middle_of_a_move() {
-    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "60ms"] });
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 48, arena_mib: 64, rotad: &["--turn", "60ms"] });
     let mut survivor = program(&stage, "survivor", "1");
     survivor.goes_on(1);
     for moment in ["moving_out", "away", "moving_in"] {

@@ -14,7 +14,7 @@ const TENANTS: usize = 50;
 /// the processors.
 const BURST: usize = 10;
 /// Joins and deaths, those of the first fifty included.
-const CHANGES: usize = 130;
+const CHANGES: usize = 110;
 
 /// Someone who is there.
 struct Member {
@@ -56,6 +56,10 @@ impl Crowd {
 
     /// Whether `rota ps -o json` says exactly who is there, and adds up.
     fn is_told(&mut self, stage: &Stage) -> bool {
+        // To ask takes less than a process that asks.
+        if stage.listing().tenants.len() != self.members.len() {
+            return false;
+        }
         let output = stage.rota().args(["ps", "-o", "json"]).output().unwrap();
         assert!(output.status.success());
         let seen: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -7,13 +7,13 @@ use crate::stage::{Program, Setup, Stage, until};
 const MOMENTS: [&str; 6] = ["turn_begin", "freeze", "moving_out", "away", "moving_in", "thaw"];
 
 fn program(stage: &Stage, name: &str, seed: &str) -> Program {
-    let memory = ["--mib", "40", "--piece-mib", "4"];
+    let memory = ["--mib", "24", "--piece-mib", "4"];
     stage.worker(0, name, &[&memory[..], &["--steps", "1000000", "--seed", seed]].concat())
 }
 
 #[test]
 fn one_dies_at_every_moment_and_the_other_goes_on() {
-    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "60ms"] });
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 48, arena_mib: 64, rotad: &["--turn", "60ms"] });
     let mut survivor = program(&stage, "survivor", "1");
     survivor.goes_on(1);
     let alone = stage.figures(0).memory_used_bytes;
@@ -44,7 +44,7 @@ fn one_dies_at_every_moment_and_the_other_goes_on() {
 fn the_daemon_dies_and_programs_that_are_there_end_right() {
     let mut stage = Stage::new(&Setup { gpus: 1, gpu_mib: 128, arena_mib: 96, rotad: &["--turn", "50ms"] });
     let mut programs = ["5", "6"].map(|seed| {
-        let memory = ["--mib", "40", "--piece-mib", "4", "--copies", "--kernel-ms", "10"];
+        let memory = ["--mib", "24", "--piece-mib", "4", "--copies", "--kernel-ms", "10"];
         stage.worker(0, seed, &[&memory[..], &["--seed", seed, "--steps", "12"]].concat())
     });
     for program in &mut programs {
@@ -61,7 +61,7 @@ fn the_daemon_dies_and_programs_that_are_there_end_right() {
 
 #[test]
 fn nobody_need_read_what_the_daemon_says() {
-    let setup = Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "30ms"] };
+    let setup = Setup { gpus: 1, gpu_mib: 48, arena_mib: 64, rotad: &["--turn", "30ms"] };
     let mut stage = Stage::new(&setup);
     stage.kill_daemon();
     // A pipe that is full from the start, so that every line would have to wait.
@@ -83,7 +83,7 @@ fn nobody_need_read_what_the_daemon_says() {
 
 #[test]
 fn programs_that_are_there_join_the_next_daemon() {
-    let setup = Setup { gpus: 1, gpu_mib: 128, arena_mib: 160, rotad: &["--turn", "50ms"] };
+    let setup = Setup { gpus: 1, gpu_mib: 88, arena_mib: 112, rotad: &["--turn", "50ms"] };
     let mut stage = Stage::new(&setup);
     let mut programs = ["1", "2"].map(|seed| program(&stage, seed, seed));
     for round in 1..=2 {
@@ -97,7 +97,7 @@ fn programs_that_are_there_join_the_next_daemon() {
             let listing = stage.listing();
             let is_there = |program: &Program| {
                 let mine = listing.tenants.iter().find(|tenant| tenant.pid == program.pid());
-                mine.is_some_and(|tenant| tenant.resident_bytes >= 40 << 20)
+                mine.is_some_and(|tenant| tenant.resident_bytes >= 24 << 20)
             };
             programs.iter().all(is_there)
         });
@@ -105,7 +105,7 @@ fn programs_that_are_there_join_the_next_daemon() {
         until("they say so, once for each", || programs.each_ref().map(mentions) == [round; 2]);
     }
     // They are tenants like any other: they move for somebody who does not fit beside them.
-    let third = ["--mib", "60", "--piece-mib", "4", "--steps", "1000000", "--seed", "3"];
+    let third = ["--mib", "36", "--piece-mib", "4", "--steps", "1000000", "--seed", "3"];
     let mut third = stage.worker(0, "third", &third);
     until("memory of theirs moves", || {
         let moved = |program: &Program| {

@@ -2,6 +2,7 @@
 
 use rustix::process::{Pid, Signal};
 use std::time::Duration;
+use wire::NotDeep;
 
 use crate::parts::{PUPPET, newest, on_virtual_gpu};
 use crate::puppet::Puppet;
@@ -40,6 +41,7 @@ pub(crate) fn put_away(stage: &Stage, name: &str, program: &Puppet) {
     assert!(said.contains("is paused, and nothing of it is on the GPU"), "{said}");
     assert!(stage.count("deep") > before, "it is not waited for");
     assert_eq!(on_device(stage, program), None);
+    assert!(stage.listing().tenants.iter().all(|tenant| tenant.not_deep.is_none()));
 }
 
 /// Pauses it, and is told that something of it stays on the GPU.
@@ -101,8 +103,12 @@ fn one_in_the_middle_of_its_work_is_refused_and_goes_on_later() {
             .contains("its context stays on the GPU: the program has given the GPU work that nobody has"),
         "{described}"
     );
+    let listed = rota(&stage, &["ps"]);
+    assert!(listed.contains("not deep: work nobody waited for"), "{listed}");
+    assert_eq!(stage.listing().tenants[0].not_deep, Some(NotDeep::Work));
     assert!(on_device(&stage, &program).is_some());
     rota(&stage, &["resume", "busy"]);
+    assert_eq!(stage.listing().tenants[0].not_deep, None);
     program.does("synchronize");
     program.does("check");
     program.end();
@@ -139,6 +145,7 @@ fn one_that_waits_inside_of_the_driver_is_refused_and_goes_on_later() {
     let described = rota(&stage, &["describe", "busy"]);
     assert!(described.contains("did not leave the driver"), "{described}");
     assert!(described.contains("not tried again before it is resumed"), "{described}");
+    assert_eq!(stage.listing().tenants[0].not_deep, Some(NotDeep::Calls));
     rota(&stage, &["resume", "busy"]);
     program.has_done("synchronize");
     program.does("check");

@@ -6,8 +6,8 @@ use crate::stage::{Setup, Stage, until, until_counted};
 
 const NOTHING_FREEZES: &str = "control = { freeze_does_nothing = true }\n";
 
-/// Two programs of 40 MiB on 64 MiB.
-const LARGE: [&str; 4] = ["--mib", "40", "--piece-mib", "4"];
+/// Two programs of 24 MiB, on a GPU that has room for one and a half.
+const LARGE: [&str; 4] = ["--mib", "24", "--piece-mib", "4"];
 
 fn log(stage: &Stage) -> String {
     std::fs::read_to_string(stage.path("rotad.log")).unwrap()
@@ -16,7 +16,7 @@ fn log(stage: &Stage) -> String {
 #[test]
 fn a_driver_that_cannot_freeze_is_found_out_and_programs_take_turns_all_the_same() {
     let turns = ["--turn", "50ms"];
-    let setup = Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &turns };
+    let setup = Setup { gpus: 1, gpu_mib: 52, arena_mib: 64, rotad: &turns };
     let stage = Stage::with_faults(&setup, NOTHING_FREEZES);
     let said = log(&stage);
     assert!(said.contains("warning: freezing cannot be relied on"), "{said}");
@@ -37,7 +37,7 @@ fn a_driver_that_cannot_freeze_is_found_out_and_programs_take_turns_all_the_same
 #[test]
 fn turns_can_be_made_without_freezing_by_a_setting() {
     let turns = ["--turn", "50ms", "--freeze", "launches"];
-    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &turns });
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 52, arena_mib: 64, rotad: &turns });
     assert!(log(&stage).contains("as `freeze` says"), "{}", log(&stage));
     let refused = stage.rota().args(["run", "--vgpu", "--class", "lc", "--", "true"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(125));
@@ -46,7 +46,7 @@ fn turns_can_be_made_without_freezing_by_a_setting() {
 
     // Graphs, streams that do not wait for each other, and captures, in turns with somebody who always has work.
     let mut puppet = Puppet::start(&stage, "puppet", &[]);
-    puppet.does("keep 30");
+    puppet.does("keep 20");
     let busy = stage.worker(0, "busy", &[&LARGE[..], &["--seed", "3", "--steps", "1000000"]].concat());
     for round in 0.. {
         puppet.does("launch 2 5");

@@ -15,13 +15,13 @@ const MIB: u64 = 1 << 20;
 /// Of what it holds, only what it allocated last changes, which is what the GPU had no room for.
 fn wrong_way_round(stage: &Stage, name: &str, more: &[&str]) -> Program {
     let mut command = stage.under_rota_with(0, name, &["--oversize"]);
-    let shape = ["--mib", "96", "--piece-mib", "4", "--hot-mib", "16", "--seed", "5", "--segments"];
+    let shape = ["--mib", "64", "--piece-mib", "4", "--hot-mib", "16", "--seed", "5", "--segments"];
     command.arg(WORKER).args(shape).args(["--steps", "1000000"]).args(more);
     stage.start(name, command)
 }
 
 fn stage(rotad: &[&str]) -> Stage {
-    Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 256, rotad })
+    Stage::new(&Setup { gpus: 1, gpu_mib: 48, arena_mib: 176, rotad })
 }
 
 /// The handles that came to the device so far, or went to the host.
@@ -46,7 +46,7 @@ fn what_changes_comes_to_the_device() {
     let mut program = wrong_way_round(&stage, "large", &[]);
     program.goes_on(1);
     let before = has(&stage, program.pid());
-    assert!(before >= 96 * MIB, "{before}");
+    assert!(before >= 64 * MIB, "{before}");
     until("what changes is on the device", || handles(&stage, "to_device").len() >= 4);
     program.goes_on(3);
     let (up, down) = (handles(&stage, "to_device"), handles(&stage, "to_host"));
@@ -67,7 +67,7 @@ fn what_changes_comes_to_the_device() {
 fn nothing_changes_places_where_that_is_switched_off() {
     let stage = stage(&["--rehome", "none"]);
     let mut program = wrong_way_round(&stage, "large", &[]);
-    program.goes_on(40);
+    program.goes_on(20);
     assert_eq!(stage.count("rehomed"), 0);
     drop(program);
     stage.finish();
@@ -78,7 +78,7 @@ fn beside_another_with_turns_every_byte_is_right() {
     let stage = stage(&["--rehome", "100ms", "--turn", "400ms"]);
     let mut program = wrong_way_round(&stage, "large", &["--kernel-ms", "5"]);
     program.goes_on(1);
-    let other = ["--mib", "40", "--piece-mib", "4", "--seed", "2", "--steps", "1000000", "--kernel-ms", "10"];
+    let other = ["--mib", "24", "--piece-mib", "4", "--seed", "2", "--steps", "1000000", "--kernel-ms", "10"];
     let mut other = stage.worker(0, "other", &other);
     until("some of it has changed places", || stage.count("rehomed") >= 1);
     program.goes_on(3);
@@ -124,7 +124,7 @@ fn one_that_dies_in_the_middle_leaves_nothing() {
         program.kill();
         until("nothing of it is left", || stage.listing().tenants.is_empty());
     }
-    stage.worker(0, "after", &["--mib", "40", "--piece-mib", "4", "--steps", "3"]).ends_well();
+    stage.worker(0, "after", &["--mib", "24", "--piece-mib", "4", "--steps", "3"]).ends_well();
     stage.finish_after_errors();
 }
 
@@ -157,7 +157,7 @@ fn one_that_is_stopped_goes_on_with_every_byte() {
 /// What the driver puts away may come back as other memory, so nobody else may have a hold of it.
 #[test]
 fn one_that_was_looked_at_can_be_put_away_and_comes_back_as_it_was() {
-    let stage = stage(&["--rehome", "100ms"]);
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--rehome", "100ms"] });
     let mut program = Puppet::start_with(&stage, "deep", &["--oversize"], &[]);
     program.does("keep 24");
     program.does("large 40 9");

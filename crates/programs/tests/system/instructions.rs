@@ -1,6 +1,8 @@
 //! How many instructions of rota's a launch takes, counted by callgrind. Where that is missing, a line says so.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::fs::DirEntry;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::parts::PUPPET;
@@ -9,12 +11,61 @@ use crate::stage::{Setup, Stage, until};
 
 /// What one launch may cost. It takes about half of that.
 const INSTRUCTIONS_MAX: f64 = 60.0;
-const LAUNCHES: [u64; 2] = [100, 1100];
+/// How many are made before those that count: what is done once is done by then.
+const LAUNCHES_BEFORE: u64 = 100;
+const LAUNCHES: u64 = 1000;
 
 /// By how many instructions a wait may take longer than by the driver alone, for a program that was never frozen. In a build
 /// without optimisation it is ten times what it is otherwise.
 const GAINED_MAX: f64 = 1_000.0;
-const WAITS: [u64; 2] = [20, 220];
+const WAITS_BEFORE: u64 = 20;
+const WAITS: u64 = 200;
+
+/// What callgrind writes down of one program, in a file and parts beside it. To begin takes a program long under it: one is
+/// enough, which ends a part whenever it waits for its context.
+struct Counts {
+    folder: PathBuf,
+    name: String,
+}
+
+impl Counts {
+    fn new(stage: &Stage, name: &str) -> Self {
+        Self { folder: stage.folder().to_owned(), name: format!("callgrind.out-{name}") }
+    }
+
+    /// How to run a program, so that only what is done in a function counts; the driver's has the same name, and is left out by
+    /// that.
+    fn valgrind(&self, function: &str) -> [String; 6] {
+        [
+            "valgrind".into(),
+            "-q".into(),
+            "--tool=callgrind".into(),
+            "--dump-before=cuCtxSynchronize".into(),
+            format!("--toggle-collect={function}"),
+            format!("--callgrind-out-file={}", self.folder.join(&self.name).display()),
+        ]
+    }
+
+    /// The parts that have ended. The last one, which ends with the program, has no number, and its file is there all the time.
+    fn parts(&self) -> BTreeSet<PathBuf> {
+        let numbered = format!("{}.", self.name);
+        let files = std::fs::read_dir(&self.folder).unwrap().map(|file| file.unwrap());
+        let is_part = |file: &DirEntry| file.file_name().to_string_lossy().starts_with(&numbered);
+        files.filter(is_part).map(|file| file.path()).collect()
+    }
+
+    /// Instructions of rota's in what a program does now, up to its end.
+    fn of_the_rest(&self, mut puppet: Puppet, rest: impl FnOnce(&mut Puppet)) -> u64 {
+        puppet.does("synchronize");
+        let before = self.parts();
+        assert!(!before.is_empty(), "no part has ended");
+        rest(&mut puppet);
+        puppet.end();
+        let (after, last) = (self.parts(), self.folder.join(&self.name));
+        let parts = after.difference(&before).chain([&last]);
+        parts.map(|part| instructions(part, "librota_shim.so")).sum()
+    }
+}
 
 #[test]
 fn a_launch_takes_few_instructions() {
@@ -23,53 +74,41 @@ fn a_launch_takes_few_instructions() {
         return;
     }
     let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 16, rotad: &[] });
-    let [few, many] = LAUNCHES.map(|launches| {
-        let name = format!("callgrind.out-{launches}");
-        let file = stage.path(&name);
-        let out = format!("--callgrind-out-file={}", file.display());
-        // Only what is done in launches; the driver's function has the same name, and is left out by that.
-        let valgrind = ["valgrind", "--tool=callgrind", "--toggle-collect=cuLaunchKernel", "-q", &out];
-        let mut puppet = Puppet::start(&stage, &name, &valgrind);
-        puppet.does(&format!("launch {launches} 0"));
-        puppet.does("synchronize");
-        puppet.end();
-        instructions(&file, "librota_shim.so")
-    });
-    let each = (many as f64 - few as f64) / (LAUNCHES[1] - LAUNCHES[0]) as f64;
+    let counts = Counts::new(&stage, "launches");
+    let valgrind = counts.valgrind("cuLaunchKernel");
+    let mut puppet = Puppet::start(&stage, "launches", &valgrind.each_ref().map(String::as_str));
+    puppet.does(&format!("launch {LAUNCHES_BEFORE} 0"));
+    let all = counts.of_the_rest(puppet, |puppet| puppet.does(&format!("launch {LAUNCHES} 0")));
+    let each = all as f64 / LAUNCHES as f64;
     eprintln!("instructions of rota's in a launch: {each:.1}");
-    assert!(each > 2.0, "launches are not seen: {few} and {many}");
+    assert!(each > 2.0, "launches are not seen: {all} instructions");
     assert!(each <= INSTRUCTIONS_MAX, "{each} instructions of rota's in a launch");
     stage.finish();
 }
 
 /// Instructions of rota's in one wait for a stream that has nothing to do, with waits made so.
 fn in_a_wait(stage: &Stage, waits: &str, frozen_before: bool) -> f64 {
-    let [few, many] = WAITS.map(|count| {
-        let name = format!("callgrind.out-{waits}-{frozen_before}-{count}");
-        let file = stage.path(&name);
-        let out = format!("--callgrind-out-file={}", file.display());
-        let mut command = stage.under_rota(0, &name);
-        command.env("ROTA_WAITS", waits).args(["valgrind", "--tool=callgrind", "-q", &out]);
-        command.args(["--toggle-collect=cuStreamSynchronize", PUPPET]);
-        let mut puppet = Puppet::by(stage, &name, command);
+    let name = format!("{waits}-{frozen_before}");
+    let counts = Counts::new(stage, &name);
+    let mut command = stage.under_rota(0, &name);
+    command.env("ROTA_WAITS", waits).args(counts.valgrind("cuStreamSynchronize")).arg(PUPPET);
+    let mut puppet = Puppet::by(stage, &name, command);
+    puppet.does("launch 1 1");
+    puppet.does("stream");
+    if frozen_before {
+        for verb in ["pause", "resume"] {
+            let frozen = stage.count("freeze");
+            assert!(stage.rota().args([verb, &name]).output().unwrap().status.success());
+            if verb == "pause" {
+                until("it is frozen", || stage.count("freeze") > frozen);
+            }
+        }
         puppet.does("launch 1 1");
         puppet.does("stream");
-        if frozen_before {
-            for verb in ["pause", "resume"] {
-                let frozen = stage.count("freeze");
-                assert!(stage.rota().args([verb, &name]).output().unwrap().status.success());
-                if verb == "pause" {
-                    until("it is frozen", || stage.count("freeze") > frozen);
-                }
-            }
-            puppet.does("launch 1 1");
-            puppet.does("stream");
-        }
-        (0..count).for_each(|_| puppet.does("stream"));
-        puppet.end();
-        instructions(&file, "librota_shim.so")
-    });
-    (many as f64 - few as f64) / (WAITS[1] - WAITS[0]) as f64
+    }
+    (0..WAITS_BEFORE).for_each(|_| puppet.does("stream"));
+    let all = counts.of_the_rest(puppet, |puppet| (0..WAITS).for_each(|_| puppet.does("stream")));
+    all as f64 / WAITS as f64
 }
 
 #[test]
@@ -116,6 +155,5 @@ fn instructions(file: &Path, object: &str) -> u64 {
             called = false;
         }
     }
-    assert!(number.is_some(), "{object} was not there");
     total
 }

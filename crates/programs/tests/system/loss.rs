@@ -29,7 +29,7 @@ fn daemon_fails(stage: &mut Stage) {
 fn programs_that_are_there_get_errors() {
     let mut stage = Stage::new(&Setup { gpus: 1, gpu_mib: 128, arena_mib: 96, rotad: &["--turn", "50ms"] });
     let mut programs = ["1", "2"].map(|seed| {
-        let memory = ["--mib", "40", "--piece-mib", "4", "--copies", "--kernel-ms", "10"];
+        let memory = ["--mib", "24", "--piece-mib", "4", "--copies", "--kernel-ms", "10"];
         stage.worker(0, seed, &[&memory[..], &["--seed", seed, "--steps", "1000000"]].concat())
     });
     for program in &mut programs {
@@ -47,9 +47,9 @@ fn programs_that_are_there_get_errors() {
 
 #[test]
 fn programs_that_take_turns_by_moving_end_too() {
-    let mut stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "100ms"] });
+    let mut stage = Stage::new(&Setup { gpus: 1, gpu_mib: 48, arena_mib: 64, rotad: &["--turn", "100ms"] });
     let mut programs = ["3", "4"].map(|seed| {
-        let memory = ["--mib", "40", "--piece-mib", "4", "--seed", seed, "--steps", "1000000"];
+        let memory = ["--mib", "24", "--piece-mib", "4", "--seed", seed, "--steps", "1000000"];
         stage.worker(0, seed, &memory)
     });
     until("they have had some turns", || stage.count("turn_begin") >= 4);

@@ -17,7 +17,7 @@
 //! - [`memory`]: what programs see of memory, what the daemon counts, and who else is on the GPU.
 //! - [`oversize`]: programs that are larger than their GPU.
 //! - [`several`]: programs on several GPUs, and which GPUs a program gets. [`gang`]: kernels that wait for each other.
-//! - [`shapes`]: the cases that rota is for, at a hundredth of their size. [`storm`]: everything goes wrong at once.
+//! - [`shapes`]: the cases that rota is for, at a two-hundredth of their size. [`storm`]: everything goes wrong at once.
 //! - [`soak`]: all of it at once, for a while. [`crowd`]: fifty programs on four GPUs that come and go.
 //! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
 //! - [`requests`]: what becomes of hints, and of requests. [`rhythm`]: requests that are foretold.

@@ -60,7 +60,7 @@ fn described(stage: &Stage, what: &str) -> Value {
 fn two_programs_of_a_user_have_each_others_memory_and_find_every_byte_right() {
     let stage = stage(&[]);
     let mut programs = ["1", "2"].map(|name| worker(&stage, name));
-    until("much was passed", || moved(&stage).1 > 1200 * MIB);
+    until("much was passed", || moved(&stage).1 > 600 * MIB);
     programs.iter_mut().for_each(|program| program.goes_on(2));
     let (bytes_in, passed) = moved(&stage);
     // What fits beside the other, or comes in when the other has just freed or not begun, is made anew.
@@ -84,7 +84,7 @@ fn nobody_gets_memory_of_a_program_in_other_namespaces() {
     let words = [&[WORKER][..], &LARGE, &ENDLESS, &["--seed", "3"]].concat();
     let mut inside = containers::start(&stage, "all", "inside", &words);
     let mut outside = worker(&stage, "4");
-    until("both were moved again and again", || moved(&stage).0 > 1200 * MIB);
+    until("both were moved again and again", || moved(&stage).0 > 600 * MIB);
     inside.goes_on(2);
     outside.goes_on(2);
     assert_eq!(moved(&stage).1, 0);
@@ -96,7 +96,7 @@ fn nobody_gets_memory_of_a_program_in_other_namespaces() {
 fn memory_is_never_passed_where_that_is_the_setting() {
     let stage = stage(&["--pass-memory", "never"]);
     let mut programs = ["5", "6"].map(|name| worker(&stage, name));
-    until("both were moved again and again", || moved(&stage).0 > 800 * MIB);
+    until("both were moved again and again", || moved(&stage).0 > 600 * MIB);
     programs.iter_mut().for_each(|program| program.goes_on(1));
     assert_eq!(moved(&stage).1, 0);
     tell_of_moves(&stage, "made anew");
@@ -109,7 +109,7 @@ fn workers_are_killed_while_memory_is_passed() {
     let stage = stage(&["--turn-jitter", "0.5"]);
     let mut programs = ["7", "8"].map(|name| worker(&stage, name));
     programs.iter_mut().for_each(|program| program.goes_on(2));
-    kill_workers(&stage, 5, 12);
+    kill_workers(&stage, 5, 8);
     programs.iter_mut().for_each(|program| program.goes_on(2));
     let before = moved(&stage).1;
     until("what came back is passed again", || moved(&stage).1 > before + 400 * MIB);

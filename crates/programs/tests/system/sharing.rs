@@ -10,7 +10,7 @@ const INVALID_HANDLE: u32 = 400;
 const INVALID_CONTEXT: u32 = 201;
 
 fn stage() -> Stage {
-    Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "20ms"] })
+    Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "40ms"] })
 }
 
 /// A third one, which works until it is killed.

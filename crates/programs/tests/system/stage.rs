@@ -25,6 +25,9 @@ use timeline::Timeline;
 
 /// For things that must happen; long, because test machines are slow.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// How often such things are looked for.
+const LOOK_MIN: Duration = Duration::from_millis(2);
+const LOOK_MAX: Duration = Duration::from_millis(20);
 /// What a context takes of a GPU, here.
 const CONTEXT_MIB: u64 = 4;
 /// The daemon's file of events, in the folder of a stage.
@@ -422,8 +425,11 @@ pub(crate) fn until_counted(what: &str, wanted: usize, count: impl Fn() -> usize
 /// Waits for something to come true.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
+    let mut looked = Instant::now();
     while !holds() {
         assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(2));
+        // Whoever takes long to look leaves the processor to those that are looked at.
+        std::thread::sleep((4 * looked.elapsed()).clamp(LOOK_MIN, LOOK_MAX));
+        looked = Instant::now();
     }
 }

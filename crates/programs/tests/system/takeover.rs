@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use crate::puppet::Puppet;
 use crate::stage::{Program, Setup, Stage, until};
 
-/// Three programs of 40 MiB on 64 MiB.
-const LARGE: [&str; 4] = ["--mib", "40", "--piece-mib", "4"];
+/// Three programs of 24 MiB, on a GPU that has room for one of them.
+const LARGE: [&str; 4] = ["--mib", "24", "--piece-mib", "4"];
 
 /// How soon a new worker serves.
 const SERVES_WITHIN: Duration = Duration::from_secs(2);
@@ -53,7 +53,7 @@ pub(crate) fn kill_workers(stage: &Stage, seed: u64, kills: u32) {
 
 fn survive(seed: u64, kills: u32) {
     let turns = ["--turn", "40ms", "--turn-jitter", "0.5"];
-    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 192, rotad: &turns });
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 52, arena_mib: 128, rotad: &turns });
     let mut programs = ["1", "2", "3"].map(|name| {
         let seed = (seed * 10).to_string() + name;
         let more = ["--seed", seed.as_str(), "--steps", "1000000", "--copies", "--kernel-ms", "10"];
@@ -93,7 +93,7 @@ fn the_worker_is_killed_many_times_and_no_byte_is_wrong() {
 
 #[test]
 fn all_but_the_keeper_are_killed_and_the_next_daemon_takes_it_over() {
-    let setup = Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "500ms"] };
+    let setup = Setup { gpus: 1, gpu_mib: 48, arena_mib: 96, rotad: &["--turn", "500ms"] };
     let mut stage = Stage::new(&setup);
     let programs = ["7", "8"].map(|name| busy(&stage, name));
     one_is_away(&stage);
@@ -118,7 +118,7 @@ fn all_but_the_keeper_are_killed_and_the_next_daemon_takes_it_over() {
 
 #[test]
 fn a_signal_to_all_of_its_processes_asks_the_daemon_once_to_end() {
-    let mut stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "500ms"] });
+    let mut stage = Stage::new(&Setup { gpus: 1, gpu_mib: 48, arena_mib: 96, rotad: &["--turn", "500ms"] });
     let programs = ["7", "8"].map(|name| busy(&stage, name));
     one_is_away(&stage);
     stage.signal_all(Signal::TERM);
@@ -139,7 +139,7 @@ fn a_signal_to_all_of_its_processes_asks_the_daemon_once_to_end() {
 /// A program of 40 MiB that has work all the time, so that no turn ends before its time.
 fn busy(stage: &Stage, name: &str) -> Puppet {
     let mut program = Puppet::start(stage, name, &[]);
-    program.does("keep 40");
+    program.does("keep 24");
     program.does("launch 60 100");
     program
 }
@@ -182,7 +182,7 @@ fn jobs_and_their_terms_outlive_the_worker() {
 
 #[test]
 fn keeper_and_worker_are_killed_and_only_what_was_away_is_lost() {
-    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "500ms"] });
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 48, arena_mib: 96, rotad: &["--turn", "500ms"] });
     let mut programs = ["7", "8"].map(|name| busy(&stage, name));
     one_is_away(&stage);
     stage.kill_worker_and_keeper();
@@ -243,7 +243,7 @@ impl Spoilable {
 fn a_worker_that_cannot_begin_costs_nobody_a_byte() {
     let config = Spoilable::new();
     let flags = ["--config", config.path()];
-    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &flags });
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 48, arena_mib: 96, rotad: &flags });
     let programs = ["7", "8"].map(|name| busy(&stage, name));
     let before = stage.status();
     config.spoil(&stage);
@@ -262,7 +262,7 @@ fn a_worker_that_cannot_begin_costs_nobody_a_byte() {
 fn a_daemon_that_is_told_to_end_while_no_worker_can_begin_leaves_the_keeper_to_the_next() {
     let config = Spoilable::new();
     let flags = ["--config", config.path()];
-    let setup = Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &flags };
+    let setup = Setup { gpus: 1, gpu_mib: 48, arena_mib: 96, rotad: &flags };
     let mut stage = Stage::new(&setup);
     let programs = ["7", "8"].map(|name| busy(&stage, name));
     let keeper = stage.status().keeper_pid;
@@ -284,7 +284,7 @@ fn a_daemon_that_is_told_to_end_while_no_worker_can_begin_leaves_the_keeper_to_t
 
 #[test]
 fn a_keeper_that_is_silent_for_a_while_is_found_by_the_next_worker() {
-    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 96, rotad: &["--turn", "100ms"] });
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 48, arena_mib: 96, rotad: &["--turn", "100ms"] });
     let programs = ["7", "8"].map(|name| busy(&stage, name));
     one_is_away(&stage);
     let before = stage.status();

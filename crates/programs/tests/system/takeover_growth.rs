@@ -18,17 +18,17 @@ fn described(stage: &Stage, what: &str) -> Value {
 #[test]
 fn a_program_that_takes_memory_while_workers_are_killed_stays_a_tenant() {
     let turns = ["--turn", "40ms"];
-    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 192, rotad: &turns });
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 48, arena_mib: 128, rotad: &turns });
     // They do not fit together, so memory has to be waited for.
-    let large = ["--mib", "40", "--piece-mib", "4", "--steps", "1000000", "--kernel-ms", "10"];
+    let large = ["--mib", "24", "--piece-mib", "4", "--steps", "1000000", "--kernel-ms", "10"];
     let mut other = stage.worker(0, "other", &large);
     other.goes_on(1);
     let mut taker = Puppet::start(&stage, "taker", &[]);
     for round in 0..12_u64 {
-        taker.begin(&format!("large 24 {round}"));
+        taker.begin(&format!("large 16 {round}"));
         std::thread::sleep(Duration::from_millis(round * 7 % 40));
         assert!(stage.kill_worker(), "there is a worker to kill");
-        taker.has_done(&format!("large 24 {round}"));
+        taker.has_done(&format!("large 16 {round}"));
         taker.does("see-large");
         taker.does("free-large");
         stage.status();

@@ -24,6 +24,9 @@ pub(crate) struct Part {
     pub(crate) job: u64,
     /// Sizes of what it asks for, in GiB, one after the other.
     pub(crate) asks: &'static [u64],
+    /// May it die, and run out of work?
+    pub(crate) dies: bool,
+    pub(crate) idles: bool,
 }
 
 /// How often something may happen in one history.
@@ -108,7 +111,7 @@ fn plain() -> Config {
 }
 
 fn on(gpu: u16, job: u64, asks: &'static [u64]) -> Part {
-    Part { gpu, job, asks }
+    Part { gpu, job, asks, dies: true, idles: true }
 }
 
 /// Two tenants that do not fit together, from the door on.
@@ -155,6 +158,18 @@ pub(crate) fn three(budget: Budget) -> Config {
         patience_max: 16,
         ..plain()
     }
+}
+
+/// The same, where only the second one may die, and only it or the first one run out of work. All three are alike: whatever
+/// else could become of them is this under other names, but for who goes first where nothing else decides. All of it
+/// would be four times as much.
+pub(crate) fn three_of_which_one_dies(budget: Budget) -> Config {
+    let mut config = three(budget);
+    config.name = "three tenants of which two fit together, one may die, and one or another run out of work";
+    for (number, part) in config.parts.iter_mut().enumerate() {
+        (part.dies, part.idles) = (number == 1, number < 2);
+    }
+    config
 }
 
 /// The same, from the door on.
@@ -273,8 +288,11 @@ impl Config {
 
     /// What a tenant asks for when it has asked so often.
     pub(crate) fn ask(&self, tenant: TenantId, asked: u64) -> Option<Bytes> {
-        let part = &self.parts[tenant.0 as usize - 1];
-        part.asks.get(asked as usize).map(|&gib| Bytes::from_gib(gib))
+        self.part(tenant).asks.get(asked as usize).map(|&gib| Bytes::from_gib(gib))
+    }
+
+    pub(crate) fn part(&self, tenant: TenantId) -> &Part {
+        &self.parts[tenant.0 as usize - 1]
     }
 
     pub(crate) fn begin(&self) -> World {

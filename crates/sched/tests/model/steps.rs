@@ -103,7 +103,7 @@ impl Config {
         if t.stage == Stage::Context && !t.wants {
             steps.push(Step::Wants(id));
         }
-        if t.wants && left.idles > 0 {
+        if t.wants && left.idles > 0 && self.part(id).idles {
             steps.push(Step::Idle(id));
         }
         if left.frees > 0 {
@@ -121,7 +121,7 @@ impl Config {
         {
             steps.push(Step::Swell(id));
         }
-        if left.deaths > 0 || t.ending {
+        if left.deaths > 0 && self.part(id).dies || t.ending {
             steps.push(Step::Leave(id));
         }
     }

@@ -112,7 +112,7 @@ impl Daemon {
         let words = |why| format!("its context stays on the GPU for now: {}", super::said::words(why));
         match self.deep.stays.get(&tenant) {
             Some(Stay::Out { .. }) => Became::Out,
-            Some(Stay::Refused(why)) => Became::Stays(format!("its context stays on the GPU: {why}")),
+            Some(Stay::Refused(why)) => Became::Stays(format!("its context stays on the GPU: {}", why.full)),
             Some(Stay::Unsure(why)) => Became::Stays(format!("what is on the GPU of it is not known: {why}")),
             Some(Stay::Going(_)) => Became::Going("its context is being put away".into()),
             None => match self.core.hinders_deep(tenant) {

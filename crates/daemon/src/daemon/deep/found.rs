@@ -3,7 +3,6 @@
 
 use super::{Daemon, Stay, Told, Way, steps};
 use crate::checkpoints::Standing;
-use crate::daemon::deep::steps::Failure;
 use sched::{Event, TenantId};
 
 impl Daemon {
@@ -41,7 +40,7 @@ impl Daemon {
             Ok(Standing::Locked | Standing::Failed) => {
                 self.is_unsure(tenant, "an earlier worker has left it in the middle".into());
             }
-            Err(Failure::Refused(why) | Failure::Unsure(why)) => self.is_unsure(tenant, why),
+            Err(failure) => self.is_unsure(tenant, failure.why()),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! What people are told of programs that are to give up their contexts.
 
+use super::steps::Why;
 use super::{Daemon, Deep, Stay, Way};
 use crate::daemon::jobs::Job;
 use sched::{Hindrance, TenantId};
-use wire::NotBack;
+use wire::{NotBack, NotDeep};
 
 impl Daemon {
     /// What to tell of a tenant of a paused job.
@@ -30,6 +31,25 @@ impl Daemon {
             Stay::Going(_) | Stay::Refused(_) => None,
         }
     }
+
+    /// Why the context of somebody is on the GPU still whose job is to give up its contexts.
+    pub(in crate::daemon) fn not_deep(&self, tenant: TenantId) -> Option<NotDeep> {
+        let job = self.jobs.of(tenant).and_then(|job| self.jobs.get(job))?;
+        if !(job.deep && job.paused) {
+            return None;
+        }
+        match self.deep.stays.get(&tenant) {
+            Some(Stay::Out { .. }) => None,
+            Some(Stay::Refused(why)) => Some(why.short),
+            Some(Stay::Unsure(_)) => Some(NotDeep::Unknown),
+            Some(Stay::Going(_)) => Some(NotDeep::Yet),
+            None => match self.core.hinders_deep(tenant) {
+                Some(Hindrance::NoContext) => None,
+                Some(Hindrance::Reserved) => Some(NotDeep::Reserved),
+                _ => Some(NotDeep::Yet),
+            },
+        }
+    }
 }
 
 impl Deep {
@@ -45,8 +65,8 @@ impl Deep {
                     .into(),
             ),
             Stay::Unsure(why) => Some(format!("what is on the GPU of it is not known: {why}")),
-            Stay::Refused(why) => {
-                Some(format!("its context stays on the GPU: {why}; not tried again before it is resumed"))
+            Stay::Refused(Why { full, .. }) => {
+                Some(format!("its context stays on the GPU: {full}; not tried again before it is resumed"))
             }
         }
     }

@@ -19,8 +19,10 @@
 
 use crate::checkpoints::{CheckpointError, Checkpoints, LOCK_WITHIN, Standing, Step};
 use crate::executor::Link;
+use crate::grip::GripError;
 use sched::Scope;
 use std::time::{Duration, Instant};
+use wire::{NotDeep, Occupant};
 
 /// Steps from one end to the other, and a few more.
 const STEPS_MAX: usize = 8;
@@ -33,17 +35,31 @@ const LOOK_AGAIN: Duration = if cfg!(test) { Duration::from_millis(2) } else { D
 /// Why somebody is not where it was to be.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// This was said, and it is as it was.
-    Refused(String),
+    /// For this reason, and it is as it was.
+    Refused(Why),
     /// Nobody knows how it stands.
     Unsure(String),
 }
 
 impl Failure {
-    fn why(self) -> String {
+    /// In full.
+    pub(super) fn why(self) -> String {
         match self {
-            Failure::Refused(why) | Failure::Unsure(why) => why,
+            Failure::Refused(Why { full: why, .. }) | Failure::Unsure(why) => why,
         }
+    }
+}
+
+/// Why a context stays, in short and in full.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Why {
+    pub(super) short: NotDeep,
+    pub(super) full: String,
+}
+
+impl Why {
+    pub(super) fn new(short: NotDeep, full: impl Into<String>) -> Self {
+        Self { short, full: full.into() }
     }
 }
 
@@ -57,7 +73,7 @@ pub(super) fn send(
     link: &Link,
     let_go: LetGo<'_>,
 ) -> Result<Standing, Failure> {
-    let alone = || let_go().then_some(()).ok_or_else(|| Failure::Refused(CHANGING.to_owned()));
+    let alone = || let_go().then_some(()).ok_or_else(|| Failure::Refused(Why::new(NotDeep::Other, CHANGING)));
     let sent = vacate(link).map_err(Failure::Refused).and_then(|()| alone());
     let sent = sent.and_then(|()| put_away(checkpoints, link));
     if let Err(Failure::Refused(_)) = sent {
@@ -71,14 +87,14 @@ fn put_away(checkpoints: &dyn Checkpoints, link: &Link) -> Result<Standing, Fail
     for steps_taken in 0..STEPS_MAX {
         let standing = standing_of(checkpoints, link).map_err(|failure| match failure {
             // It is not as it was.
-            Failure::Refused(why) if steps_taken > 0 => Failure::Unsure(why),
+            Failure::Refused(why) if steps_taken > 0 => Failure::Unsure(why.full),
             failure => failure,
         });
         match standing? {
             Standing::Running => lock(checkpoints, link)?,
             Standing::Locked => {
                 if let Err(failure) = thaw(link).and_then(|()| take(checkpoints, link, Step::Out)) {
-                    return back(checkpoints, link, failure.why());
+                    return back(checkpoints, link, failure);
                 }
             }
             Standing::Out => return Ok(Standing::Out),
@@ -100,7 +116,9 @@ fn lock(checkpoints: &dyn Checkpoints, link: &Link) -> Result<(), Failure> {
             Ok(Standing::Locked) => return Ok(()),
             Ok(Standing::Running) if Instant::now() < until => std::thread::sleep(LOOK_AGAIN),
             // One that is stopped does it when it goes on.
-            Ok(Standing::Running) if !is_stopped(link) => return Err(Failure::Refused(why)),
+            Ok(Standing::Running) if !is_stopped(link) => {
+                return Err(Failure::Refused(Why::new(NotDeep::Driver, why)));
+            }
             Ok(_) => return Err(Failure::Unsure(why)),
             Err(more) => return Err(Failure::Unsure(format!("{why}; then: {}", more.why()))),
         }
@@ -108,7 +126,7 @@ fn lock(checkpoints: &dyn Checkpoints, link: &Link) -> Result<(), Failure> {
 }
 
 /// One that was to go out, and was not said to be, stays: unlocked, and frozen.
-fn back(checkpoints: &dyn Checkpoints, link: &Link, why: String) -> Result<Standing, Failure> {
+fn back(checkpoints: &dyn Checkpoints, link: &Link, failure: Failure) -> Result<Standing, Failure> {
     let stays = || match standing_of(checkpoints, link)? {
         // All the same.
         Standing::Out => Ok(true),
@@ -116,8 +134,11 @@ fn back(checkpoints: &dyn Checkpoints, link: &Link, why: String) -> Result<Stand
     };
     match stays() {
         Ok(true) => Ok(Standing::Out),
-        Ok(false) => Err(Failure::Refused(why)),
-        Err(more) => Err(Failure::Unsure(format!("{why}; then: {}", more.why()))),
+        Ok(false) => Err(Failure::Refused(match failure {
+            Failure::Refused(why) => why,
+            Failure::Unsure(why) => Why::new(NotDeep::Driver, why),
+        })),
+        Err(more) => Err(Failure::Unsure(format!("{}; then: {}", failure.why(), more.why()))),
     }
 }
 
@@ -168,13 +189,21 @@ pub(super) fn find(
 }
 
 /// Has the program keep out of the driver; why not, if it does not.
-fn vacate(link: &Link) -> Result<(), String> {
-    let stopped = || is_stopped(link).then(|| STOPPED.to_owned());
+fn vacate(link: &Link) -> Result<(), Why> {
+    let stopped = || is_stopped(link).then(|| Why::new(NotDeep::Stopped, STOPPED));
     if let Some(why) = stopped() {
         return Err(why);
     }
     let vacated = link.grip.vacate(&link.outgoing);
-    vacated.map_err(|cause| stopped().unwrap_or_else(|| cause.to_string()))
+    vacated.map_err(|cause| {
+        let short = match &cause {
+            GripError::Occupied(Occupant::Work) => NotDeep::Work,
+            GripError::Occupied(Occupant::Foreign) => NotDeep::Shared,
+            GripError::NotVacated(_) => NotDeep::Calls,
+            _ => NotDeep::Other,
+        };
+        stopped().unwrap_or_else(|| Why::new(short, cause.to_string()))
+    })
 }
 
 /// Has one keep out of the driver that may stand anywhere. One that does not, or says that its context has to stay, as it has
@@ -182,7 +211,7 @@ fn vacate(link: &Link) -> Result<(), String> {
 fn vacate_or_run(checkpoints: &dyn Checkpoints, link: &Link) -> Result<(), Failure> {
     vacate(link).or_else(|why| {
         let runs = || matches!(standing_of(checkpoints, link), Ok(Standing::Running));
-        if why != STOPPED && runs() { Ok(()) } else { Err(Failure::Unsure(why)) }
+        if why.short != NotDeep::Stopped && runs() { Ok(()) } else { Err(Failure::Unsure(why.full)) }
     })
 }
 
@@ -225,11 +254,12 @@ pub(super) fn sorted_out(error: CheckpointError) -> Failure {
         CheckpointError::Unanswered { .. } | CheckpointError::Silent { .. } => {
             Failure::Unsure(error.to_string())
         }
-        CheckpointError::NotThere
-        | CheckpointError::Refused { .. }
-        | CheckpointError::Unknown(_)
-        | CheckpointError::Gone
-        | CheckpointError::NoHelper { .. } => Failure::Refused(error.to_string()),
+        CheckpointError::NotThere | CheckpointError::Refused { .. } | CheckpointError::Unknown(_) => {
+            Failure::Refused(Why::new(NotDeep::Driver, error.to_string()))
+        }
+        CheckpointError::Gone | CheckpointError::NoHelper { .. } => {
+            Failure::Refused(Why::new(NotDeep::Other, error.to_string()))
+        }
     }
 }
 

@@ -20,7 +20,7 @@ impl Shared {
                 Some(false) | None => checked_this_turn = false,
             }
             // The rest of the machine wants to run, too.
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(6));
         }
     }
 

@@ -67,6 +67,34 @@ fn those_who_work_and_pause_are_expected_to_go_on_so() {
     panic!("it never waited");
 }
 
+/// One that paused once, early and for a second, and has worked without a break ever since: its turn ends when turns do.
+#[test]
+fn a_pause_that_does_not_come_again_is_not_waited_for() {
+    let mut rig = Rig::new(settings());
+    let steady = rig.busy(1, 1, 0, 12);
+    rig.until(0.5);
+    rig.tell(Event::Idle(steady));
+    rig.until(1.5);
+    rig.tell(Event::Wants(steady));
+    let other = rig.busy(2, 2, 0, 12);
+    rig.until(60.0);
+    rig.wait_for(|rig| rig.runs() == [2]);
+    rig.wait_for(|rig| rig.runs() == [1]);
+    let begin = rig.now;
+    let mut said = Vec::new();
+    while rig.runs() == [1] {
+        let forecast = rig.core.forecast(other, rig.now).expect("it waits");
+        said.push((rig.now, forecast));
+        rig.until(rig.now.0 as f64 / 1e9 + 0.2);
+    }
+    assert!(rig.now.since(begin) > Span::from_secs(2), "{said:?}");
+    wait(&mut rig, other);
+    let runs = rig.thawed[&other].0;
+    for (at, forecast) in said {
+        close(forecast.as_secs_f64(), runs.since(at).as_secs_f64(), 0.05);
+    }
+}
+
 #[test]
 fn one_who_is_held_back_for_a_request_is_on_again_when_that_is_served() {
     let mut rig = Rig::new(settings());

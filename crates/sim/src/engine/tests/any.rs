@@ -5,7 +5,7 @@ use sched::{PolicyKind, Priority, UserId, WhenFull};
 use super::*;
 
 /// Seeds that every test run goes through, in each of its parts.
-const SEEDS: u64 = 25;
+const SEEDS: u64 = 16;
 
 #[test]
 fn nothing_happens_that_never_may_in_the_first_part() {

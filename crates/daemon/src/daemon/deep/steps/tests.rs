@@ -189,7 +189,10 @@ fn what_is_refused_leaves_it_frozen_and_unlocked() {
         let program = Program::new();
         let driver = Driver { refuses: Some(refuses), ..Driver::of(&program, Standing::Running) };
         let sent = send(&driver, &program.link, &|| true);
-        assert!(matches!(&sent, Err(Failure::Refused(why)) if why.starts_with(refuses.call())), "{sent:?}");
+        assert!(
+            matches!(&sent, Err(Failure::Refused(Why { short: NotDeep::Driver, full })) if full.starts_with(refuses.call())),
+            "{sent:?}"
+        );
         assert_eq!((driver.taken().len(), driver.stands()), (steps, Standing::Running));
         assert!(program.is_frozen(), "it would run without its memory");
         program.reenters();
@@ -201,20 +204,27 @@ fn one_that_does_not_leave_the_driver_is_refused_before_that_is_asked() {
     let program = Program::of(Process::this(), Answer::Not);
     let driver = Driver::of(&program, Standing::Running);
     let sent = send(&driver, &program.link, &|| true);
-    assert!(matches!(&sent, Err(Failure::Refused(why)) if why.contains("did not leave")), "{sent:?}");
+    assert!(
+        matches!(&sent, Err(Failure::Refused(Why { short: NotDeep::Calls, full })) if full.contains("did not leave")),
+        "{sent:?}"
+    );
     assert_eq!(driver.taken(), []);
     program.reenters();
 }
 
 #[test]
 fn one_whose_context_has_to_stay_is_refused_before_the_driver_is_asked() {
-    for (by, why) in
-        [(Occupant::Work, "nobody has waited for"), (Occupant::Foreign, "memory of other processes")]
-    {
+    for (by, short, why) in [
+        (Occupant::Work, NotDeep::Work, "nobody has waited for"),
+        (Occupant::Foreign, NotDeep::Shared, "memory of other processes"),
+    ] {
         let program = Program::of(Process::this(), Answer::Occupied(by));
         let driver = Driver::of(&program, Standing::Running);
         let sent = send(&driver, &program.link, &|| panic!("nothing is let go of for it"));
-        assert!(matches!(&sent, Err(Failure::Refused(said)) if said.contains(why)), "{sent:?}");
+        assert!(
+            matches!(&sent, Err(Failure::Refused(said)) if said.short == short && said.full.contains(why)),
+            "{sent:?}"
+        );
         assert_eq!((driver.taken(), program.is_frozen()), (vec![], true));
         program.reenters();
     }
@@ -250,7 +260,10 @@ fn memory_in_the_hosts_is_let_go_of_once_nobody_can_show_more_and_before_the_loc
     assert_eq!(send(&driver, &program.link, &let_go), Ok(Standing::Out));
     let driver = Driver::of(&program, Standing::Running);
     let sent = send(&driver, &program.link, &|| false);
-    assert!(matches!(&sent, Err(Failure::Refused(why)) if why.contains("changing its place")), "{sent:?}");
+    assert!(
+        matches!(&sent, Err(Failure::Refused(why)) if why.full.contains("changing its place")),
+        "{sent:?}"
+    );
     assert_eq!(driver.taken(), []);
     program.reenters();
 }
@@ -267,7 +280,8 @@ fn one_that_is_stopped_is_refused_at_once() {
         assert!(begin.elapsed() < Duration::from_secs(60));
     }
     let driver = Driver::of(&program, Standing::Running);
-    assert_eq!(send(&driver, &program.link, &|| true), Err(Failure::Refused(STOPPED.to_owned())));
+    let stopped = Why::new(NotDeep::Stopped, STOPPED);
+    assert_eq!(send(&driver, &program.link, &|| true), Err(Failure::Refused(stopped)));
     assert_eq!(driver.taken(), []);
     child.kill().unwrap();
     child.wait().unwrap();

@@ -1,13 +1,17 @@
 use super::super::mortal::Killed;
 use super::{Counts, History};
 use crate::mover::planted::{Bug, PHASES};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Mutex, PoisonError};
 
 /// Events of one history.
 const EVENTS: u64 = 200;
 
 /// As many as it takes for a thousand events, and to meet all that can happen.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=16;
+
+/// How many of them are told at once.
+const TELLERS: usize = 4;
 
 fn wish(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
@@ -41,11 +45,23 @@ fn a_thousand_events_leave_no_wrong_byte_and_none_behind() {
     let (seed, events) = (wish("ROTA_SEED"), wish("ROTA_EVENTS").unwrap_or(EVENTS));
     let seeds = seed.map_or(SEEDS, |seed| seed..=seed);
     let mut sum = Counts::default();
-    for seed in seeds {
-        let (counts, _) = History::whole(seed, events, None);
-        println!("seed {seed}: {counts:?}");
-        add(&mut sum, &counts);
-    }
+    // By several threads, or one processor would be busy with them long after all other tests have ended.
+    let seeds = Mutex::new(seeds);
+    let tell = || {
+        let next = || seeds.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let whole = |seed| {
+            let (counts, _) = History::whole(seed, events, None);
+            println!("seed {seed}: {counts:?}");
+            counts
+        };
+        std::iter::from_fn(next).map(whole).collect::<Vec<Counts>>()
+    };
+    std::thread::scope(|scope| {
+        for teller in [(); TELLERS].map(|()| scope.spawn(tell)) {
+            let told = teller.join().unwrap_or_else(|panic| resume_unwind(panic));
+            told.iter().for_each(|counts| add(&mut sum, counts));
+        }
+    });
     println!("{sum:?}");
     if seed.is_none() && events >= EVENTS {
         assert!(sum.events >= 1000 && sum.turns >= 500 && sum.commits >= 200, "{sum:?}");
