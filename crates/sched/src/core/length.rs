@@ -49,16 +49,12 @@ impl Core {
         if policies::to_the_end(settings) {
             return Span::MAX;
         }
-        if books.critical_mode && !tenant.critical {
-            return if fits {
-                settings.lc_turn
-            } else {
-                settings.lc_turn.max(by_share.min(settings.turn_max))
-            };
+        let beside_critical = books.critical_mode && !tenant.critical;
+        if beside_critical && fits {
+            return settings.lc_turn;
         }
-        by_share
-            .min(self.length_by_gap(gpu, tenant, cost))
-            .clamp(settings.turn_min, settings.turn_max.max(settings.turn_min))
+        let shortest = if beside_critical { settings.lc_turn } else { settings.turn_min };
+        by_share.min(self.length_by_gap(gpu, tenant, cost)).clamp(shortest, settings.turn_max.max(shortest))
     }
 
     /// Within a turn of this length, a moment.
