@@ -24,6 +24,7 @@ mod homes;
 mod host;
 mod length;
 mod memory;
+mod no_room;
 mod outlook;
 mod precedence;
 mod pressed;
@@ -292,6 +293,7 @@ impl Core {
             return;
         }
         self.set_critical_mode(gpu);
+        self.try_for_room(gpu);
         self.open_door(gpu);
         self.grant(gpu);
         self.end_standstill(gpu);

@@ -112,6 +112,22 @@ pub(crate) struct Hold {
     pub(crate) honoured: bool,
 }
 
+/// Who gets no room on a GPU now, because services keep their memory there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct NoRoom {
+    pub(crate) put_off: BTreeMap<TenantId, PutOff>,
+    /// Those services.
+    pub(crate) keepers: BTreeSet<TenantId>,
+}
+
+/// One that is tried again later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PutOff {
+    pub(crate) until: Time,
+    /// It was kept out until then anyway, by its cap.
+    pub(crate) capped_until: Time,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Gpu {
     pub(crate) spec: GpuSpec,
@@ -182,6 +198,8 @@ pub(crate) struct Gpu {
     pub(crate) looking: Option<OpId>,
     /// Those who have to go off because their memory is needed.
     pub(crate) leaving: BTreeSet<TenantId>,
+    /// Those for whom services leave no room.
+    pub(crate) no_room: NoRoom,
     /// No move before then: the last one failed.
     pub(crate) move_retry: Time,
     /// Nothing is fetched ahead before then: the last time it failed.
@@ -286,6 +304,7 @@ impl Gpu {
             homing: None,
             looking: None,
             leaving: BTreeSet::new(),
+            no_room: NoRoom::default(),
             move_retry: Time::ZERO,
             ahead_retry: Time::ZERO,
             starved_since: None,

@@ -8,7 +8,7 @@ use super::{Core, OpKind};
 use crate::gpu::{For, Moving};
 use crate::tenant::{Grip, Spot, Tenant};
 use crate::{Action, Bytes, GpuId, Owned, Scope, Slice, Span, TenantId, Time};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Who has to give what, so that there is enough room.
 struct Room {
@@ -234,7 +234,7 @@ impl Core {
         let short = short(needs);
         if room.freed < short {
             if let Some(id) = main.filter(|_| needs > Bytes::ZERO) {
-                self.give_up_on(gpu, id);
+                self.put_off_for_room(gpu, id);
                 return;
             }
             // Others took so much of the device that whoever runs must go too.
@@ -353,17 +353,16 @@ impl Core {
         movable.into_iter().map(|(_, handle, bytes)| (super::owned(id, handle), bytes)).collect()
     }
 
-    /// There is no way to give `id` its turn now: it is tried again later, and others have theirs.
-    pub(super) fn give_up_on(&mut self, gpu: GpuId, id: TenantId) {
+    /// There is no way to give `id` its turn now: it is tried again later, and others have theirs. Returns who is kept out of
+    /// line for that, and until when each was anyway.
+    pub(super) fn give_up_on(&mut self, gpu: GpuId, id: TenantId) -> BTreeMap<TenantId, Time> {
         let until = self.now + self.settings.deadlines.retry;
         let gang =
             self.tenants.get(id).filter(|tenant| self.gang_of(tenant).is_some()).map(|tenant| tenant.job);
+        let mut whom = BTreeSet::from([id]);
         if let Some(job) = gang {
             self.part(job);
-            let lead = self.jobs.get(job).and_then(|job| self.lead(job));
-            if let Some(lead) = lead {
-                self.postpone_at_least(lead, until);
-            }
+            whom.extend(self.jobs.get(job).and_then(|job| self.lead(job)));
         }
         if self.gpu_of(gpu).turn.is_some_and(|turn| turn.tenant == id) {
             self.end_turn(gpu, false);
@@ -372,15 +371,13 @@ impl Core {
         if books.incoming == Some(id) {
             books.incoming = None;
         }
-        self.postpone_at_least(id, until);
+        let known = |id: TenantId| Some((id, self.tenants.get(id)?.not_before));
+        let before: BTreeMap<_, _> = whom.into_iter().filter_map(known).collect();
+        for (&id, &capped_until) in &before {
+            self.postpone(id, until.max(capped_until));
+        }
         self.concerned.insert(gpu);
-    }
-
-    /// Keeps a tenant out of line until then, or for longer if its cap says so.
-    fn postpone_at_least(&mut self, id: TenantId, until: Time) {
-        let Some(tenant) = self.tenants.get(id) else { return };
-        let until = until.max(tenant.not_before);
-        self.postpone(id, until);
+        before
     }
 
     /// The arena has no place for what would have to go. If that lasts, somebody has to end.

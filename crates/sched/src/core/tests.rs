@@ -18,6 +18,7 @@ mod homes;
 mod host;
 mod meeting;
 mod moves;
+mod no_room;
 mod outlook;
 mod pieces;
 mod pinned;

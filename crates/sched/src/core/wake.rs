@@ -79,6 +79,9 @@ impl Core {
         if books.critical_mode {
             at(books.critical_until);
         }
+        if let Some(room) = self.room_at(gpu) {
+            at(room);
+        }
         if self.arena_needed > self.arena {
             at(self.end_not_before);
         }
