@@ -38,6 +38,7 @@ given = parser.parse_args()
 def body(run):
     deadline = time.monotonic() + LIMIT_S - 25
     run.cores = harness.cores(5)
+    harness.events.KEPT_FREE.update(run.cores)
     run.fact(f"the programs' threads stay on cores {run.cores}" if run.cores else "too few cores: threads go where they like")
     bench = Bench(run, given, deadline)
     part, requests = PARTS[given.part]

@@ -82,6 +82,10 @@ class Daemon:
         except ValueError:
             return None
 
+    def workers(self) -> dict:
+        """Its processes that serve tenants, and what to call them."""
+        return {event["pid"]: "rotad" for event in self.events.of("worker")[-1:] if "pid" in event}
+
     def room_bytes(self) -> int:
         """What of the GPU is left for programs' memory once the daemon and all contexts have theirs."""
         found = self.describe("gpu0") or {}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from pathlib import Path
 
 from .waiting import POLL_S, now_ns, until
+
+KEPT_FREE: set[int] = set()
+"""Cores that nobody follows events on."""
 
 
 class Events:
@@ -28,6 +32,9 @@ class Events:
         self._thread.start()
 
     def _follow(self):
+        # Programs that are measured have their cores to themselves.
+        if rest := os.sched_getaffinity(0) - KEPT_FREE:
+            os.sched_setaffinity(0, rest)
         while not self._stop.is_set():
             self.read()
             time.sleep(POLL_S)
@@ -68,9 +75,13 @@ class Events:
         self._thread.join(2)
         self.read()
 
+    def offset_ns(self) -> int:
+        """From the daemon's clock to this script's: what it is, and the shortest delay seen."""
+        return self._offset_ns or 0
+
     def at_ns(self, event) -> int:
         """When it happened, on this script's clock."""
-        return event["t_ns"] + (self._offset_ns or 0)
+        return event["t_ns"] + self.offset_ns()
 
     def mark(self) -> int:
         """How many events there are: a place to look on from."""

@@ -14,6 +14,9 @@ import harness
 from harness import Busy, Failed, Spoken
 from harness.run import PROGRAMS
 
+from .processors import Processors
+from .slow import explained
+
 SHAPES = {"kernel": "steady", "copied": "steady", "transformer": "poisson", "convolution": "poisson", "bursts": "bursts"}
 """The services, and how their requests come."""
 RATE = 100
@@ -22,6 +25,9 @@ PREPARES_US = 2000
 """From the arrival of a request to its first call of the GPU."""
 TURNS_OF_A_REQUEST = 2000
 """Of the loop in its kernel: some 60 us on an H200."""
+
+MUCH = 1.05
+"""Of the slow ones alone: what slower ones waited for is looked for."""
 
 HEADER = ["service", "set-up", "beside it", "n", "late", "p50 us", "p99", "p99.9", "max", "mean", "p50/alone", "p99/alone", "they keep", "misses"]
 
@@ -67,10 +73,10 @@ class Service(Spoken):
         said = {name: ":".join(filter(None, (str(path), os.environ.get(name)))) for name, path in first.items()}
         said |= {"ROTA_HINTS": hints, "ROTA_SDK": str(run.bundled("librota.so")), "ROTA_QUIET": "1"}
         super().__init__(run, label, argv, under, run.terms(*terms) if under else (), {**(env or {}), **said}, ready_s=None)
-        self.bench, self.kind, self.under, self.orders, self.counted = bench, kind, under, 0, {}
+        self.bench, self.kind, self.under, self.orders, self.counted, self.last = bench, kind, under, 0, {}, []
 
     def serve(self, requests, hints=False, prepares_us=PREPARES_US, off_us=0.0, rate=RATE):
-        """The sorted times of so many requests, and how many began late."""
+        """The sorted times of so many requests, and how many began late. `last` has them as they came."""
         self.orders += 1
         path = self.bench.run.logs / f"{self.label}-{self.orders}.f64"
         self.say(f"{path} {SHAPES[self.kind]} {requests} {rate:g} {int(hints)} {prepares_us} {off_us} {self.orders}")
@@ -82,8 +88,10 @@ class Service(Spoken):
             raise Failed(f"{self.label}: {answer}")
         times = array.array("d", path.read_bytes())
         path.unlink(missing_ok=True)
-        if len(times) != requests:
-            raise Failed(f"{self.label} wrote {len(times)} times of {requests} requests")
+        if len(times) != 2 * requests:
+            raise Failed(f"{self.label} wrote {len(times)} figures of {requests} requests")
+        times, began = times[:requests], times[requests:]
+        self.last = [(int(begun), int(1e3 * took)) for begun, took in zip(began, times)]
         return sorted(times), int(answer.rsplit(" ", 1)[1].rstrip("}"))
 
     def described(self):
@@ -169,15 +177,25 @@ class Bench:
 
     def measure(self, service, setup, beside, requests, hints=None, **words):
         """One cell."""
+        daemon = service.under
+        seen, meanwhile = (daemon.events.mark(), Processors(daemon.workers())) if daemon else (0, Processors({}))
         before = beside.counts() if beside else None
         times, late = service.serve(requests, setup == "sdk" if hints is None else hints, **words)()
         kept = None
         if beside:
             after = beside.counts()
             kept = (after[1] - before[1]) / (after[0] - before[0]) / self.solo[beside.kind]
+        meanwhile.end()
         cell = Cell(setup, beside.what if beside else "alone", times, late, kept, service.new_hints())
         self.cells.append(cell)
         self.run.say("   " + "  ".join(harness.fmt(value) for value in self.row(cell)) + (f"   hints {cell.hints}" if cell.hints else ""))
+        self.run.say(f"      processors, ms a second: {meanwhile.said}")
+        base = self.alone()
+        if daemon and beside and cell.hints and base:
+            daemon.events.read()
+            limit_us = MUCH * base.percentile(0.99)
+            for line in explained(daemon.events.all[seen:], daemon.events.offset_ns(), service.label, service.last, limit_us):
+                self.run.say(f"      {line}")
         return cell
 
     def solo_rates(self, kinds):

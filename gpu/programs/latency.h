@@ -5,7 +5,8 @@
 //   FILE SHAPE COUNT RATE HINTS PREPARES_US OFF_US SEED
 // COUNT requests arrive at RATE a second on average: "steady", "poisson", or in "bursts" of ten at once. Each is prepared for PREPARES_US
 // after it arrived, then the GPU is called. With HINTS, the SDK is told at the arrival that the GPU is called in PREPARES_US
-// less OFF_US: that it is off by OFF_US. FILE gets one 64-bit float for each, in microseconds. Answered by a line of JSON.
+// less OFF_US: that it is off by OFF_US. FILE gets one 64-bit float for each, in microseconds, and
+// after all of them one for the beginning of each, in nanoseconds of the monotonic clock. Answered by a line of JSON.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -93,7 +94,7 @@ static inline void serve(const Service &service)
 {
     Order order;
     while (read_order(order)) {
-        std::vector<double> took;
+        std::vector<double> took, began;
         long late = 0;
         auto when = arrivals(order);
         int64_t prepares = int64_t(order.prepares_us * 1e3), off = int64_t(order.off_us * 1e3);
@@ -112,12 +113,15 @@ static inline void serve(const Service &service)
             int64_t ended = now_ns();
             if (order.hints) service.end();
             took.push_back((ended - begun) / 1e3);
+            began.push_back(double(begun));
             free_at = now_ns();
         }
+        size_t count = took.size();
+        took.insert(took.end(), began.begin(), began.end());
         FILE *file = fopen(order.file, "wb");
         if (!file || fwrite(took.data(), sizeof took[0], took.size(), file) != took.size() || fclose(file))
             return perror(order.file), exit(1);
-        printf("{\"requests\": %zu, \"late\": %ld}\n", took.size(), late);
+        printf("{\"requests\": %zu, \"late\": %ld}\n", count, late);
         fflush(stdout);
     }
 }

@@ -64,7 +64,7 @@ def serve(request, order):
     hints, prepares, off = int(hints), int(float(prepares_us) * 1e3), int(float(off_us) * 1e3)
     if hints:
         import rota
-    took, late, free_at = array.array("d"), 0, 0
+    took, began, late, free_at = array.array("d"), array.array("d"), 0, 0
     first = time.monotonic_ns() + 20_000_000
     for at in arrivals(shape, int(count), float(rate), int(seed)):
         arrives = first + at
@@ -84,9 +84,11 @@ def serve(request, order):
             ended = time.monotonic_ns()
         late += begun - calls > LATE_NS
         took.append((ended - begun) / 1e3)
+        began.append(float(begun))
         free_at = time.monotonic_ns()
     with open(file, "wb") as out:
         took.tofile(out)
+        began.tofile(out)
     print(json.dumps({"requests": len(took), "late": late}), flush=True)
 
 

@@ -7,6 +7,7 @@
 
 mod accounts;
 pub mod commands;
+mod favour;
 mod file;
 mod glob;
 mod gpus;
@@ -14,6 +15,7 @@ mod origins;
 pub mod rehome;
 pub mod rules;
 mod sharing;
+mod standby;
 #[cfg(test)]
 mod tests;
 mod written;
@@ -29,8 +31,10 @@ use thiserror::Error;
 use wire::quantity::{Bytes, Share, Span};
 use wire::{OVERSIZE_ALL, Oversize, Setting};
 
+pub use favour::Favour;
 pub use gpus::{Gpus, GpusError};
 pub use sharing::TENANTS_MAX;
+pub use standby::Standby;
 
 /// Why the configuration cannot be used.
 #[derive(Debug, Error)]
@@ -190,6 +194,10 @@ pub struct Settings {
     /// hinted requests, `throughput` lets it have slices that requests wait for, `balanced` does neither [default: latency].
     #[arg(long, value_name = "WHAT")]
     pub favour: Option<Favour>,
+    /// Beside latency-critical programs the daemon's threads stay awake for moments, so that best-effort programs stand still for
+    /// less long: `auto`, where there are processors to spare, or `off` [default: auto].
+    #[arg(long, value_name = "HOW")]
+    pub standby: Option<Standby>,
     /// With the policy `priority`: after so long a program that waits counts as one level higher [default: 30s].
     #[arg(long, value_name = "TIME")]
     pub ageing: Option<Span>,
@@ -265,48 +273,6 @@ pub enum Prefetch {
     Off,
 }
 
-/// What counts more where latency-critical programs and others meet.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Favour {
-    /// How soon requests are served.
-    Latency,
-    /// Some of both.
-    Balanced,
-    /// What best-effort programs get done.
-    Throughput,
-}
-
-impl From<sched::Favour> for Favour {
-    fn from(favour: sched::Favour) -> Self {
-        match favour {
-            sched::Favour::Latency => Self::Latency,
-            sched::Favour::Balanced => Self::Balanced,
-            sched::Favour::Throughput => Self::Throughput,
-        }
-    }
-}
-
-impl From<Favour> for sched::Favour {
-    fn from(favour: Favour) -> Self {
-        match favour {
-            Favour::Latency => Self::Latency,
-            Favour::Balanced => Self::Balanced,
-            Favour::Throughput => Self::Throughput,
-        }
-    }
-}
-
-impl std::fmt::Display for Favour {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Self::Latency => "latency",
-            Self::Balanced => "balanced",
-            Self::Throughput => "throughput",
-        })
-    }
-}
-
 impl From<CleanCopies> for mover::CleanCopies {
     fn from(setting: CleanCopies) -> Self {
         match setting {
@@ -366,6 +332,8 @@ pub struct Config {
     pub turn_jitter: f64,
     /// See [`Settings::rehome`].
     pub rehome: Rehome,
+    /// See [`Settings::standby`].
+    pub standby: Standby,
     /// See [`Settings::idle_exit`].
     pub idle_exit: Option<Span>,
     /// See [`Settings::everybody`].
@@ -424,6 +392,7 @@ impl Config {
             pass_memory: settings.pass_memory.unwrap_or_default(),
             oversize_max: settings.oversize_max,
             rehome: settings.rehome.unwrap_or_default(),
+            standby: settings.standby.unwrap_or_default(),
             idle_exit: settings.idle_exit.or(settings.idle_exit_usual),
             everybody: settings.everybody.unwrap_or(false),
             file: path,
@@ -474,6 +443,7 @@ impl Settings {
             tenants_max: self.tenants_max.or(other.tenants_max),
             be_guarantee: self.be_guarantee.or(other.be_guarantee),
             favour: self.favour.or(other.favour),
+            standby: self.standby.or(other.standby),
             ageing: self.ageing.or(other.ageing),
             idle_exit: self.idle_exit.or(other.idle_exit),
             everybody: self.everybody.or(other.everybody),

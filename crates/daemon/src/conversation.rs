@@ -22,7 +22,6 @@ use crate::daemon::{Input, Newcomer};
 use crate::executable::{Executable, Seen};
 use crate::grip::{Grip, GripError};
 use crate::names::owner;
-use crate::promptness::be_prompt;
 use caller::Caller;
 use guard::guarded;
 use heard::hear;
@@ -36,7 +35,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use wire::{Command, Connection, FromDaemon, ToDaemon, VERSION, WatchedPeer, WireError};
+use wire::{Command, Connection, FromDaemon, ToDaemon, VERSION, WatchedPeer, WireError, be_prompt};
 
 /// The most bytes of a name that a program may give.
 const NAME_BYTES_MAX: usize = 128;

@@ -18,6 +18,7 @@
 
 mod actions;
 mod arrivals;
+mod attention;
 mod awaited_names;
 pub mod commands;
 pub mod deep;
@@ -54,7 +55,6 @@ use crate::conversation::{Ears, Files};
 use crate::events::{Events, nanos};
 use crate::executor::{self, Executor, Link, Work};
 use crate::handover::{Handover, Tested};
-use crate::promptness::be_prompt;
 use arrivals::Arriving;
 use awaited_names::AwaitedNames;
 use deep::Deep;
@@ -77,7 +77,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use toll::{Toll, UnderWay};
 use unshown::Unshown;
-use wire::{FromDaemon, Listener};
+use wire::{FromDaemon, Listener, be_prompt};
 
 pub use input::{Input, Newcomer, Shown};
 pub use setup::{About, Freezes, Rules, Setup, SharedGpu};
@@ -145,6 +145,7 @@ pub struct Daemon {
     strangers: sights::Strangers,
     /// When to look for tenants without work.
     look_at: Option<Time>,
+    attention: attention::Attention,
     /// Does somebody wait until its handles are pinned?
     pins_wait: bool,
     /// May they be by now?
@@ -213,6 +214,7 @@ impl Daemon {
         rules.settings.context =
             setup.gpus.iter().map(|gpu| Bytes(gpu.residue_bytes)).max().unwrap_or_default();
         let arena_bytes = Bytes(rules.arena_bytes);
+        let attention = attention::Attention::new(setup.stands_by);
         let mut daemon = Self {
             core: Core::new(rules.settings.clone()),
             lengths: Lengths::new(rules.settings.clone(), rules.turn_jitter, rules.seed),
@@ -237,6 +239,7 @@ impl Daemon {
             promises: Promises::default(),
             strangers: sights::Strangers::default(),
             look_at: None,
+            attention,
             pins_wait: false,
             pins_may_stay: false,
             publications: Publications::default(),
@@ -280,7 +283,7 @@ impl Daemon {
                 self.unshown.wake_within(),
             ];
             let input = match wakes.into_iter().flatten().min() {
-                Some(within) => heard.recv_timeout(within),
+                Some(within) => self.hear(&heard, within),
                 None => heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match input {

@@ -26,6 +26,7 @@ use sched::{Bytes, Deadlines, HandleId, OpId, Outcome, Owned, Scope, Sighting, S
 use serde_json::{Value, json};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -74,6 +75,26 @@ pub struct Switch {
     pub to: SwitchTo,
     /// What it is for, for people.
     pub aim: Option<Aim>,
+    /// Who is to warm up when it is done.
+    pub warms: Option<Warms>,
+}
+
+/// What the thread that switches hears.
+#[derive(Debug)]
+pub enum Order {
+    /// Do this.
+    Switch(Box<Switch>),
+    /// Something follows before this instant.
+    StandBy(Instant),
+}
+
+/// Somebody whose request is expected and whose context is to be loaded.
+#[derive(Clone, Debug)]
+pub struct Warms {
+    /// How to tell it.
+    pub outgoing: Outgoing,
+    /// When it was told, on the daemon's clock.
+    pub at_ns: Arc<AtomicU64>,
 }
 
 /// What a freeze for a hint is to be in time for, on the daemon's clock.
@@ -198,7 +219,7 @@ impl Done {
 #[derive(Clone, Debug)]
 pub struct Executor {
     work: Sender<Work>,
-    switches: Sender<Switch>,
+    switches: Sender<Order>,
     /// Where tenants' answers to moves go.
     pub replies: Sender<Reply>,
     /// How fast moves go.
@@ -240,7 +261,12 @@ impl Executor {
 
     /// Has a tenant switched off or on.
     pub fn switch(&self, switch: Switch) {
-        self.switches.send(switch).expect("the executor outlives the main loop");
+        self.switches.send(Order::Switch(Box::new(switch))).expect("the executor outlives the main loop");
+    }
+
+    /// Has the thread that switches stay awake until then: something follows.
+    pub fn stand_by(&self, until: Instant) {
+        self.switches.send(Order::StandBy(until)).expect("the executor outlives the main loop");
     }
 
     /// Ends, after all that was given to do. Every other clone must be gone.

@@ -11,6 +11,7 @@ mod slices;
 #[cfg(test)]
 mod tests;
 mod vacated;
+mod widening;
 
 use crate::outgoing::Outgoing;
 use crate::resource_manager::ResourceManager;
@@ -99,6 +100,9 @@ struct Reported {
     /// More than that may be: channels that came since, of any kind, and froze themselves at birth, or what a freeze of all had
     /// done before it failed.
     more_frozen: bool,
+    /// How often it was frozen from here since all of it was thawed. The page's count is also the tenant's, and not believed
+    /// beyond a limit.
+    freezes: u64,
     /// As it was set last.
     slice: Slice,
     /// Another was set since, which not all could be given.
@@ -247,7 +251,8 @@ impl Grip {
         self.lock().channels()
     }
 
-    /// Takes the tenant off the GPU, wherever its kernels are. Returns how many channels that were.
+    /// Takes the tenant off the GPU, wherever its kernels are. Returns how many channels that were: of one that is frozen in part,
+    /// those of the rest.
     ///
     /// A failure leaves the tenant as it was, unless it is [`GripError::Loose`].
     pub fn freeze(&self, scope: Scope) -> Result<usize, GripError> {
@@ -255,6 +260,9 @@ impl Grip {
             return self.drain(tenant);
         }
         let (before, was_frozen) = (self.lock().frozen, self.page.frozen());
+        if (before, scope) == (Some(Scope::Compute), Scope::All) {
+            return self.widen();
+        }
         self.page.set_frozen(true);
         let frozen = self.while_stale(|| {
             let mut reported = self.reported_in_full()?;
@@ -262,6 +270,7 @@ impl Grip {
                 return Err(GripError::NoChannels);
             }
             self.page.note_freeze();
+            reported.freezes += 1;
             reported.more_frozen |= scope == Scope::All;
             let count = self.switch(&reported, within(scope, &reported.groups), freeze)?;
             if scope == Scope::All {
@@ -277,8 +286,10 @@ impl Grip {
             None => {
                 self.page.set_frozen(false);
                 self.page.wake_held();
-                let reported = self.lock();
-                let _ = self.thaw_wholly(&reported, || &reported.groups);
+                let mut reported = self.lock();
+                if self.thaw_wholly(&reported, || &reported.groups).is_ok() {
+                    reported.freezes = 0;
+                }
                 Err(cause)
             }
             // A freeze that fails is undone, and with it what was frozen before.
@@ -302,7 +313,7 @@ impl Grip {
             }
             let scope = reported.to_thaw();
             let count = self.thaw_wholly(&reported, || within(scope, &reported.groups))?;
-            (reported.frozen, reported.more_frozen) = (None, false);
+            (reported.frozen, reported.more_frozen, reported.freezes) = (None, false, 0);
             Ok(count)
         });
         // Threads of the tenant that wait for the GPU sleep meanwhile.
@@ -322,7 +333,7 @@ impl Grip {
         if reported.groups.is_empty() {
             return Ok(0);
         }
-        let times = self.page.begin_thaw();
+        let times = self.page.begin_thaw().max(reported.freezes);
         let mut count = 0;
         for _ in 0..times {
             count = self.switch(reported, groups(), thaw)?;
@@ -337,6 +348,7 @@ impl Grip {
         let held = self.while_stale(|| {
             let mut reported = self.reported_in_full()?;
             self.page.note_freeze();
+            reported.freezes += 1;
             let count = self.switch(&reported, within(scope, &reported.groups), freeze)?;
             reported.frozen = Some(scope);
             Ok(count)
@@ -398,25 +410,42 @@ impl Grip {
         &self,
         reported: &Reported,
         groups: impl IntoIterator<Item = &'a ChannelGroup>,
-        act: fn(&dyn Control, &ChannelSet) -> Result<(), ControlError>,
+        act: Act,
     ) -> Result<usize, GripError> {
-        let mut sets: BTreeMap<(FileId, u32, u32), Vec<u32>> = BTreeMap::new();
-        for group in groups {
-            sets.entry((group.file, group.client, group.subdevice)).or_default().extend(&group.channels);
-        }
         let mut count = 0;
-        for ((file, client, subdevice), channels) in sets {
-            let Some(file) = reported.files.get(&file) else { return Err(GripError::UnknownFile(file)) };
-            count += channels.len();
-            let control = RmControl::through(file.as_fd(), self.manager.ioctl);
-            act(&control, &ChannelSet { client, subdevice, channels })?;
+        for set in sets(groups) {
+            self.switch_set(reported, &set, act)?;
+            count += set.1.channels.len();
         }
         Ok(count)
+    }
+
+    fn switch_set(
+        &self,
+        reported: &Reported,
+        (file, set): &(FileId, ChannelSet),
+        act: Act,
+    ) -> Result<(), GripError> {
+        let Some(file) = reported.files.get(file) else { return Err(GripError::UnknownFile(*file)) };
+        Ok(act(&RmControl::through(file.as_fd(), self.manager.ioctl), set)?)
     }
 
     fn lock(&self) -> MutexGuard<'_, Reported> {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A freeze or a thaw.
+type Act = fn(&dyn Control, &ChannelSet) -> Result<(), ControlError>;
+
+/// The channels of some groups as the fewest sets, each with its file.
+fn sets<'a>(groups: impl IntoIterator<Item = &'a ChannelGroup>) -> Vec<(FileId, ChannelSet)> {
+    let mut sets: BTreeMap<(FileId, u32, u32), Vec<u32>> = BTreeMap::new();
+    for group in groups {
+        sets.entry((group.file, group.client, group.subdevice)).or_default().extend(&group.channels);
+    }
+    let set = |((file, client, subdevice), channels)| (file, ChannelSet { client, subdevice, channels });
+    sets.into_iter().map(set).collect()
 }
 
 /// Is that what the driver says of channels that are being freed?

@@ -8,7 +8,7 @@ use keeper::{Node, Patience};
 use mover::{Arena, CudaDevice, Device as _, Mover};
 use rota_daemon::arbiter::Arbiter;
 use rota_daemon::checkpoints::helper::ByHelper;
-use rota_daemon::config::{CleanCopies, Config, PassMemory};
+use rota_daemon::config::{CleanCopies, Config, PassMemory, Standby};
 use rota_daemon::conversation::is_guarded;
 use rota_daemon::daemon::{About, Freezes, Input, Lost, Rules, Setup, SharedGpu, serve};
 use rota_daemon::events::Events;
@@ -140,6 +140,7 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<ExitCode> {
         vgpu: machine.as_ref().map(|machine| machine.folder().into()),
         rules,
         rehome: config.rehome.every(),
+        stands_by: config.standby == Standby::Auto,
         about: About {
             config: config.file.map(|file| file.display().to_string()),
             settings: in_force(config.settings, &sizes),

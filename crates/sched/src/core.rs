@@ -19,10 +19,12 @@ mod expected;
 mod filler;
 mod gangs;
 mod gaps;
+mod handover;
 mod homes;
 mod host;
 mod length;
 mod memory;
+mod no_room;
 mod outlook;
 mod precedence;
 mod pressed;
@@ -37,6 +39,7 @@ mod standstill;
 mod tests;
 mod wake;
 mod way;
+mod widening;
 
 use crate::gpu::Gpu;
 use crate::job::Job;
@@ -290,6 +293,7 @@ impl Core {
             return;
         }
         self.set_critical_mode(gpu);
+        self.try_for_room(gpu);
         self.open_door(gpu);
         self.grant(gpu);
         self.end_standstill(gpu);

@@ -112,6 +112,22 @@ pub(crate) struct Hold {
     pub(crate) honoured: bool,
 }
 
+/// Who gets no room on a GPU now, because services keep their memory there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct NoRoom {
+    pub(crate) put_off: BTreeMap<TenantId, PutOff>,
+    /// Those services.
+    pub(crate) keepers: BTreeSet<TenantId>,
+}
+
+/// One that is tried again later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PutOff {
+    pub(crate) until: Time,
+    /// It was kept out until then anyway, by its cap.
+    pub(crate) capped_until: Time,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Gpu {
     pub(crate) spec: GpuSpec,
@@ -165,6 +181,10 @@ pub(crate) struct Gpu {
     pub(crate) awake: BTreeSet<TenantId>,
     /// Of them, those who are thawed and idle.
     pub(crate) dozing: BTreeSet<TenantId>,
+    /// Those of whom only the compute channels are frozen.
+    pub(crate) partly: BTreeSet<TenantId>,
+    /// Those of whom the rest is being frozen.
+    pub(crate) widening: BTreeSet<TenantId>,
 
     pub(crate) turn: Option<Turn>,
     /// Whose turn comes as soon as it is ready.
@@ -178,6 +198,8 @@ pub(crate) struct Gpu {
     pub(crate) looking: Option<OpId>,
     /// Those who have to go off because their memory is needed.
     pub(crate) leaving: BTreeSet<TenantId>,
+    /// Those for whom services leave no room.
+    pub(crate) no_room: NoRoom,
     /// No move before then: the last one failed.
     pub(crate) move_retry: Time,
     /// Nothing is fetched ahead before then: the last time it failed.
@@ -273,6 +295,8 @@ impl Gpu {
             running: BTreeSet::new(),
             awake: BTreeSet::new(),
             dozing: BTreeSet::new(),
+            partly: BTreeSet::new(),
+            widening: BTreeSet::new(),
             turn: None,
             incoming: None,
             filler: None,
@@ -280,6 +304,7 @@ impl Gpu {
             homing: None,
             looking: None,
             leaving: BTreeSet::new(),
+            no_room: NoRoom::default(),
             move_retry: Time::ZERO,
             ahead_retry: Time::ZERO,
             starved_since: None,

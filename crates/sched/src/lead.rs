@@ -6,9 +6,9 @@
 
 use crate::Span;
 
-/// From there until the tenant's context is loaded: a message, a thread that wakes, an empty kernel, some 90 us for the GPU;
-/// and a little more, since what comes before the request costs less than what comes after it.
-const THEN: Span = Span::from_micros(250);
+/// From when that is heard of until the tenant's context is loaded. It is told to warm up some 40 us earlier, by whoever took
+/// the last one off; its threads launch the empty kernel 110 us after that, nine times in ten within 140, and the GPU takes 90.
+const THEN: Span = Span::from_micros(200);
 
 /// What took less counts for so much of the difference.
 const LESS_PER: u64 = 32;
@@ -52,17 +52,17 @@ mod tests {
     #[test]
     fn what_is_known_stays_near_the_slowest_of_late() {
         assert_eq!(after([]), 900, "nothing was seen");
-        assert_eq!(after([500]), 750);
+        assert_eq!(after([500]), 700);
         // As on an H200: 450 to 505 us.
         let usual = (0..1000).map(|n| 450 + n * 37 % 56);
-        assert!((735..=756).contains(&after(usual.clone())), "{}", after(usual));
-        assert!(after((0..200).map(|n| if n < 100 { 600 } else { 400 })) < 670, "what is over is forgotten");
+        assert!((685..=706).contains(&after(usual.clone())), "{}", after(usual));
+        assert!(after((0..200).map(|n| if n < 100 { 600 } else { 400 })) < 620, "what is over is forgotten");
     }
 
     #[test]
     fn one_that_was_held_up_does_not_matter_for_long() {
         let with_one_of = |slow| after([500; 50].into_iter().chain([slow]).chain([500; 50]));
         assert_eq!(after([500; 50].into_iter().chain([40_000])), 900, "never more than the most");
-        assert!(with_one_of(40_000) < 860, "{}", with_one_of(40_000));
+        assert!(with_one_of(40_000) < 810, "{}", with_one_of(40_000));
     }
 }

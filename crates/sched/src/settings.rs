@@ -63,7 +63,8 @@ pub struct Settings {
     pub filler_below: Ratio,
     /// How long after the last request a GPU stays in latency-critical mode.
     pub lc_linger: Span,
-    /// How long a best-effort tenant runs in latency-critical mode before the next one.
+    /// How long a best-effort tenant runs in latency-critical mode before the next one: longer where somebody has to move for
+    /// that, as far as moving and the longest gap say.
     pub lc_turn: Span,
     /// How long before a hinted request the best-effort tenant goes, at most: less where less was enough of late.
     pub hint_lead: Span,

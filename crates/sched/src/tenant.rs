@@ -261,6 +261,11 @@ impl Tenant {
         self.context && !matches!(self.grip, Grip::Frozen(_) | Grip::Widening(_))
     }
 
+    /// Is all of it off the GPU, its copies too?
+    pub(crate) fn is_off(&self) -> bool {
+        !self.context || self.grip == Grip::Frozen(Scope::All)
+    }
+
     /// Is every byte of it on the device, with nothing under way?
     pub(crate) fn is_whole(&self) -> bool {
         self.away == Bytes::ZERO && self.unsettled == Bytes::ZERO && !self.moving

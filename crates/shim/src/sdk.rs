@@ -112,6 +112,6 @@ pub(crate) fn serves_request() -> bool {
 }
 
 /// Whether hints mean anything here.
-fn hints_are_off() -> bool {
+pub(crate) fn hints_are_off() -> bool {
     settings::hints() == Hinting::Off
 }

@@ -7,7 +7,7 @@ use wire::quantity::{Bytes, Span};
 use wire::{OVERSIZE_ALL, Oversize, Setting};
 
 /// Every key, with what holds where nobody says anything.
-pub(super) const KEYS: [(&str, &str); 32] = [
+pub(super) const KEYS: [(&str, &str); 33] = [
     ("socket", ""),
     ("gpus", "all"),
     ("vgpu", "none"),
@@ -36,6 +36,7 @@ pub(super) const KEYS: [(&str, &str); 32] = [
     ("tenants_max", "128"),
     ("be_guarantee", "10%"),
     ("favour", "latency"),
+    ("standby", "auto"),
     ("ageing", "30s"),
     ("idle_exit", "none"),
     ("everybody", "false"),
@@ -162,6 +163,7 @@ fn values(settings: &Settings) -> Vec<(&'static str, Option<String>)> {
         ("tenants_max", text(&settings.tenants_max)),
         ("be_guarantee", text(&settings.be_guarantee)),
         ("favour", text(&settings.favour)),
+        ("standby", settings.standby.map(|standby| format!("{standby:?}").to_lowercase())),
         ("ageing", time(&settings.ageing)),
         ("idle_exit", time(&settings.idle_exit)),
         ("everybody", text(&settings.everybody)),

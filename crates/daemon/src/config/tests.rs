@@ -194,6 +194,18 @@ fn defaults_are_said_as_they_are() {
 }
 
 #[test]
+fn staying_awake_can_be_turned_off() {
+    let of = |config: &Config| config.settings.iter().find(|one| one.key == "standby").unwrap().value.clone();
+    let usual = config("", Settings::default()).unwrap();
+    assert_eq!((usual.standby, of(&usual)), (Standby::Auto, "auto".to_owned()));
+    let off = config("standby = 'off'\n", Settings::default()).unwrap();
+    assert_eq!((off.standby, of(&off)), (Standby::Off, "off".to_owned()));
+    let flag = Settings { standby: Some(Standby::Auto), ..Settings::default() };
+    assert_eq!(config("standby = 'off'\n", flag).unwrap().standby, Standby::Auto);
+    assert!(complaint("standby = 'on'\n").contains(":1: standby: "));
+}
+
+#[test]
 fn prefetch_is_on_or_off() {
     let off = config("prefetch = 'off'\n", Settings::default()).unwrap();
     assert!(!off.sharing.prefetch);

@@ -1,7 +1,7 @@
 //! What is done with what the core wants.
 
 use super::Daemon;
-use crate::executor::{Aim, Switch, SwitchTo, Work};
+use crate::executor::{Aim, Switch, SwitchTo, Warms, Work};
 use crate::reasons;
 use sched::{Action, Event, GpuId, OpId, Outcome, TenantId};
 use serde_json::json;
@@ -44,8 +44,8 @@ impl Daemon {
                 self.placed = Some((gpus, why));
             }
             Action::WarmUp { tenant } => {
-                let took = self.gpu_is_free_for(tenant);
-                if let Some(known) = self.known.get(&tenant) {
+                let (took, now) = (self.gpu_is_free_for(tenant), self.now());
+                if let Some(known) = self.known.get(&tenant).filter(|known| !known.hinting.is_warmed(now)) {
                     // One that cannot be reached is about to be noticed by its own thread.
                     let _ = known.link.outgoing.send_at_once(FromDaemon::WarmUp);
                 }
@@ -64,8 +64,10 @@ impl Daemon {
         match self.known.get(&tenant) {
             Some(known) => {
                 let gpu = known.gpu;
-                let aim = matches!(to, SwitchTo::Frozen(_)).then(|| self.aim(gpu)).flatten();
-                let switch = Switch { op: Some(op), link: known.link.clone(), to, aim };
+                let is_freeze = matches!(to, SwitchTo::Frozen(_));
+                let aim = is_freeze.then(|| self.aim(gpu)).flatten();
+                let warms = is_freeze.then(|| self.warms_after(gpu, tenant)).flatten();
+                let switch = Switch { op: Some(op), link: known.link.clone(), to, aim, warms };
                 self.executor(known.gpu).switch(switch);
                 if !matches!(to, SwitchTo::Sliced(_)) {
                     self.mustering.is_switched(tenant);
@@ -75,6 +77,12 @@ impl Daemon {
             // It left in the same moment.
             None => self.step(Event::Done { op, outcome: Outcome::Failed }),
         }
+    }
+
+    /// Who is to warm up as soon as a tenant is off: word of that by way of the main loop would come later.
+    fn warms_after(&self, gpu: GpuId, frozen: TenantId) -> Option<Warms> {
+        let known = self.known.get(&self.core.warmed_after(gpu, frozen)?)?;
+        Some(Warms { outgoing: known.link.outgoing.clone(), at_ns: known.hinting.warmed_at() })
     }
 
     /// What a freeze is for that is ordered now.

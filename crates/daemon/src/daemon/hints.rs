@@ -9,10 +9,18 @@ use super::Daemon;
 use super::limits::Refusal;
 use sched::{Described, Event, JobId, Missed, RequestId, Rhythm, Span, TenantId, Time};
 use serde_json::json;
-use wire::{Change, Class, FromDaemon, GrantId, HintSource, Hints, monotonic_ns};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use wire::{Change, Class, FromDaemon, GrantId, HintSource, Hints, Page, monotonic_ns};
 
 /// So many requests without a hint of the program's own, and its rhythm is listened to.
 const UNHINTED_MIN: u32 = 16;
+
+/// So long after the thread that switches had it warmed up, a tenant needs no other one for the same request.
+const WARMED_FOR: Span = Span::from_millis(1);
+
+/// How often a tenant is told to load its warm-up kernel ahead of all requests.
+const PREPARED_MAX: u32 = 3;
 
 /// What is known of one tenant's hints, beside what the core knows.
 #[derive(Debug, Default)]
@@ -23,6 +31,14 @@ pub(super) struct Hinting {
     rhythm: Rhythm,
     /// Requests since the program gave a hint itself.
     unhinted: u32,
+    /// When the request came that is served, if one is.
+    begun: Option<Time>,
+    /// How long the last one took.
+    took: Option<Span>,
+    /// When the thread that switches told it to warm up, on the daemon's clock.
+    warmed_at_ns: Arc<AtomicU64>,
+    /// How often it was told to load its warm-up kernel, ahead of all requests.
+    prepared: u32,
 }
 
 impl Hinting {
@@ -33,6 +49,41 @@ impl Hinting {
         let within = due.filter(|_| may_be_forecast && self.unhinted >= UNHINTED_MIN)?.since(now);
         self.forecast += 1;
         Some(within)
+    }
+
+    /// A request came. Says how long the last one took.
+    pub(super) fn request_came(&mut self, now: Time) -> Option<Span> {
+        self.begun = Some(now);
+        self.took
+    }
+
+    /// It is over.
+    pub(super) fn request_is_over(&mut self, now: Time) {
+        self.took = self.begun.take().map(|begun| now.since(begun)).or(self.took);
+    }
+
+    /// Whether to have it load its warm-up kernel now, ahead of all requests: a latency-critical one that has none, and neither has
+    /// work nor is about to.
+    fn prepares(&mut self, page: &Page, wants: bool) -> bool {
+        let (launched, failed) = page.warm_ups();
+        // Once more only where it could not.
+        let told = self.prepared;
+        let is_new = page.critical() && launched == 0 && told < PREPARED_MAX && u64::from(told) <= failed;
+        let is_idle = !wants && page.requests_open() == 0 && page.idle_since_ns().is_some();
+        let prepares = is_new && is_idle && page.resident() && !page.frozen();
+        self.prepared += u32::from(prepares);
+        prepares
+    }
+
+    /// For the thread that switches.
+    pub(super) fn warmed_at(&self) -> Arc<AtomicU64> {
+        self.warmed_at_ns.clone()
+    }
+
+    /// Was it told to warm up just now, by the thread that switches?
+    pub(super) fn is_warmed(&self, now: Time) -> bool {
+        let at = Time(self.warmed_at_ns.swap(0, Relaxed));
+        at != Time::ZERO && now.since(at) < WARMED_FOR
     }
 
     /// The program, or its shim, gave a hint. False if it is of no use.
@@ -99,6 +150,17 @@ impl Daemon {
         let page = known.link.grip.page();
         if critical && known.idleness.wants() && page.requests_open() == 0 && page.is_idle_when_watched() {
             self.goes_idle(tenant, Span::ZERO);
+        }
+    }
+
+    /// Has latency-critical tenants load their warm-up kernels while they have no work: that takes some 20 ms in the driver, for
+    /// which the first hinted request would wait.
+    pub(super) fn prepare_warm_ups(&mut self) {
+        for known in self.known.values_mut().filter(|known| known.context) {
+            if known.hinting.prepares(known.link.grip.page(), known.idleness.wants()) {
+                // One that cannot be reached is about to be noticed by its own thread.
+                let _ = known.link.outgoing.send(FromDaemon::WarmUp);
+            }
         }
     }
 
@@ -172,6 +234,7 @@ impl Daemon {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::SharedPage;
 
     const GAP: Span = Span::from_millis(10);
 
@@ -196,6 +259,52 @@ mod tests {
         assert_eq!(foretold(&mut program, Some(HintSource::Sdk), true), 0);
         assert_eq!((program.sdk, program.forecast), (100, 0));
         assert!(foretold(&mut program, None, true) > 70, "it gives none any more");
+    }
+
+    #[test]
+    fn whoever_was_told_to_warm_up_by_the_thread_that_switches_is_not_told_again_for_that_request() {
+        let (hinting, now) = (Hinting::default(), Time(5_000_000_000));
+        assert!(!hinting.is_warmed(now), "nobody told it");
+        hinting.warmed_at().store(now.0 - 50_000, Relaxed);
+        assert!(hinting.is_warmed(now));
+        assert!(!hinting.is_warmed(now), "that was for one request");
+        hinting.warmed_at().store(now.0 - 3_000_000, Relaxed);
+        assert!(!hinting.is_warmed(now), "that was for another request");
+    }
+
+    #[test]
+    fn the_warm_up_kernel_is_loaded_only_while_there_is_no_request() {
+        let (page, mut hinting) = (SharedPage::create(1).unwrap(), Hinting::default());
+        page.set_class(true, None);
+        assert!(!hinting.prepares(&page, false), "it has work, or nobody knows");
+        assert!(page.rest(1));
+        assert!(!hinting.prepares(&page, true), "a request was just told");
+        page.set_requests_open(1);
+        assert!(!hinting.prepares(&page, false), "a request is served, and its first work is to come");
+        page.set_requests_open(0);
+        page.set_frozen(true);
+        assert!(!hinting.prepares(&page, false));
+        page.set_frozen(false);
+        assert!(hinting.prepares(&page, false));
+        assert!(!hinting.prepares(&page, false), "it was told");
+        page.count_warm_up(false);
+        assert!(hinting.prepares(&page, false), "it could not");
+        page.count_warm_up(true);
+        assert!(!hinting.prepares(&page, false), "it has it");
+        page.set_class(false, None);
+        assert!(!Hinting::default().prepares(&page, false), "nobody hints");
+    }
+
+    #[test]
+    fn how_long_the_last_request_took_is_known() {
+        let mut hinting = Hinting::default();
+        let at = |micros: u64| Time(1_000_000_000 + 1000 * micros);
+        assert_eq!(hinting.request_came(at(0)), None);
+        hinting.request_is_over(at(80));
+        assert_eq!(hinting.request_came(at(10_000)), Some(Span::from_micros(80)));
+        hinting.request_is_over(at(10_200));
+        hinting.request_is_over(at(10_300));
+        assert_eq!(hinting.request_came(at(20_000)), Some(Span::from_micros(200)), "it ended once");
     }
 
     #[test]

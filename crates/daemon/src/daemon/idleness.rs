@@ -195,6 +195,7 @@ impl Daemon {
         self.note("wants", tenant, warmed.map_or(json!({}), |at| json!({ "warmed_ns": at })));
         self.step(Event::Wants(tenant));
         self.foretell(tenant);
+        self.mind_request(tenant, true);
         // Whoever has the turn may have been without work for long.
         self.look_at = Some(self.now());
     }
@@ -235,6 +236,7 @@ impl Daemon {
         for (tenant, spent) in idle {
             self.goes_idle(tenant, spent);
         }
+        self.prepare_warm_ups();
     }
 
     /// A tenant has had no work for so long, and is watched from before that was seen.
@@ -247,6 +249,7 @@ impl Daemon {
         self.demand_changed(tenant);
         self.note("idle", tenant, json!({ "for_ns": spent.0 }));
         self.step(Event::Idle(tenant));
+        self.mind_request(tenant, false);
     }
 
     /// The GPUs that somebody waits for: a second one that wants turns, one at the door, or one that asks for memory only.

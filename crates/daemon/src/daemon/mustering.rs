@@ -219,7 +219,8 @@ impl Daemon {
             let Some(known) = self.known.get(&tenant) else { continue };
             if self.is_wholly_resident(known.link.who.pid) {
                 let to = SwitchTo::Thawed(Slice::Own);
-                self.executor(known.gpu).switch(Switch { op: None, link: known.link.clone(), to, aim: None });
+                let (link, aim, warms) = (known.link.clone(), None, None);
+                self.executor(known.gpu).switch(Switch { op: None, link, to, aim, warms });
                 self.mustering.held.remove(&tenant);
             }
         }

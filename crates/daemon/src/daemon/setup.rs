@@ -80,6 +80,8 @@ pub struct Setup {
     pub rules: Rules,
     /// How often to look at which memory of programs larger than their GPU changes, if ever.
     pub rehome: Option<std::time::Duration>,
+    /// Whether threads stay awake for moments, where there are processors to spare.
+    pub stands_by: bool,
     /// For people.
     pub about: About,
     /// How to freeze.

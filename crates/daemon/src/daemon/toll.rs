@@ -46,7 +46,8 @@ impl Toll {
     /// It was taken off the GPU, or put on, which took so long.
     fn switched(&mut self, now: Time, off: bool, took: Span, wants: bool) {
         self.switching += took;
-        self.freezes += u64::from(off);
+        // Frozen in part, it was off already.
+        self.freezes += u64::from(off && !self.off);
         self.off = off;
         if !off && let Some(since) = self.asks_since.take() {
             self.granted.add(now.since(since).0, None);
@@ -77,6 +78,8 @@ struct Switching {
     tenant: TenantId,
     gpu: GpuId,
     off: bool,
+    /// It may run until it is off.
+    empties: bool,
     ordered: Time,
 }
 
@@ -88,7 +91,7 @@ impl UnderWay {
 
     /// Since when somebody is being taken off this GPU, by the first of all who are now.
     fn emptied_since(&self, gpu: GpuId) -> Option<Time> {
-        let here = self.switches.values().filter(|switching| switching.off && switching.gpu == gpu);
+        let here = self.switches.values().filter(|switching| switching.empties && switching.gpu == gpu);
         here.map(|switching| switching.ordered).min()
     }
 }
@@ -97,8 +100,10 @@ impl Daemon {
     /// The core wants a tenant off the GPU, or on it.
     pub(super) fn switch_begins(&mut self, op: OpId, tenant: TenantId, gpu: GpuId, off: bool) {
         let now = self.now();
-        let ordered = if off { self.under_way.emptied_since(gpu).unwrap_or(now) } else { now };
-        self.under_way.switches.insert(op, Switching { tenant, gpu, off, ordered });
+        // Of one that is frozen in part, only the rest goes.
+        let empties = off && self.known.get(&tenant).is_some_and(|known| !known.toll.off);
+        let ordered = if empties { self.under_way.emptied_since(gpu).unwrap_or(now) } else { now };
+        self.under_way.switches.insert(op, Switching { tenant, gpu, off, empties, ordered });
     }
 
     /// The core wants memory moved.
@@ -123,7 +128,7 @@ impl Daemon {
         if let Some(known) = self.known.get_mut(&switching.tenant) {
             known.toll.switched(at, switching.off, *took, known.idleness.wants());
         }
-        self.under_way.freed = switching.off.then_some((switching.gpu, switching.ordered));
+        self.under_way.freed = switching.empties.then_some((switching.gpu, switching.ordered));
     }
 
     /// The core has heard of it.
@@ -203,6 +208,17 @@ mod tests {
     }
 
     #[test]
+    fn whoever_is_frozen_in_two_steps_was_taken_off_once() {
+        let mut toll = Toll::default();
+        toll.wants(at(0), true);
+        toll.switched(at(10), true, MS, true);
+        toll.switched(at(15), true, MS, true);
+        toll.switched(at(30), false, MS, true);
+        let off = Span::from_millis(20);
+        assert_eq!((toll.freezes, toll.frozen, toll.switching), (1, off, MS + MS + MS));
+    }
+
+    #[test]
     fn how_soon_it_had_the_gpu_is_counted_from_its_first_work_and_only_where_it_was_off() {
         let mut toll = Toll::default();
         toll.wants(at(0), true);
@@ -225,8 +241,11 @@ mod tests {
         let mut under_way = UnderWay::default();
         let [here, there] = [GpuId(0), GpuId(1)];
         assert_eq!(under_way.emptied_since(here), None);
-        for (op, gpu, off, ordered) in [(1, here, true, 5), (2, here, false, 1), (3, there, true, 2)] {
-            let switching = Switching { tenant: TenantId(op), gpu, off, ordered: at(ordered) };
+        let rest = (4, here, true, false, 3);
+        let switches =
+            [(1, here, true, true, 5), (2, here, false, false, 1), (3, there, true, true, 2), rest];
+        for (op, gpu, off, empties, ordered) in switches {
+            let switching = Switching { tenant: TenantId(op), gpu, off, empties, ordered: at(ordered) };
             under_way.switches.insert(OpId(op), switching);
         }
         assert_eq!(

@@ -1,22 +1,32 @@
 //! The thread that switches tenants off the GPU and back on.
 
-use super::{Aim, Done, Link, Switch, SwitchTo, complain, span};
+use super::{Aim, Done, Link, Order, Switch, SwitchTo, Warms, complain, span};
 use crate::daemon::Input;
 use crate::events::{Events, nanos};
 use crate::grip::GripError;
-use crate::promptness::be_prompt;
+use crate::standby::{self, Crowd};
 use sched::{Outcome, Scope, Slice};
 use serde_json::json;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Instant;
+use wire::{FromDaemon, be_prompt};
 
 /// Does what it is told until nobody tells it anything any more.
-pub fn run(todo: &Receiver<Switch>, report: &Sender<Input>, events: &Events) {
+pub fn run(todo: &Receiver<Order>, report: &Sender<Input>, events: &Events) {
     be_prompt();
-    for Switch { op, link, to, aim } in todo {
+    let (mut awake_until, mut crowd) = (None, Crowd::default());
+    while let Some(order) = next(todo, awake_until.take()) {
+        let Switch { op, link, to, aim, warms } = match order {
+            Order::Switch(switch) => *switch,
+            Order::StandBy(until) => {
+                awake_until = crowd.leaves_room(Instant::now()).then_some(until);
+                continue;
+            }
+        };
         let begin = Instant::now();
         let switched = match to {
-            SwitchTo::Frozen(scope) => freeze(&link, scope, aim, events),
+            SwitchTo::Frozen(scope) => freeze(&link, scope, aim, warms.as_ref(), events),
             SwitchTo::Thawed(slice) => thaw(&link, slice, events),
             SwitchTo::Sliced(slice) => give_slice(&link, slice, events),
         };
@@ -33,16 +43,30 @@ pub fn run(todo: &Receiver<Switch>, report: &Sender<Input>, events: &Events) {
     }
 }
 
-fn freeze(link: &Link, scope: Scope, aim: Option<Aim>, events: &Events) -> bool {
+/// What to do next. None once nobody tells it anything any more.
+fn next(todo: &Receiver<Order>, awake_until: Option<Instant>) -> Option<Order> {
+    match awake_until.map(|until| standby::hear(todo, until)) {
+        Some(Ok(order)) => Some(order),
+        Some(Err(RecvTimeoutError::Disconnected)) => None,
+        Some(Err(RecvTimeoutError::Timeout)) | None => todo.recv().ok(),
+    }
+}
+
+fn freeze(link: &Link, scope: Scope, aim: Option<Aim>, warms: Option<&Warms>, events: &Events) -> bool {
     let begin = Instant::now();
     match link.grip.freeze(scope) {
         Ok(channels) => {
+            let took = begin.elapsed();
+            if let Some(Warms { outgoing, at_ns }) = warms {
+                // One that cannot be reached is about to be noticed by its own thread.
+                let _ = outgoing.send_at_once(FromDaemon::WarmUp);
+                at_ns.store(nanos(events.now()), Relaxed);
+            }
             let scope = match scope {
                 Scope::Compute => "compute",
                 Scope::All => "all",
             };
-            let mut fields =
-                json!({ "took_ns": nanos(begin.elapsed()), "channels": channels, "scope": scope });
+            let mut fields = json!({ "took_ns": nanos(took), "channels": channels, "scope": scope });
             fields["begun_ns"] = nanos(events.at(begin)).into();
             if let Some(aim) = aim {
                 fields["aim"] = aim.fields();
@@ -113,7 +137,8 @@ mod tests {
     use std::ffi::{c_int, c_ulong, c_void};
     use std::os::fd::RawFd;
     use std::sync::{Arc, mpsc};
-    use wire::{Connection, SharedPage};
+    use std::time::Duration;
+    use wire::{ChannelGroup, Connection, FileId, SharedPage};
 
     /// Succeeds at everything.
     fn willing(_: RawFd, _: c_ulong, argument: *mut c_void) -> c_int {
@@ -135,13 +160,57 @@ mod tests {
     }
 
     #[test]
+    fn whoever_hinted_is_told_as_soon_as_the_way_is_free_and_not_otherwise() {
+        let (link, _tenant) = link();
+        let told = |ioctl: channels::control::IoctlFn| {
+            let (daemon, service) = Connection::pair().unwrap();
+            let outgoing = Outgoing::start(Arc::new(daemon)).unwrap();
+            let warms = Warms { outgoing, at_ns: Arc::default() };
+            let page = SharedPage::create(1).unwrap();
+            page.raise_channel_generation();
+            let grip = Grip::new(page, ResourceManager { ioctl, owns: |_| true });
+            let file = std::fs::File::open("/dev/null").unwrap();
+            let group = ChannelGroup {
+                file: FileId(1),
+                client: 1,
+                subdevice: 2,
+                group: 3,
+                engine: 1,
+                channels: vec![4],
+            };
+            grip.report(1, vec![FileId(1)], vec![group], vec![file.into()]).unwrap();
+            let link = Link { grip: Arc::new(grip), ..link.clone() };
+            let (switches, todo) = mpsc::channel();
+            let (report, done) = mpsc::channel();
+            switches.send(Order::StandBy(Instant::now() + Duration::from_secs(60))).unwrap();
+            let to = SwitchTo::Frozen(Scope::Compute);
+            let switch = Switch { op: Some(OpId(1)), link, to, aim: None, warms: Some(warms.clone()) };
+            switches.send(Order::Switch(Box::new(switch))).unwrap();
+            drop(switches);
+            run(&todo, &report, &Events::begin(None).unwrap());
+            assert!(matches!(done.try_recv(), Ok(Input::Done(Done::Action(OpId(1), ..)))));
+            let at_ns = warms.at_ns.load(Relaxed);
+            drop(warms);
+            (at_ns > 0, service.receive::<FromDaemon>().ok().map(|(message, _)| message))
+        };
+        assert_eq!(told(willing), (true, Some(FromDaemon::WarmUp)));
+        assert_eq!(told(|_, _, _| -1), (false, None), "it was not frozen");
+    }
+
+    #[test]
     fn each_is_reported_once_in_order_and_nobody_is_thawed_whose_memory_is_away() {
         let (link, _tenant) = link();
         let (switches, todo) = mpsc::channel();
         let (report, done) = mpsc::channel();
         let order = |op: Option<u64>, to| {
             switches
-                .send(Switch { op: op.map(OpId), link: link.clone(), to, aim: None })
+                .send(Order::Switch(Box::new(Switch {
+                    op: op.map(OpId),
+                    link: link.clone(),
+                    to,
+                    aim: None,
+                    warms: None,
+                })))
                 .expect("there is a queue");
         };
         order(Some(1), SwitchTo::Frozen(Scope::All));

@@ -1,3 +1,5 @@
+mod widening;
+
 use super::*;
 use channels::control::IoctlFn;
 use rustix::fs::MemfdFlags;
@@ -275,7 +277,7 @@ fn a_freeze_of_compute_leaves_copies_running_until_all_is_frozen() {
     grip.report(0, vec![FileId(1)], groups, vec![file()]).unwrap();
     assert_eq!(grip.freeze(Scope::Compute).unwrap(), 2);
     assert!(grip.page().frozen());
-    assert_eq!(grip.freeze(Scope::All).unwrap(), 5);
+    assert_eq!(grip.freeze(Scope::All).unwrap(), 3, "what copies: the rest is frozen");
     assert_eq!(grip.thaw().unwrap(), 5);
     assert!(!grip.page().frozen());
 }
@@ -321,7 +323,7 @@ fn what_was_frozen_by_several_is_thawed_as_often() {
     // The tenant itself, or a worker before.
     grip.page().note_freeze();
     FROZEN.set(FROZEN.get() + 1);
-    assert_eq!(FROZEN.get(), 3);
+    assert_eq!(FROZEN.get(), 2, "what computes was frozen already when the rest was");
     grip.thaw().unwrap();
     assert_eq!((FROZEN.get(), grip.page().frozen_wholly()), (0, false));
     grip.freeze(Scope::All).unwrap();
@@ -372,9 +374,10 @@ fn what_was_frozen_stays_so_when_more_cannot_be() {
     assert!(matches!(grip.freeze(Scope::All), Err(GripError::Control(_))));
     assert!(grip.page().frozen(), "its compute channels are frozen still");
     let freezes = SENT.take().iter().filter(|(_, _, first)| first & 1 == 1).count();
-    assert_eq!(freezes, 1, "what the failure undid is frozen again");
+    assert_eq!(freezes, 0, "what computes was not touched");
     REFUSALS.set(100);
-    assert!(matches!(grip.freeze(Scope::All), Err(GripError::Loose(_))));
+    assert!(matches!(grip.freeze(Scope::All), Err(GripError::Control(_))), "it is known how it is");
+    assert!(grip.page().frozen());
 }
 
 #[test]

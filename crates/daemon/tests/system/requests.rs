@@ -77,27 +77,40 @@ pub(crate) fn request(service: &Tenant, work: &Tenant) {
 #[test]
 fn a_hinted_request_finds_the_gpu_free_and_its_end_frees_it_for_others() {
     let (world, service, work) = beside_work();
+    await_that("its kernel is loaded", || service.warm_ups() > 0);
+    let before = service.warm_ups();
     for _ in 0..TRIES_MAX {
         request(&service, &work);
         end(&service);
         await_that("others may go on", || !work.page().frozen());
-        if hints(&world, &service).good > 0 && service.warm_ups() > 0 {
+        if hints(&world, &service).good > 0 && service.warm_ups() > before {
             break;
         }
     }
     let seen = hints(&world, &service);
     assert!(seen.good > 0 && seen.sdk >= seen.good, "{seen:?}");
-    assert!(service.warm_ups() > 0, "nobody loaded its context");
+    assert!(service.warm_ups() > before, "nobody loaded its context");
     let at_once = |event: &serde_json::Value| event["for_ns"] == 0 && event["job"] == SERVICE;
     assert!(world.events_named("idle").iter().any(at_once), "its word was not enough");
     let freezes = world.events_named("freeze");
-    let aimed = freezes.iter().find(|event| event["scope"] == "compute").expect("a freeze for a hint");
+    let is_aimed = |event: &&serde_json::Value| event["scope"] == "compute" && event["aim"].is_object();
+    let aimed = freezes.iter().find(is_aimed).expect("a freeze for a hint");
     let aim = &aimed["aim"];
     let instants = [&aim["due_ns"], &aim["ordered_ns"], &aimed["begun_ns"], &aimed["t_ns"]];
     let instants = instants.map(|at| at.as_u64().expect("people are told when"));
     assert!(instants.is_sorted() && aim["expect_ns"].as_u64() > Some(instants[0]), "{aimed}");
     let steps = work.steps();
     await_that("work goes on", || work.steps() > steps);
+}
+
+#[test]
+fn a_service_loads_its_warm_up_kernel_in_its_first_pause_and_others_load_none() {
+    let (world, service, work) = beside_work();
+    await_that("the service is told to", || service.warm_ups() > 0);
+    assert!(world.events_named("warm_up").is_empty(), "nothing was hinted");
+    let told = service.warm_ups();
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!((service.warm_ups(), work.warm_ups()), (told, 0), "once it has, it is not told again");
 }
 
 #[test]

@@ -208,6 +208,7 @@ impl World {
         };
         let setup = Setup {
             rehome: None,
+            stands_by: true,
             gpus: devices.iter().map(shared).collect(),
             vgpu: None,
             rules,

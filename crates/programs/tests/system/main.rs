@@ -51,6 +51,7 @@ mod demo;
 mod doctor;
 mod drivers;
 mod gang;
+mod handover;
 mod held;
 mod homes;
 mod idleness;

@@ -4,7 +4,7 @@ use super::{Core, Due};
 use crate::job::{Gang, JobHere};
 use crate::policies::{self, Rank, Standing};
 use crate::tenant::{Grip, Phase, Tenant};
-use crate::{Bytes, GpuId, JobId, TenantId, Time, UserId};
+use crate::{Bytes, GpuId, JobId, Scope, TenantId, Time, UserId};
 
 /// What a GPU's books need to know of a tenant.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -22,6 +22,8 @@ struct Footprint {
     running: bool,
     awake: bool,
     dozing: bool,
+    partly: bool,
+    widening: bool,
     arriving: bool,
     critical: bool,
 }
@@ -45,6 +47,8 @@ impl Footprint {
             running: tenant.may_run(),
             awake: thawed && !dozes,
             dozing: thawed && dozes,
+            partly: tenant.context && tenant.grip == Grip::Frozen(Scope::Compute),
+            widening: tenant.context && matches!(tenant.grip, Grip::Widening(_)),
             arriving: tenant.phase == Phase::Arriving,
             critical: tenant.critical,
         }
@@ -131,6 +135,8 @@ impl Core {
             (&mut books.running, before.running, after.running),
             (&mut books.awake, before.awake, after.awake),
             (&mut books.dozing, before.dozing, after.dozing),
+            (&mut books.partly, before.partly, after.partly),
+            (&mut books.widening, before.widening, after.widening),
         ] {
             if was != is {
                 set(line, id, is);

@@ -43,9 +43,19 @@ impl Core {
                 tenant.grip, tenant.away, tenant.unsettled
             )
         })?;
+        hold(!tenant.moving || tenant.is_off(), || {
+            format!("its memory moves, and not all of it is frozen ({:?})", tenant.grip)
+        })?;
         let books = self.gpu_of(tenant.gpu);
         hold(books.running.contains(&id) == tenant.may_run(), || "it is not known to run".into())?;
         Ok(())
+    }
+
+    /// Whether memory of a tenant may go now. Later that cannot be said of its fellows: one more may have come.
+    pub(super) fn check_goes(&self, id: TenantId) -> Result<(), String> {
+        let Some(tenant) = self.tenants.get(id) else { return Ok(()) };
+        hold(tenant.is_off(), || format!("tenant {id}: not all of it is frozen ({:?})", tenant.grip))?;
+        hold(!self.a_fellow_may_run(tenant), || format!("tenant {id}: not all of its gang is frozen"))
     }
 
     fn check_gpu(&self, gpu: GpuId, books: &Gpu) -> Result<(), String> {

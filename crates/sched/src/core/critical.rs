@@ -151,7 +151,7 @@ impl Core {
     }
 
     /// Is there best-effort work that would have to go off first?
-    fn someone_runs(&self, gpu: GpuId) -> bool {
+    pub(super) fn someone_runs(&self, gpu: GpuId) -> bool {
         let running = self.gpu_of(gpu).running.iter().filter_map(|&id| self.tenants.get(id));
         running.into_iter().any(|tenant| !tenant.critical && tenant.may_run())
     }
@@ -212,6 +212,9 @@ impl Core {
             }
             self.report_unhonoured(&hold);
         }
+        if self.gpu_of(gpu).critical_wanting == 0 {
+            self.end_if_about_to(gpu);
+        }
     }
 
     /// Nobody was off in time, and the request did not say so either.
@@ -257,7 +260,10 @@ impl Core {
         let (held, thaw) = (self.holds_back(gpu), self.costs.thaw);
         let books = self.gpu_mut(gpu);
         match (books.held_since, held) {
-            (None, true) => books.held_since = Some(now),
+            (None, true) => {
+                books.held_since = Some(now);
+                self.end_if_about_to(gpu);
+            }
             (Some(since), false) => {
                 // It is off until it is thawed.
                 books.guarantee.hold(since, now + thaw);
@@ -277,16 +283,38 @@ impl Core {
         for hold in &mut self.gpu_mut(gpu).holds {
             hold.honoured |= hold.from <= now;
         }
-        if self.gpu_of(gpu).warmed {
-            return;
-        }
-        let next =
-            self.gpu_of(gpu).holds.iter().filter(|hold| !hold.came).min_by_key(|hold| hold.expect).copied();
-        let next = next.filter(|hold| self.tenants.get(hold.tenant).is_some_and(able));
-        if let Some(hold) = next.filter(|hold| hold.from <= now) {
+        if let Some(tenant) = self.not_warmed(gpu) {
             self.gpu_mut(gpu).warmed = true;
-            self.actions.push(Action::WarmUp { tenant: hold.tenant });
+            self.actions.push(Action::WarmUp { tenant });
         }
+    }
+
+    /// Whose context is to be loaded, and is not yet.
+    fn not_warmed(&self, gpu: GpuId) -> Option<TenantId> {
+        let books = self.gpu_of(gpu);
+        let next = books.holds.iter().filter(|hold| !hold.came).min_by_key(|hold| hold.expect)?;
+        let is_able = self.tenants.get(next.tenant).is_some_and(able);
+        (!books.warmed && is_able && next.from <= self.now).then_some(next.tenant)
+    }
+
+    /// Whose context is to be loaded once a tenant is off that is being frozen: an [`Action::WarmUp`] follows then.
+    pub fn warmed_after(&self, gpu: GpuId, frozen: TenantId) -> Option<TenantId> {
+        let running = self.gpu_of(gpu).running.iter().filter(|&&id| id != frozen);
+        let mut others = running.filter_map(|&id| self.tenants.get(id));
+        let another_runs = others.any(|tenant| !tenant.critical && tenant.may_run());
+        self.not_warmed(gpu).filter(|_| self.holds_back(gpu) && !another_runs)
+    }
+
+    /// Is best-effort work off for a request that is there, or about to be?
+    pub fn holds_for_hint(&self, gpu: GpuId) -> bool {
+        self.gpu_of(gpu).holds.iter().any(|hold| hold.from <= self.now)
+    }
+
+    /// Where and when best-effort work has to go next for a hint, after the last event.
+    pub fn next_departure(&self) -> Option<(GpuId, Time)> {
+        let busy = self.gpus.iter().filter(|(gpu, _)| self.someone_runs(*gpu));
+        let begins = busy.flat_map(|(gpu, books)| books.holds.iter().map(move |hold| (gpu, hold.from)));
+        begins.filter(|&(_, from)| from > self.now).min_by_key(|&(_, from)| from)
     }
 
     pub(super) fn drop_hold_of(&mut self, id: TenantId) {

@@ -52,7 +52,7 @@ impl Core {
         let mut some_leave = false;
         for id in full {
             let Some(tenant) = self.tenants.get(id) else { continue };
-            if tenant.grip != Grip::Frozen(Scope::All) || self.a_fellow_may_run(tenant) {
+            if !tenant.is_off() || self.a_fellow_may_run(tenant) {
                 self.gpu_mut(gpu).leaving.insert(id);
                 some_leave = true;
                 continue;

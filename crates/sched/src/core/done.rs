@@ -76,9 +76,9 @@ impl Core {
 
     fn froze(&mut self, id: TenantId, op: OpId, took: Option<Span>) {
         let Some(tenant) = self.tenants.get(id) else { return };
-        let (open, scope) = match tenant.grip {
-            Grip::Freezing(open, scope) => (open, scope),
-            Grip::Widening(open) => (open, Scope::All),
+        let (open, scope, widened) = match tenant.grip {
+            Grip::Freezing(open, scope) => (open, scope, false),
+            Grip::Widening(open) => (open, Scope::All, true),
             _ => return,
         };
         if open != op {
@@ -107,7 +107,10 @@ impl Core {
         if scope == Scope::Compute {
             self.learn_lead(gpu, took);
         }
-        learn(&mut self.costs.freeze, took);
+        // Of one that was off in part, little was left to freeze.
+        if !widened {
+            learn(&mut self.costs.freeze, took);
+        }
         self.add_cost(gpu, took);
     }
 

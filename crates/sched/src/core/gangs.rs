@@ -110,10 +110,10 @@ impl Core {
         self.taking_part(job).all(|(_, fellow)| fellow.is_whole()) && members.all(|member| !member.moving)
     }
 
-    /// May any fellow of a tenant be running, wherever it is?
+    /// May any fellow of a tenant be running something, wherever it is, if only a copy?
     pub(super) fn a_fellow_may_run(&self, tenant: &Tenant) -> bool {
         let Some(job) = self.gang_of(tenant) else { return false };
-        job.members.iter().filter_map(|&id| self.tenants.get(id)).any(Tenant::may_run)
+        job.members.iter().filter_map(|&id| self.tenants.get(id)).any(|fellow| !fellow.is_off())
     }
 
     /// Has a tenant to go off because its memory is needed, or that of a fellow, wherever that one is?

@@ -40,7 +40,7 @@ impl Core {
     pub(super) fn turn_length_on(&self, gpu: GpuId, tenant: &Tenant) -> Span {
         let settings = &self.settings;
         let books = self.gpu_of(gpu);
-        let fits = books.everything() + books.asked <= books.usable(settings.headroom);
+        let fits = self.fits(gpu);
         let grip = self.costs.freeze + self.costs.thaw;
         let cost = if fits { grip } else { books.switching.known.max(grip) };
         // What is moved ahead counts too: otherwise ever more would be moved in ever shorter turns.
@@ -49,16 +49,12 @@ impl Core {
         if policies::to_the_end(settings) {
             return Span::MAX;
         }
-        if books.critical_mode && !tenant.critical {
-            return if fits {
-                settings.lc_turn
-            } else {
-                settings.lc_turn.max(by_share.min(settings.turn_max))
-            };
+        let beside_critical = books.critical_mode && !tenant.critical;
+        if beside_critical && fits {
+            return settings.lc_turn;
         }
-        by_share
-            .min(self.length_by_gap(gpu, tenant, cost))
-            .clamp(settings.turn_min, settings.turn_max.max(settings.turn_min))
+        let shortest = if beside_critical { settings.lc_turn } else { settings.turn_min };
+        by_share.min(self.length_by_gap(gpu, tenant, cost)).clamp(shortest, settings.turn_max.max(shortest))
     }
 
     /// Within a turn of this length, a moment.

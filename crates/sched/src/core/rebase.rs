@@ -247,6 +247,10 @@ impl Shift {
     }
 
     fn gpu(&self, gpu: GpuId, books: &mut Gpu) {
+        for put_off in books.no_room.put_off.values_mut() {
+            self.over(&mut put_off.until);
+            self.over(&mut put_off.capped_until);
+        }
         self.over(&mut books.move_retry);
         self.over(&mut books.ahead_retry);
         self.over(&mut books.stuck_until);

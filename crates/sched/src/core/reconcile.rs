@@ -8,7 +8,7 @@ use super::{Core, OpKind};
 use crate::gpu::{For, Moving};
 use crate::tenant::{Grip, Spot, Tenant};
 use crate::{Action, Bytes, GpuId, Owned, Scope, Slice, Span, TenantId, Time};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Who has to give what, so that there is enough room.
 struct Room {
@@ -34,6 +34,7 @@ impl Core {
             self.freeze_the_others(gpu, &target);
         }
         self.warm_up(gpu);
+        self.widen(gpu, &target);
     }
 
     /// Who should be running now, and on which slice.
@@ -78,8 +79,6 @@ impl Core {
 
     fn freeze_the_others(&mut self, gpu: GpuId, target: &[(TenantId, Slice)]) {
         let books = self.gpu_of(gpu);
-        let held_back = self.holds_back(gpu);
-        let owner = books.turn.map(|turn| turn.tenant);
         let mut freeze = Vec::new();
         // While nobody has or gets the turn, whoever is idle is in nobody's way, unless its memory is.
         let vacant = self.is_vacant(gpu);
@@ -90,36 +89,29 @@ impl Core {
         for &id in books.awake.iter().chain(others).chain(in_the_way) {
             let Some(tenant) = self.tenants.get(id) else { continue };
             if tenant.grip_retry <= self.now && target.iter().all(|&(target, _)| target != id) {
-                // Held back for a moment, its copies may go on; whoever makes way for others may have to move.
-                let held_back = held_back && owner == Some(id) || tenant.critical && !tenant.paused;
-                let briefly = held_back && !self.makes_way(id, tenant);
-                freeze.push((id, if briefly { Scope::Compute } else { Scope::All }));
-            }
-        }
-        for &id in &books.leaving {
-            let is_part = self
-                .tenants
-                .get(id)
-                .is_some_and(|t| t.grip == Grip::Frozen(Scope::Compute) && t.grip_retry <= self.now);
-            if is_part {
-                freeze.push((id, Scope::All));
+                freeze.push((id, self.scope_of(gpu, id, tenant)));
             }
         }
         for (tenant, scope) in freeze {
-            let deadline = self.now + self.settings.deadlines.grip;
-            // A change of its slice does not matter any more: the thaw will say which.
-            if let Some(slicing) = self.tenants.get_mut(tenant).and_then(|tenant| tenant.slicing.take()) {
-                self.strike(slicing);
-            }
-            let op = self.begin(OpKind::Freeze(tenant), deadline);
-            self.update(tenant, |tenant| {
-                tenant.grip = match tenant.grip {
-                    Grip::Frozen(_) => Grip::Widening(op),
-                    _ => Grip::Freezing(op, scope),
-                };
-            });
-            self.actions.push(Action::Freeze { op, tenant, scope });
+            self.take_off(tenant, scope);
         }
+    }
+
+    /// Freezes a tenant, or more of one that is frozen in part.
+    pub(super) fn take_off(&mut self, tenant: TenantId, scope: Scope) {
+        let deadline = self.now + self.settings.deadlines.grip;
+        // A change of its slice does not matter any more: the thaw will say which.
+        if let Some(slicing) = self.tenants.get_mut(tenant).and_then(|tenant| tenant.slicing.take()) {
+            self.strike(slicing);
+        }
+        let op = self.begin(OpKind::Freeze(tenant), deadline);
+        self.update(tenant, |tenant| {
+            tenant.grip = match tenant.grip {
+                Grip::Frozen(_) => Grip::Widening(op),
+                _ => Grip::Freezing(op, scope),
+            };
+        });
+        self.actions.push(Action::Freeze { op, tenant, scope });
     }
 
     /// Has nobody the turn, nor is about to have it?
@@ -242,7 +234,7 @@ impl Core {
         let short = short(needs);
         if room.freed < short {
             if let Some(id) = main.filter(|_| needs > Bytes::ZERO) {
-                self.give_up_on(gpu, id);
+                self.put_off_for_room(gpu, id);
                 return;
             }
             // Others took so much of the device that whoever runs must go too.
@@ -299,6 +291,9 @@ impl Core {
         }
         let op = self.begin(OpKind::Move(gpu), deadline);
         let concerned: BTreeSet<_> = out.iter().chain(&into).map(|(owned, _)| owned.tenant).collect();
+        for (owned, _) in &out {
+            debug_assert_eq!(self.check_goes(owned.tenant), Ok(()));
+        }
         for &id in &concerned {
             self.update(id, |tenant| tenant.moving = true);
         }
@@ -341,7 +336,7 @@ impl Core {
                 room.freed += size;
                 room.out.push((owned, size));
             }
-            let off = tenant.grip == Grip::Frozen(Scope::All) && !self.a_fellow_may_run(tenant);
+            let off = tenant.is_off() && !self.a_fellow_may_run(tenant);
             if room.out.len() > before && !off {
                 room.unfrozen.insert(id);
             }
@@ -358,17 +353,16 @@ impl Core {
         movable.into_iter().map(|(_, handle, bytes)| (super::owned(id, handle), bytes)).collect()
     }
 
-    /// There is no way to give `id` its turn now: it is tried again later, and others have theirs.
-    pub(super) fn give_up_on(&mut self, gpu: GpuId, id: TenantId) {
+    /// There is no way to give `id` its turn now: it is tried again later, and others have theirs. Returns who is kept out of
+    /// line for that, and until when each was anyway.
+    pub(super) fn give_up_on(&mut self, gpu: GpuId, id: TenantId) -> BTreeMap<TenantId, Time> {
         let until = self.now + self.settings.deadlines.retry;
         let gang =
             self.tenants.get(id).filter(|tenant| self.gang_of(tenant).is_some()).map(|tenant| tenant.job);
+        let mut whom = BTreeSet::from([id]);
         if let Some(job) = gang {
             self.part(job);
-            let lead = self.jobs.get(job).and_then(|job| self.lead(job));
-            if let Some(lead) = lead {
-                self.postpone_at_least(lead, until);
-            }
+            whom.extend(self.jobs.get(job).and_then(|job| self.lead(job)));
         }
         if self.gpu_of(gpu).turn.is_some_and(|turn| turn.tenant == id) {
             self.end_turn(gpu, false);
@@ -377,15 +371,13 @@ impl Core {
         if books.incoming == Some(id) {
             books.incoming = None;
         }
-        self.postpone_at_least(id, until);
+        let known = |id: TenantId| Some((id, self.tenants.get(id)?.not_before));
+        let before: BTreeMap<_, _> = whom.into_iter().filter_map(known).collect();
+        for (&id, &capped_until) in &before {
+            self.postpone(id, until.max(capped_until));
+        }
         self.concerned.insert(gpu);
-    }
-
-    /// Keeps a tenant out of line until then, or for longer if its cap says so.
-    fn postpone_at_least(&mut self, id: TenantId, until: Time) {
-        let Some(tenant) = self.tenants.get(id) else { return };
-        let until = until.max(tenant.not_before);
-        self.postpone(id, until);
+        before
     }
 
     /// The arena has no place for what would have to go. If that lasts, somebody has to end.

@@ -62,7 +62,7 @@ impl Core {
         for &id in books.awake.iter().chain(books.dozing.iter().take_while(|_| dozing_matter)) {
             retries(id);
         }
-        for id in books.incoming.iter().chain(&books.critical) {
+        for id in books.incoming.iter().chain(&books.critical).chain(&books.partly) {
             retries(*id);
         }
         if let Some(begins) = self.ahead_at(gpu) {
@@ -78,6 +78,9 @@ impl Core {
         }
         if books.critical_mode {
             at(books.critical_until);
+        }
+        if let Some(room) = self.room_at(gpu) {
+            at(room);
         }
         if self.arena_needed > self.arena {
             at(self.end_not_before);

@@ -250,7 +250,7 @@ fn large_two_tenants() {
 #[test]
 #[ignore = "takes minutes: make model"]
 fn large_three_tenants() {
-    explore(configuration::three_from_the_door_on(Budget { deaths: 1, ..NOTHING }), 90_000..=360_000);
+    explore(configuration::three_from_the_door_on(Budget { deaths: 1, ..NOTHING }), 160_000..=650_000);
     explore(configuration::three(Budget { faults: 2, ..NOTHING }), 540_000..=2_200_000);
 }
 
@@ -270,14 +270,14 @@ fn large_fetching_ahead() {
 #[test]
 #[ignore = "takes minutes: make model"]
 fn large_latency_critical() {
-    explore(configuration::critical(true, Budget { idles: 1, hints: 1, ..NOTHING }), 85_000..=350_000);
-    explore(configuration::critical(false, Budget { faults: 1, deaths: 1, ..NOTHING }), 170_000..=700_000);
+    explore(configuration::critical(true, Budget { idles: 1, hints: 1, ..NOTHING }), 170_000..=670_000);
+    explore(configuration::critical(false, Budget { faults: 1, deaths: 1, ..NOTHING }), 330_000..=1_300_000);
 }
 
 #[test]
 #[ignore = "takes minutes: make model"]
 fn large_gang() {
-    explore(configuration::gang(Budget { faults: 1, deaths: 1, ..NOTHING }), 45_000..=180_000);
+    explore(configuration::gang(Budget { faults: 1, deaths: 1, ..NOTHING }), 90_000..=350_000);
 }
 
 #[test]

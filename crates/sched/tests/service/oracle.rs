@@ -252,7 +252,9 @@ impl Machine {
         }
         let spell = spell + span;
         *self.watch.idle_sum.entry(gpu).or_default() += span;
-        let most = self.switch(gpu) * 1.5 + if self.was_critical(gpu) { 3.0 } else { 0.12 };
+        // Services keep their memory for a while after each request.
+        let lingers = if self.was_critical(gpu) { self.settings.lc_linger.as_secs_f64() } else { 0.0 };
+        let most = self.switch(gpu) * 1.5 + lingers + 0.12;
         let is_long = spell.as_secs_f64() > most;
         self.watch.idle.insert(gpu, (spell, told || is_long));
         if is_long && !told {
@@ -301,6 +303,11 @@ impl Machine {
                     self.complain("turn", format!("{tenant} had {ran} of a turn of {declared}"));
                 }
             }
+            Action::Move { ref into, .. } => {
+                for owned in into {
+                    self.process(owned.tenant).fetched_at = now;
+                }
+            }
             // It spends its own turn on what it gets.
             Action::Grant { tenant, .. } => {
                 let gpu = self.all[&tenant].gpu;
@@ -325,7 +332,9 @@ impl Machine {
         let is_watched = process.fellows.is_empty() && !self.was_critical(process.gpu);
         let is_long = next.is_none_or(|cost| span.0 >= cost.0 / 10 * 8);
         let is_short = span >= SHORT_LEAST && next.is_some_and(|cost| span.0 < cost.0 / 2);
+        let now = self.now;
         let process = self.process(id);
+        process.pauses_since = now;
         process.host += span;
         process.is_short = is_short && is_watched;
         process.short_pauses += u64::from(process.is_short);
@@ -352,8 +361,10 @@ impl Machine {
 
     /// Somebody's turn begins: those who pause for less than that costs, in their own turns, have lost them.
     fn count_lost_turns(&mut self, owner: TenantId) {
-        let gpu = self.all[&owner].gpu;
-        let pausing = |p: &&Process| p.gpu == gpu && p.id != owner && p.is_short && !p.paused;
+        let Process { gpu, fetched_at, .. } = self.all[&owner];
+        // To one that came meanwhile, and is all there, it gave way rightly.
+        let is_dear = |p: &Process| fetched_at >= p.pauses_since;
+        let pausing = |p: &&Process| p.gpu == gpu && p.id != owner && p.is_short && !p.paused && is_dear(p);
         let lost: Vec<_> = self.all.values().filter(pausing).map(|p| p.id).collect();
         for id in lost {
             self.note(|| format!("!! {id} has lost its turn"));

@@ -97,6 +97,9 @@ pub(crate) struct Process {
     pub(crate) repeats: bool,
     /// It pauses for less than a switch would cost.
     pub(crate) is_short: bool,
+    /// When the last pause began, and when its memory began to come in last.
+    pub(crate) pauses_since: Time,
+    pub(crate) fetched_at: Time,
     /// The step before was to ask for memory.
     pub(crate) asked_last: bool,
     pub(crate) short_pauses: u64,
@@ -145,6 +148,8 @@ impl Process {
             disturbed: false,
             repeats: false,
             is_short: false,
+            pauses_since: Time::ZERO,
+            fetched_at: Time::ZERO,
             asked_last: false,
             short_pauses: 0,
             lost_turns: 0,

@@ -384,7 +384,9 @@ impl World {
         if !self.terms(t).is_some_and(|terms| terms.gang) {
             return Vec::new();
         }
-        self.living().filter(|(id, other)| *id != tenant && other.job == t.job).map(|(id, _)| id).collect()
+        // Whoever was refused is of no gang.
+        let known = self.living().filter(|(_, other)| other.stage != Stage::Refused);
+        known.filter(|(id, other)| *id != tenant && other.job == t.job).map(|(id, _)| id).collect()
     }
 
     /// Is anything that it has part of a move?

@@ -79,11 +79,16 @@ pub(crate) fn forget() {
     LOADED.store(ptr::null_mut(), SeqCst);
 }
 
-/// The daemon wants a warm-up.
+/// The daemon wants a warm-up: for a hint, or so that the kernel is loaded when one comes.
 pub(super) fn order(session: &'static Session) {
+    if crate::sdk::hints_are_off() {
+        return;
+    }
     let mut state = lock(&session.warmer.state);
     state.wanted = true;
     if !state.started {
+        // From now on it hears of each hint, and a request is close behind.
+        wire::be_prompt_as_guest();
         let work = move || guarded("the warm-up thread", || (), || run(session));
         state.started = super::start_thread("rota-warm-up", work).is_ok();
     }
@@ -98,6 +103,7 @@ fn run(session: &'static Session) {
     // SAFETY: the driver reads and writes one number.
     let _ = unsafe { (session.driver.cuThreadExchangeStreamCaptureMode)(&mut mode) };
     demand::hold::exempt_this_thread();
+    wire::be_prompt_as_guest();
     loop {
         let mut state = lock(&session.warmer.state);
         while !std::mem::take(&mut state.wanted) {

@@ -1,5 +1,6 @@
 mod any;
 mod critical;
+mod hinted;
 mod pieces;
 
 use sched::{Class, Event, Ratio, Settings, Span, Terms};

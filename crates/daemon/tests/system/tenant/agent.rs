@@ -59,6 +59,7 @@ impl Shared {
                     }
                 }
                 FromDaemon::WarmUp => {
+                    self.page.count_warm_up(true);
                     self.warm_ups.fetch_add(1, SeqCst);
                 }
                 FromDaemon::Pinned { request }

@@ -225,3 +225,27 @@ fn all_of_a_gang_has_to_fit_on_a_gpu_together() {
     rig.ask(members[1], 101, 4 * GIB);
     assert_eq!(rig.core.tenants.get(members[1]).unwrap().whole_bytes(), Bytes::from_gib(6));
 }
+
+#[test]
+fn nothing_of_a_gang_moves_while_copies_of_a_fellow_may_run() {
+    use crate::tenant::Grip;
+    let mut rig = Rig::new(settings());
+    rig.gpu(1, 16);
+    rig.job(1, gang());
+    let [here, there] = [rig.busy(1, 1, 0, 9), rig.busy(2, 1, 1, 1)];
+    rig.busy(3, 3, 1, 1);
+    rig.until(5.0);
+    let is_off = |rig: &Rig, id: TenantId| rig.core.tenants.get(id).unwrap().is_off();
+    rig.wait_for(|rig| is_off(rig, here) && is_off(rig, there));
+    // As it is if it was frozen for somebody latency-critical, before it had fellows.
+    rig.core.update(there, |tenant| tenant.grip = Grip::Frozen(Scope::Compute));
+    rig.fail = |action| matches!(action, Action::Freeze { tenant: TenantId(2), scope: Scope::All, .. });
+    let begin = rig.now.0 as f64 / 1e9;
+    let other = rig.busy(4, 4, 0, 9);
+    rig.until(begin + 0.9);
+    assert_eq!(rig.moves(begin), [], "copies of its fellow may run");
+    rig.fail = |_| false;
+    rig.until(begin + 5.0);
+    assert!(rig.moves(begin).iter().any(|&(out, _)| out > 0));
+    assert!(rig.ran(other) > 1.0, "{}", rig.ran(other));
+}

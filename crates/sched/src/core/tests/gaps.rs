@@ -109,3 +109,26 @@ fn when_one_of_four_ends_the_others_have_a_third_each_from_the_next_turn_on() {
         }
     }
 }
+
+/// Six of 12 GiB beside a service of 2 GiB that always has requests: one fits beside it at a time.
+#[test]
+fn no_gap_is_too_long_beside_a_service() {
+    for gap_max in [10, 22] {
+        let mut rig = Rig::new(Settings { gap_max: Span::from_secs(gap_max), ..settings() });
+        rig.tell(Event::Arena(Bytes::from_gib(128)));
+        rig.job(100, Terms { class: Class::LatencyCritical, ..Terms::default() });
+        let service = rig.tenant(10, 100, 0, 2);
+        for id in 1..=6 {
+            rig.busy(id, id, 0, 12);
+        }
+        let most = gap_max as f64;
+        for _ in 0..1_200 {
+            critical::request(&mut rig, service, 0.25);
+        }
+        assert!(rig.core.is_critical(GpuId(0)));
+        let (who, since, gap) = longest(&rig);
+        assert!(gap <= most, "{who} waited for {gap} s from {since} s on, with at most {most} s");
+        // And no more is moved than that takes.
+        assert!(gap > most * 0.6, "{gap} s, where {most} s are allowed");
+    }
+}
