@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds and runs all probes, prints FACT lines, FAIL where a probe itself broke. Needs no rota. About two minutes.
-#   gpu/probes/run.sh [residue|nvml|capture|ipc|launches|host_memory|lanes|ways_in|places|placement|freeze_twice ...]
+#   gpu/probes/run.sh [residue|nvml|capture|ipc|launches|host_memory|lanes|ways_in|places|swap|placement|freeze_twice ...]
 set -u -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 2
 here=$PWD
@@ -11,7 +11,7 @@ work="$(mktemp -d -t rota-probes-work-XXXXXX)"
 trap 'rm -rf "$work"' EXIT
 cuda="$(dirname "$(dirname "$(readlink -f "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")")"
 names=("$@")
-[ ${#names[@]} -gt 0 ] || names=(nvml launches capture residue ipc host_memory lanes ways_in places placement freeze_twice)
+[ ${#names[@]} -gt 0 ] || names=(nvml launches capture residue ipc host_memory lanes ways_in places swap placement freeze_twice)
 failed=0
 
 fail() { echo "FAIL  $*"; failed=1; }
@@ -92,6 +92,7 @@ probe_lanes() {
 }
 probe_ways_in() { build ways_in ways_in.cu -arch=native -lcuda && bounded 60 ways_in "$work/ways_in"; }
 probe_places() { build places places.cu && bounded 90 places "$work/places"; }
+probe_swap() { build swap swap.cu -arch=native && bounded 90 swap "$work/swap"; }
 probe_host_memory() { build host_memory host_memory.c -lcuda && bounded 60 host_memory "$work/host_memory"; }
 probe_placement() {
     nvcc -O2 -w -arch=native -cubin -o "$work/placement.cubin" placement.cu >"$work/build.txt" 2>&1 || { fail "build of placement.cu: $(tail -5 "$work/build.txt")"; return; }
