@@ -1,12 +1,13 @@
 // How fast pinned memory can be copied here: out, in, and both at once, as a daemon's arena would be at its best.
 //
 //   peak [GIB [TIMES [OUT_MIB:IN_MIB ...]]]
-//   peak GIB asked OUT_MIB:IN_MIB
+//   peak GIB asked
 //
 // The memory is a memfd, touched by several threads and registered in steps of 64 MiB; copies are of 64 MiB, in a stream for each
 // way; both at once is measured for each pair of sizes given (divisors of 64). Prints one line of JSON with the seconds of each
 // measurement, and the bytes that each moved in one way; of both at once also the seconds after which each of the ways had ended.
-// The second form says so when it is ready, and for each line that it is told it measures both at once and prints the GB/s each way.
+// The second form says so when it is ready, and for each pair of sizes that it is told it measures both at once and prints the GB/s
+// each way.
 #include <cuda_runtime.h>
 #include <algorithm>
 #include <cstdio>
@@ -47,9 +48,18 @@ static char *pinned(size_t bytes)
     return place;
 }
 
+struct Sizes {
+    int out_mib, in_mib;
+
+    bool read(const char *words)
+    {
+        return sscanf(words, "%d:%d", &out_mib, &in_mib) == 2 && out_mib > 0 && in_mib > 0 && 64 % out_mib == 0 && 64 % in_mib == 0;
+    }
+};
+
 static int usage()
 {
-    fprintf(stderr, "peak [GIB [TIMES [OUT_MIB:IN_MIB ...]]]\npeak GIB asked OUT_MIB:IN_MIB\n");
+    fprintf(stderr, "peak [GIB [TIMES [OUT_MIB:IN_MIB ...]]]\npeak GIB asked\n");
     return 2;
 }
 
@@ -58,11 +68,10 @@ int main(int given, char **arguments)
     double gib = given > 1 ? atof(arguments[1]) : 4;
     bool is_asked = given > 2 && !strcmp(arguments[2], "asked");
     int times = is_asked ? 1 : given > 2 ? atoi(arguments[2]) : 10;
-    struct Sizes { int out_mib, in_mib; };
     std::vector<Sizes> sizes;
     for (int n = 3; n < given; n++) {
-        Sizes pair = {};
-        if (sscanf(arguments[n], "%d:%d", &pair.out_mib, &pair.in_mib) != 2 || pair.out_mib < 1 || pair.in_mib < 1 || 64 % pair.out_mib || 64 % pair.in_mib) return usage();
+        Sizes pair;
+        if (!pair.read(arguments[n])) return usage();
         sizes.push_back(pair);
     }
     if (sizes.empty()) sizes.push_back({64, 64});
@@ -96,15 +105,13 @@ int main(int given, char **arguments)
         NEED(cudaStreamSynchronize(in));
         return now_s() - began;
     };
+    auto once = [&](const Sizes &pair) { return seconds((size_t)pair.out_mib << 20, (size_t)pair.in_mib << 20); };
     if (is_asked) {
-        size_t out_step = (size_t)sizes[0].out_mib << 20, in_step = (size_t)sizes[0].in_mib << 20;
-        seconds(out_step, in_step);
+        once({64, 64});
         printf("ready\n");
         fflush(stdout);
-        for (char line[64]; fgets(line, sizeof line, stdin);) {
-            printf("%.3f\n", bytes / 1e9 / seconds(out_step, in_step));
-            fflush(stdout);
-        }
+        Sizes pair;
+        for (char line[64]; fgets(line, sizeof line, stdin) && pair.read(line); fflush(stdout)) printf("%.3f\n", bytes / 1e9 / once(pair));
         _exit(0);
     }
     auto print = [&](const char *name, const std::vector<double> &values) {

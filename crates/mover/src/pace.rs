@@ -15,8 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// A short piece: 40 us of the bus.
 pub(crate) const PIECE_BYTES: u64 = 2 << 20;
 
-/// The longest single copy. Copies both ways at once are at their fastest in pieces of about this size: with longer ones,
-/// those in fall behind at times, with shorter ones those out do.
+/// The longest single copy. Both ways at once, those in fall behind at times with longer ones, those out with shorter ones.
 pub(crate) const COPY_BYTES_MAX: u64 = 16 << 20;
 
 /// The pieces of a copy, none longer than that: offset and size of each.
