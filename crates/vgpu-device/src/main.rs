@@ -18,6 +18,10 @@ fn main() -> anyhow::Result<()> {
     let log = OpenOptions::new().create(true).append(true).open(directory.log());
     let log = log.with_context(|| format!("cannot write to {}", directory.log().display()))?;
     tracing_subscriber::fmt().with_ansi(false).with_writer(Mutex::new(log)).init();
+    // Nobody reads what it prints.
+    std::panic::set_hook(Box::new(|panic| {
+        tracing::error!("{panic}\n{}", std::backtrace::Backtrace::force_capture());
+    }));
     if let Err(error) = serve(&directory) {
         tracing::error!("{error:#}");
         return Err(error);
