@@ -155,11 +155,25 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_in_the_last_moment_is_taken() {
+        let (page, mut watch) = (page(), Watch::new(true));
+        page.expect_warm_up();
+        let ends = || {
+            page.order_warm_up();
+            true
+        };
+        let noticed = watch.rung(&page, || (), ends);
+        assert_eq!(noticed.is_some(), page.warm_ups_ordered() > 0);
+        assert_eq!(rung(&mut watch, &page), None);
+    }
+
+    #[test]
     fn it_sleeps_for_as_long_as_it_was_awake() {
         let (page, mut watch) = (page(), Watch::new(true));
         let mut not_before = None::<Instant>;
-        let mut stays = 0;
+        let (begin, mut stays) = (Instant::now(), 0);
         while stays < 10 {
+            assert!(begin.elapsed() < Duration::from_secs(60), "it is never awake");
             let expected_until = Instant::now() + 3 * MS / 2;
             page.expect_warm_up();
             let mut woke = None;
