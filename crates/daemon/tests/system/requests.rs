@@ -122,7 +122,7 @@ fn watched(service: &Tenant) -> (bool, bool) {
 fn whoever_stays_awake_for_warm_ups_is_told_when_a_freeze_begins_and_ordered_to_when_it_is_over() {
     let (_world, service, work) = beside_work();
     await_that("its kernel is loaded", || service.warm_ups() > 0);
-    let mut next = || {
+    let next = || {
         let seen = watched(&service);
         await_that("others may go on", || !work.page().frozen());
         std::thread::sleep(Duration::from_millis(5));
