@@ -1,8 +1,9 @@
 //! Warm-ups: an empty kernel in the program's context, so that the GPU has loaded that before a request needs it.
 //!
 //! A thread of its own launches it. Loading the kernel may wait for the GPU, and the agent never does: it only rings. What is
-//! wanted the page says, and where that is about to change the thread is awake for it ([`watch`]). Whatever fails is counted in the page and otherwise of no consequence. Nothing is launched while the
-//! program is frozen, its memory or its context is away, or a stream is captured.
+//! wanted the page says, and where that is about to change the thread is awake for it ([`watch`]). Whatever fails is counted in
+//! the page and otherwise of no consequence. Nothing is launched while the program is frozen, its memory or its context is away,
+//! or a stream is captured.
 
 mod watch;
 

@@ -151,8 +151,9 @@ fn best_effort_work_goes_as_late_as_it_may() {
 
 /// The core hears that the service was warmed up so soon after the last freeze.
 fn warmed(rig: &mut Rig, service: TenantId, after: Span) {
-    let freezes = rig.diary.iter().filter(|(_, action)| matches!(action, Action::Freeze { .. }));
-    let at = freezes.last().expect("somebody was frozen").0 + rig.freeze + after;
+    let mut latest = rig.diary.iter().rev();
+    let frozen = latest.find(|(_, action)| matches!(action, Action::Freeze { .. }));
+    let at = frozen.expect("somebody was frozen").0 + rig.freeze + after;
     rig.tell(Event::Warmed { tenant: service, at });
 }
 
