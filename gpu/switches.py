@@ -9,6 +9,7 @@
 """
 
 import argparse
+from dataclasses import dataclass
 
 import harness
 from harness import GIB, Failed, crowd, timeline
@@ -53,6 +54,24 @@ def peak(run, binary, given, label):
     return {way: usual(took) for way, took in ways.items()}
 
 
+@dataclass
+class Plain:
+    """Plain copies both ways at once within a turn: when, on this script's clock, and GB/s each way."""
+
+    began_ns: int
+    ended_ns: int
+    rate: float
+
+
+def peak_beside(switch, plain):
+    """The mean of plain copies before and after a switch."""
+    before = [copies for copies in plain if copies.ended_ns < switch.frozen_ns]
+    after = [copies for copies in plain if copies.began_ns > switch.mapped_ns]
+    if len(before) + len(after) < len(plain) or not before or not after:
+        raise Failed("plain copies were made while memory moved, or not on both sides of a switch: longer turns are needed")
+    return (before[-1].rate + after[0].rate) / 2
+
+
 def ways(run, given, turns, shape):
     """From frozen to mapped, against the peak. One way: the better one of before and after. Both ways: copies in beside copies out
     are slower at times, by some percent, for seconds or minutes, whoever makes them; so plain ones are made in the turns before and
@@ -63,13 +82,15 @@ def ways(run, given, turns, shape):
     plain = []
 
     def copy_plainly():
-        plain.append(max(float(beside.tell(sizes)) for sizes in BEST_PIECES))
+        began_ns = harness.now_ns()
+        rate = max(float(beside.tell(sizes)) for sizes in BEST_PIECES)
+        plain.append(Plain(began_ns, harness.now_ns(), rate))
 
     there = crowd.driven_out(run, "ways", turns, shape, given.switches, given.turn, given.arena, copy_plainly)
     beside.end()
     after = peak(run, copies, given, "peak after")
     best = {way: max(before[way], after[way]) for way in ("out", "in")}
-    run.say(f"   plain copies both at once, within the turns, GB/s each way: {', '.join(f'{rate:.2f}' for rate in plain)}")
+    run.say(f"   plain copies both at once, within the turns, GB/s each way: {', '.join(f'{copies.rate:.2f}' for copies in plain)}")
     one_way = {
         "out alone, the first move of all": (there.out, there.out.bytes_out, "out"),
         "in alone": (there.back, there.back.bytes_in, "in"),
@@ -82,7 +103,7 @@ def ways(run, given, turns, shape):
         rows.append([what, size / GIB, move.bytes_passed / GIB, 1e3 * move.seconds, rate, best[way], f"{shares[what]:.3f}"])
     for n, switch in enumerate(there.swaps):
         what = f"both at once, switch {n + 1}"
-        peak_then = (plain[n] + plain[n + 1]) / 2
+        peak_then = peak_beside(switch, plain)
         shares[what] = switch.each_way / peak_then
         size = max(switch.bytes_out, switch.bytes_in)
         row = [what, size / GIB, switch.bytes_passed / GIB, 1e3 * switch.seconds, switch.each_way, peak_then]
@@ -96,7 +117,7 @@ def ways(run, given, turns, shape):
         run.check(f"{what}: at least {OF_PEAK_MIN} of the peak", shares[what] >= OF_PEAK_MIN, f"{shares[what]:.3f}")
     both = [shares[f"both at once, switch {n + 1}"] for n in range(len(there.swaps))]
     run.check(f"both at once, the first time: at least {OF_PEAK_MIN} of the peak", both[0] >= OF_PEAK_MIN, f"{both[0]:.3f}")
-    usual = harness.percentile(both, 0.5)
+    usual = harness.middle(both)
     run.check(f"both at once, usually: at least {OF_PEAK_MIN} of the peak", usual >= OF_PEAK_MIN, f"{usual:.3f}, least {min(both):.3f}")
 
 

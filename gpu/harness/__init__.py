@@ -14,7 +14,7 @@ from .program import touch
 from .run import main
 from .sampler import MemorySampler
 from .spoken import Spoken
-from .tables import fmt, percentile, table
+from .tables import fmt, middle, percentile, table
 from .waiting import Failed, now_ns
 
 GIB = 1 << 30
@@ -32,6 +32,7 @@ __all__ = [
     "end_group",
     "fmt",
     "main",
+    "middle",
     "now_ns",
     "percentile",
     "spawn",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 
 def percentile(values, share: float):
     """The value at `share` (0 to 1) of the sorted values, None when there are none."""
@@ -9,6 +11,11 @@ def percentile(values, share: float):
     if not ordered:
         return None
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def middle(values):
+    """The median: of an even number the mean of the two in the middle."""
+    return statistics.median(values)
 
 
 def table(rows, header) -> str:

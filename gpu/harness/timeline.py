@@ -173,7 +173,7 @@ def switches(events) -> list[Switch]:
     found, last, meanwhile = [], None, []
     for event in in_order(events):
         at, kind, pid = events.at_ns(event), event["event"], event.get("pid")
-        if kind == "freeze":
+        if kind == "freeze" and not event.get("rest"):
             last, meanwhile = (pid, at), []
         elif kind == "move_end" and at in moved:
             meanwhile.append(moved[at])

@@ -23,6 +23,9 @@ const IDLE_AFTER: Span = Span(2_000_000);
 /// program whose pauses are short oversleeps now and then.
 const IDLE_AFTER_BESIDE: Span = Span(20_000_000);
 
+/// How long a request may be without work before it counts for none: whoever began it may never end it.
+const PAUSE_IN_REQUEST_MAX: Span = Span(5_000_000_000);
+
 /// How often to look at a tenant that gives way as soon as it has no work.
 const GIVES_WAY_LOOK: Span = Span(1_000_000);
 
@@ -212,7 +215,8 @@ impl Daemon {
             let page = known.link.grip.page();
             let spent = page.idle_since_ns().map(|since| Span(now_ns.saturating_sub(since)));
             // In a request, what has no work just now is about to have some.
-            let spent = spent.filter(|_| page.requests_open() == 0 || !page.critical());
+            let in_request = page.requests_open() > 0 && page.critical();
+            let spent = spent.filter(|spent| !in_request || *spent >= PAUSE_IN_REQUEST_MAX);
             let (after, look) = match page.gives_way() {
                 true => (Span::ZERO, GIVES_WAY_LOOK),
                 false => (after, after),

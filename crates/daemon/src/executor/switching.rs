@@ -53,6 +53,7 @@ fn next(todo: &Receiver<Order>, awake_until: Option<Instant>) -> Option<Order> {
 }
 
 fn freeze(link: &Link, scope: Scope, aim: Option<Aim>, warms: Option<&Warms>, events: &Events) -> bool {
+    let is_rest = link.grip.page().frozen();
     let begin = Instant::now();
     match link.grip.freeze(scope) {
         Ok(channels) => {
@@ -67,8 +68,10 @@ fn freeze(link: &Link, scope: Scope, aim: Option<Aim>, warms: Option<&Warms>, ev
             };
             let mut fields = json!({ "took_ns": nanos(took), "channels": channels, "scope": scope });
             fields["begun_ns"] = nanos(events.at(begin)).into();
-            if let Some(aim) = aim {
-                fields["aim"] = aim.fields();
+            match aim {
+                _ if is_rest => fields["rest"] = true.into(),
+                Some(aim) => fields["aim"] = aim.fields(),
+                None => {}
             }
             events.note_of(&link.who, "freeze", fields);
             true

@@ -25,7 +25,9 @@ impl Grip {
             Ok(count)
         });
         let Err(cause) = widened else { return widened };
-        if !self.lock().more_frozen {
+        // Without a report nothing was tried.
+        let is_tried = !matches!(cause, GripError::NotReported { .. } | GripError::Gone);
+        if !is_tried || !self.lock().more_frozen {
             return Err(cause);
         }
         Err(self.begin_anew(cause))

@@ -37,8 +37,12 @@ pub(crate) fn beside_work() -> (World, Tenant, Tenant) {
 }
 
 fn idles(world: &World, tenant: &Tenant) -> usize {
+    count(world, "idle", tenant)
+}
+
+fn count(world: &World, event: &str, tenant: &Tenant) -> usize {
     let id = u64::from(tenant.id().0);
-    world.events_named("idle").iter().filter(|event| event["tenant"] == id).count()
+    world.events_named(event).iter().filter(|event| event["tenant"] == id).count()
 }
 
 fn hints(world: &World, tenant: &Tenant) -> Hints {
@@ -72,6 +76,19 @@ pub(crate) fn request(service: &Tenant, work: &Tenant) {
         std::thread::sleep(Duration::from_micros(50));
     }
     begin(service);
+}
+
+#[test]
+fn a_request_that_nobody_ends_counts_for_none_after_a_while() {
+    let (world, service, _work) = beside_work();
+    let wanted = count(&world, "wants", &service);
+    begin(&service);
+    await_that("it has a request", || count(&world, "wants", &service) > wanted);
+    let before = idles(&world, &service);
+    let begun = Instant::now();
+    service.page().rest(monotonic_ns());
+    await_that("it counts for none", || idles(&world, &service) > before);
+    assert!(begun.elapsed() > Duration::from_secs(2), "its pauses are its own for a while");
 }
 
 #[test]

@@ -101,9 +101,9 @@ fn what_is_fetched_ahead_a_switch_need_not_move() {
     let ahead: Vec<_> = moves.iter().filter(|one| one.owner.is_some()).collect();
     // On a machine with much else to do it is too late for some: then nothing or less is fetched, and the switch moves more.
     assert!(ahead.len() >= TURNS / 4, "only {} moves while somebody had its turn", ahead.len());
-    // Should a turn end early, somebody else may be next after all.
+    // Should a turn end early, somebody else may be next after all. Whoever guesses is right one time in three.
     let right: Vec<_> = ahead.iter().filter(|one| one.is_right()).collect();
-    assert!(right.len() * 10 >= ahead.len() * 8, "{} of {} were for the next one", right.len(), ahead.len());
+    assert!(right.len() * 10 >= ahead.len() * 6, "{} of {} were for the next one", right.len(), ahead.len());
     let fetched = |turn| right.iter().filter(|one| one.turn == turn).map(|one| one.bytes_in).sum::<u64>();
     let switches = switches(&moves, |one| fetched(one.turn) > 0);
     // How much is fetched is a matter of speed, which is not tested here; but nothing comes in twice.

@@ -140,6 +140,18 @@ fn what_came_since_and_cannot_be_frozen_adds_nothing_to_a_thaw_either() {
     assert_eq!((frozen(), grip.page().freezes()), (vec![], 0));
 }
 
+#[test]
+fn one_that_does_not_report_what_it_has_made_stays_as_it_is() {
+    let grip = grip();
+    grip.freeze(Scope::Compute).unwrap();
+    born_while_frozen(&grip);
+    grip.page().raise_channel_generation();
+    THAWS.set(0);
+    let cause = grip.freeze(Scope::All).unwrap_err();
+    assert!(matches!(cause, GripError::NotReported { .. }), "{cause}");
+    assert_eq!((frozen(), THAWS.get()), (vec![5, 11], 0), "it does not compute meanwhile");
+}
+
 /// The tenant makes a channel that copies, freezes it at birth, and says so.
 fn born_while_frozen(grip: &Grip) {
     grip.page().raise_channel_generation();
