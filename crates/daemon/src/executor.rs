@@ -30,6 +30,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use wire::FromDaemon;
 
 /// How long one tenant's freeze or thaw may take at most: it waits for a report of channels, and undoes what failed.
 const SWITCH_WITHIN: Duration = Duration::from_secs(5);
@@ -91,10 +92,31 @@ pub enum Order {
 /// Somebody whose request is expected and whose context is to be loaded.
 #[derive(Clone, Debug)]
 pub struct Warms {
-    /// How to tell it.
-    pub outgoing: Outgoing,
+    /// Who.
+    pub link: Link,
     /// When it was told, on the daemon's clock.
     pub at_ns: Arc<AtomicU64>,
+}
+
+impl Link {
+    /// The GPU is free for its request, or nobody has one: its context is to be loaded. In the page first, for one that is awake.
+    pub fn order_warm_up(&self) {
+        self.grip.page().order_warm_up();
+        self.ring_for_warm_up();
+    }
+
+    /// The same is about to be said: if it stays awake for that, it begins to.
+    pub fn announce_warm_up(&self) {
+        if self.grip.page().awaits_warm_ups() {
+            self.grip.page().expect_warm_up();
+            self.ring_for_warm_up();
+        }
+    }
+
+    fn ring_for_warm_up(&self) {
+        // One that cannot be reached is about to be noticed by its own thread.
+        let _ = self.outgoing.send_at_once(FromDaemon::WarmUp);
+    }
 }
 
 /// What a freeze for a hint is to be in time for, on the daemon's clock.

@@ -12,7 +12,6 @@ mod crowd;
 
 pub use crowd::Crowd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
-use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 /// So long before something is due whoever has to do with it is woken.
@@ -21,16 +20,8 @@ pub const AHEAD: Duration = Duration::from_micros(120);
 /// For no longer than this anybody stays awake for what may come.
 pub const LONGEST: Duration = Duration::from_micros(300);
 
-/// With fewer processors, whoever stays awake is in others' way.
-const PROCESSORS_MIN: usize = 4;
-
 /// After having stayed awake, a thread does not do so again for so many times as long.
 const REST_TIMES: u32 = 3;
-
-/// Are there enough processors for that?
-pub fn is_possible() -> bool {
-    available_parallelism().is_ok_and(|count| count.get() >= PROCESSORS_MIN)
-}
 
 /// How often a thread may stay awake, by when it did.
 #[derive(Debug, Default)]

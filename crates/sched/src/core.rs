@@ -253,6 +253,7 @@ impl Core {
             Event::Idle(tenant) => self.set_wants(tenant, false),
             Event::Measured { tenant, busy } => self.measured(tenant, busy),
             Event::Hint { tenant, within } => self.hint(tenant, within),
+            Event::Warmed { tenant, at } => self.learn_launch(tenant, at),
             Event::GivesWay { tenant, gives_way } => {
                 self.update(tenant, |tenant| tenant.gives_way = gives_way);
             }

@@ -2,7 +2,7 @@
 
 use crate::{
     Bytes, GpuId, HandleId, JobId, OpId, Owned, Ratio, RequestId, Settings, Sighting, Span, TenantId,
-    TicketId, UserId,
+    TicketId, Time, UserId,
 };
 
 /// What happened.
@@ -219,6 +219,13 @@ pub enum Event {
         tenant: TenantId,
         /// From now.
         within: Span,
+    },
+    /// A tenant's context was loaded ahead of a request, as [`crate::Action::WarmUp`] wants: that was launched at this instant.
+    Warmed {
+        /// Who.
+        tenant: TenantId,
+        /// When, which is past.
+        at: Time,
     },
     /// A tenant gives way to others as soon as it has no work, or as others do again: not only once being idle has cost as
     /// much as a switch.

@@ -1,14 +1,20 @@
-//! How long before a hinted request best-effort work has to go: as long as it took of late until it was off, and what the
-//! GPU needs after that.
+//! How long before a hinted request best-effort work has to go: as long as it took of late until it was off, until the tenant's
+//! warm-up was launched after that, and what the GPU needs for it.
 //!
 //! Too late, and the request waits for the freeze; too early, and nobody uses the GPU. So what is known follows at once what
 //! took longer, and slowly what took less: it stays about where the slowest of the last few dozen were.
 
-use crate::Span;
+use crate::{Span, Time};
 
-/// From when that is heard of until the tenant's context is loaded. It is told to warm up some 40 us earlier, by whoever took
-/// the last one off; its threads launch the empty kernel 110 us after that, nine times in ten within 140, and the GPU takes 90.
+/// What the GPU takes from the launch of an empty kernel until the tenant's context is loaded.
+const LOADS: Span = Span::from_micros(90);
+
+/// From when the last one is off until the tenant's context is loaded, before any launch was heard of: a thread that is woken for
+/// it by another one launches after 110 us, and nine times in ten within 140.
 const THEN: Span = Span::from_micros(200);
+
+/// And at least, whatever was heard: it is launched as soon as the last one is off, which is noticed some microseconds later.
+const THEN_MIN: Span = Span::from_micros(60);
 
 /// What took less counts for so much of the difference.
 const LESS_PER: u64 = 32;
@@ -18,11 +24,21 @@ const LONGER_TIMES_MAX: u64 = 2;
 
 /// What is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Lead(Option<Span>);
+pub(crate) struct Lead {
+    /// Until the last one is off.
+    off: Slowest,
+    /// From then until the tenant's context is loaded.
+    then: Slowest,
+    /// When the last one was off for the last hint, until the launch after that is heard of.
+    off_at: Option<Time>,
+}
 
-impl Lead {
-    /// It took so long from when best-effort work was to go until it was off.
-    pub(crate) fn learn(&mut self, took: Span) {
+/// How long something takes, by the slowest of late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Slowest(Option<Span>);
+
+impl Slowest {
+    fn learn(&mut self, took: Span) {
         let known = match self.0 {
             None => took,
             Some(known) if took >= known => took.min(known.times(LONGER_TIMES_MAX).max(Span(1))),
@@ -30,10 +46,27 @@ impl Lead {
         };
         self.0 = Some(known);
     }
+}
+
+impl Lead {
+    /// It took so long from when best-effort work was to go until it was off. If that was for a hint, a launch follows `off_at`.
+    pub(crate) fn learn(&mut self, took: Span, off_at: Option<Time>) {
+        self.off.learn(took);
+        self.off_at = off_at;
+    }
+
+    /// The tenant's warm-up was launched then. One from before the last one was off was for something else.
+    pub(crate) fn launched(&mut self, at: Time) {
+        let loaded = at + LOADS;
+        if let Some(off_at) = self.off_at.filter(|&off_at| off_at <= loaded) {
+            self.then.learn(loaded.since(off_at).max(THEN_MIN));
+            self.off_at = None;
+        }
+    }
 
     /// How long ahead it has to go, which is never more than `most`.
     pub(crate) fn within(self, most: Span) -> Span {
-        self.0.map_or(most, |known| most.min(known + THEN))
+        self.off.0.map_or(most, |off| most.min(off + self.then.0.unwrap_or(THEN)))
     }
 }
 
@@ -45,7 +78,7 @@ mod tests {
 
     fn after(micros: impl IntoIterator<Item = u64>) -> u64 {
         let mut lead = Lead::default();
-        micros.into_iter().for_each(|took| lead.learn(Span::from_micros(took)));
+        micros.into_iter().for_each(|took| lead.learn(Span::from_micros(took), None));
         lead.within(MOST).0 / 1000
     }
 
@@ -64,5 +97,47 @@ mod tests {
         let with_one_of = |slow| after([500; 50].into_iter().chain([slow]).chain([500; 50]));
         assert_eq!(after([500; 50].into_iter().chain([40_000])), 900, "never more than the most");
         assert!(with_one_of(40_000) < 810, "{}", with_one_of(40_000));
+    }
+    /// Freezes that take 500 us, each with a launch so many microseconds after its end.
+    fn after_launches(micros: impl IntoIterator<Item = i64>) -> u64 {
+        let mut lead = Lead::default();
+        for (number, after) in (1..).zip(micros) {
+            let off_at = Time(number * 10_000_000);
+            lead.learn(Span::from_micros(500), Some(off_at));
+            lead.launched(Time(off_at.0.saturating_add_signed(after * 1000)));
+        }
+        lead.within(MOST).0 / 1000
+    }
+
+    #[test]
+    fn how_soon_the_warm_up_is_launched_is_learnt() {
+        assert_eq!(after_launches([]), 900, "nothing was seen");
+        assert_eq!(after_launches([5]), 595);
+        assert_eq!(after_launches([135]), 725);
+        assert_eq!(after_launches([-10; 10]), 580, "it may come before the end is noticed");
+        assert_eq!(after_launches([-89; 10]), 560, "but not by much");
+        let with_one_of = |late| after_launches([5; 50].into_iter().chain([late]).chain([5; 10]));
+        assert!((640..=690).contains(&with_one_of(300)), "{}", with_one_of(300));
+        assert!((640..=690).contains(&with_one_of(30_000)), "{}", with_one_of(30_000));
+        assert!(
+            after_launches((0..300).map(|n| if n < 100 { 200 } else { 5 })) < 600,
+            "what is over is forgotten"
+        );
+    }
+
+    #[test]
+    fn a_launch_that_was_for_something_else_says_nothing() {
+        let mut lead = Lead::default();
+        lead.launched(Time(1_000_000));
+        lead.learn(Span::from_micros(500), Some(Time(10_000_000)));
+        lead.launched(Time(9_900_000));
+        assert_eq!(lead.within(MOST), Span::from_micros(700), "it was before");
+        lead.launched(Time(10_020_000));
+        assert_eq!(lead.within(MOST), Span::from_micros(610));
+        lead.launched(Time(10_800_000));
+        assert_eq!(lead.within(MOST), Span::from_micros(610), "there is one for each");
+        lead.learn(Span::from_micros(500), None);
+        lead.launched(Time(20_000_000));
+        assert_eq!(lead.within(MOST), Span::from_micros(610), "nobody was to be loaded");
     }
 }

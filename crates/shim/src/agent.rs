@@ -142,7 +142,7 @@ fn serve(session: &'static Session) -> Result<Ended, WireError> {
                 vacating = None;
                 vacate::open();
             } else if message == FromDaemon::WarmUp {
-                warm_up::order(session);
+                warm_up::ring(session);
             } else if let Err(ended) = obey(session, message, files) {
                 return Ok(ended);
             }

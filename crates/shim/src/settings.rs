@@ -12,6 +12,7 @@
 //! | `ROTA_WAIT_FOR_DAEMON` | for how many seconds a program whose memory is away waits for the next daemon; 600 unless set |
 //! | `ROTA_WAITS` | `driver`: waits for the GPU are the driver's, also while the program is frozen; `patient`: they are not, also on a virtual GPU, whose waits keep no processor busy |
 //! | `ROTA_HINTS` | which hints are given: `auto` (all, unless set), `sdk` (only the program's), `shim` (also the shim's own), `forecast` (also those from the rhythm of requests), `off` (none) |
+//! | `ROTA_STANDBY` | whether rota stays awake for fractions of a millisecond before a hinted request: `auto` (with four processors or more, unless set), `off` (never), `on` (also with fewer) |
 //! | `ROTA_IOCTL_TRACE` | a file to which all RM calls are appended, with or without a daemon |
 
 use std::ffi::{OsStr, OsString};
@@ -84,6 +85,15 @@ pub(crate) fn waits_in_driver() -> bool {
         Some(value) => value == "driver",
         None => variable("ROTA_VGPU").is_some(),
     })
+}
+
+/// Whether threads of rota may stay awake for moments.
+pub(crate) fn stays_awake() -> bool {
+    match variable("ROTA_STANDBY") {
+        Some(value) if value == "off" => false,
+        Some(value) if value == "on" => true,
+        _ => wire::may_stay_awake_as_guest(),
+    }
 }
 
 /// Which hints are given.

@@ -37,6 +37,8 @@ pub struct Hints {
     pub warm_ups: u64,
     /// And those that could not be.
     pub warm_ups_failed: u64,
+    /// Of those that were launched, how many by a thread that was awake for it.
+    pub warm_ups_awaited: u64,
     /// The time between requests by which the next one is forecast; none while none is.
     pub rhythm_ns: Option<u64>,
 }

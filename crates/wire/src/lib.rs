@@ -35,7 +35,7 @@ pub use oversize::Oversize;
 pub use page::{IDLE_SINCE_OFFSET, PHASE_NAME_BYTES, Page, PageError, SharedPage, monotonic_ns};
 pub use peer::WatchedPeer;
 pub use place::{default_socket, find_socket};
-pub use promptness::{be_prompt, be_prompt_as_guest};
+pub use promptness::{be_prompt, be_prompt_as_guest, may_stay_awake, may_stay_awake_as_guest};
 pub use shim_file::{ShimError, find_nvml_shim, find_shim, preload, preload_nvml};
 pub use socket::{Connection, Listener, WireError};
 pub use statistics::{RequestTimes, Statistics, Times};

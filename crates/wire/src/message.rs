@@ -440,7 +440,8 @@ pub enum FromDaemon {
         /// How much of it has to be in the host's memory.
         host_bytes: u64,
     },
-    /// A request of the tenant is about to come, and the GPU is free for it: its context is to be loaded by a launch.
+    /// The tenant is to look at its page ([`crate::Page`]): a request is about to come, and the GPU is free for it, so that its
+    /// context is to be loaded by a launch; or it is about to be free.
     WarmUp,
     /// Done with `Set`.
     Changed {

@@ -19,6 +19,7 @@
 //! itself, then looks whether it is frozen, and waits for the thaw if so; what was counted before is drained.
 
 mod requests;
+mod warm_ups;
 
 use crate::Latencies;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -101,12 +102,20 @@ pub struct Page {
     freezes: AtomicU64,
     /// Both: 1 while all channels of the tenant are frozen, and not only those that compute.
     frozen_wholly: AtomicU64,
+    /// Daemon: how often it wanted a warm-up kernel launched, with those that its forerunners wanted.
+    warm_ups_ordered: AtomicU64,
+    /// Daemon: until then another one is about to be wanted, on the system's monotonic clock; 0 if none is.
+    warm_up_expected_ns: AtomicU64,
+    /// Tenant: 1 if it stays awake for one that is about to be wanted.
+    awaits_warm_ups: AtomicU64,
+    /// Tenant: warm-up kernels that it launched because it was awake for them.
+    warm_ups_awaited: AtomicU64,
 }
 
 /// No thaw is more often than this. A tenant that counts wrongly gets no more of the daemon's time.
 const FREEZES_MAX: u64 = 64;
 
-const _: () = assert!(size_of::<Page>() == 3496 && size_of::<Page>() <= PAGE_BYTES);
+const _: () = assert!(size_of::<Page>() == 3528 && size_of::<Page>() <= PAGE_BYTES);
 
 /// As much of a phase's name is kept.
 pub const PHASE_NAME_BYTES: usize = 32;
@@ -248,6 +257,10 @@ impl Page {
             warmed_ns: AtomicU64::new(0),
             freezes: AtomicU64::new(0),
             frozen_wholly: AtomicU64::new(0),
+            warm_ups_ordered: AtomicU64::new(0),
+            warm_up_expected_ns: AtomicU64::new(0),
+            awaits_warm_ups: AtomicU64::new(0),
+            warm_ups_awaited: AtomicU64::new(0),
             requests_told: AtomicU64::new(0),
             phase_name: [const { AtomicU64::new(0) }; PHASE_NAME_BYTES / 8],
             latencies: Latencies::new(),
@@ -477,11 +490,12 @@ impl SharedPage {
     }
 
     /// Another page takes the place of this one, at the same address: the tenant has a new daemon. How long requests took
-    /// goes with it, and how often channels were frozen.
+    /// goes with it, how often channels were frozen, and how many warm-ups were wanted.
     ///
     /// Whoever looks at it meanwhile sees the one or the other.
     pub fn renew(&self, by: SharedPage) -> Result<(), PageError> {
         by.take_requests_from(self);
+        by.take_warm_ups_from(self);
         by.freezes.fetch_add(self.freezes.load(SeqCst), SeqCst);
         by.frozen_wholly.fetch_max(self.frozen_wholly.load(SeqCst), SeqCst);
         let flags = ProtFlags::READ | ProtFlags::WRITE;

@@ -47,6 +47,19 @@ fn is_filtered() -> bool {
     mode.is_none_or(|mode| mode.trim() != "0")
 }
 
+/// With fewer processors, whoever stays awake is in others' way.
+const PROCESSORS_MIN: usize = 4;
+
+/// Are there processors enough for a thread to stay awake for moments?
+pub fn may_stay_awake() -> bool {
+    std::thread::available_parallelism().is_ok_and(|count| count.get() >= PROCESSORS_MIN)
+}
+
+/// The same in a process of somebody else's; see [`be_prompt_as_guest`].
+pub fn may_stay_awake_as_guest() -> bool {
+    !is_filtered() && may_stay_awake()
+}
+
 /// What the calling thread has from now on. Where the system does not want it so, it stays as it is.
 pub fn be_prompt() {
     let _ = rustix::thread::set_current_timer_slack(Some(SLACK_NS));

@@ -276,6 +276,7 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
             dropped: 9,
             warm_ups: 10,
             warm_ups_failed: 11,
+            warm_ups_awaited: 13,
             rhythm_ns: Some(12),
         }),
         statistics: Some(Statistics {
@@ -352,7 +353,7 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         ),
         (
             "08010101000167016e0102030405060a000107016608090101610101010401050000000006010101017701020304050101\
-             020162016704017203040506070801090a0001030b010102030405060708090a0b010c01010101020304050601070809\
+             020162016704017203040506070801090a0001030b010102030405060708090a0b0d010c01010101020304050601070809\
              0a0b0c0d0e0f0101700c",
             answer(Answer::Described(Description { schema_version: 1, gpu: Some(view), jobs: vec![job] })),
         ),
@@ -657,6 +658,18 @@ fn the_page_keeps_its_offsets() {
     page.note_freeze();
     page.note_frozen_wholly();
     assert_eq!([3480, 3488].map(word), [2, 1], "freezes, frozen wholly");
+    page.order_warm_up();
+    page.order_warm_up();
+    page.await_warm_ups();
+    page.count_awaited_warm_up();
+    assert_eq!(
+        [3496, 3504, 3512, 3520].map(word),
+        [2, 0, 1, 1],
+        "warm-ups ordered, expected, awaits, awaited"
+    );
+    let before = monotonic_ns();
+    page.expect_warm_up();
+    assert!((before..=monotonic_ns()).contains(&(word(3504) - 1_500_000)), "until when one is expected");
     page.tell_requests();
     page.set_phase_name(b"checkpoint");
     page.add_request(130, Some(129));
@@ -672,7 +685,7 @@ fn the_page_keeps_its_offsets() {
     assert_eq!((bucket(1), bucket(288)), (1, 1), "one of 128 ns, one of a millisecond");
     let known = [
         56, 64, 72, 80, 88, 96, 104, 128, 136, 152, 160, 168, 176, 184, 192, 200, 208, 216, 224, 232, 256,
-        264, 272, 1424, 3472, 3480, 3488,
+        264, 272, 1424, 3472, 3480, 3488, 3496, 3504, 3512, 3520,
     ];
     let mut rest = (56..4096).step_by(8).filter(|offset| !known.contains(offset));
     assert!(rest.all(|offset| word(offset) == 0), "a field beyond the documented ones");
@@ -715,6 +728,10 @@ fn a_page_written_by_the_book_is_read() {
         (3472, 22),
         (3480, 3),
         (3488, 1),
+        (3496, 23),
+        (3504, 2_000_000),
+        (3512, 1),
+        (3520, 24),
     ] {
         write(offset, value);
     }
@@ -730,6 +747,10 @@ fn a_page_written_by_the_book_is_read() {
     assert_eq!((tenant.critical(), tenant.slo_ns(), tenant.requests_open()), (true, Some(14), 15));
     assert!(tenant.gives_way() && !tenant.may_be_forecast() && tenant.end_is_awaited());
     assert_eq!((tenant.hints_dropped(), tenant.warm_ups(), tenant.warmed_ns()), (17, (18, 19), Some(22)));
+    assert_eq!((tenant.warm_ups_ordered(), tenant.warm_ups_awaited()), (23, 24));
+    assert!(tenant.awaits_warm_ups());
+    let expected = [499_999, 500_000, 1_999_999, 2_000_000].map(|now| tenant.warm_up_is_expected(now));
+    assert_eq!(expected, [false, true, true, false]);
     assert!(tenant.frozen_wholly());
     assert_eq!((tenant.freezes(), tenant.begin_thaw()), (3, 3));
     assert!(!tenant.frozen_wholly());

@@ -43,6 +43,7 @@ fn the_longest_listing_fits_into_a_message() {
         dropped: MANY,
         warm_ups: MANY,
         warm_ups_failed: MANY,
+        warm_ups_awaited: MANY,
         rhythm_ns: Some(LARGE),
     };
     let tenant = |statistics: Option<Statistics>| Tenant {

@@ -61,6 +61,7 @@ fn what_became_of_the_hints_of_a_latency_critical_program_is_shown() {
         dropped: 9,
         warm_ups: 10,
         warm_ups_failed: 11,
+        warm_ups_awaited: 13,
         rhythm_ns: Some(12_000_000),
     });
     let description = Description { schema_version: 1, gpu: None, jobs: vec![service] };

@@ -5,7 +5,6 @@ use crate::executor::{Aim, Switch, SwitchTo, Warms, Work};
 use crate::reasons;
 use sched::{Action, Event, GpuId, OpId, Outcome, TenantId};
 use serde_json::json;
-use wire::FromDaemon;
 
 impl Daemon {
     pub(super) fn act(&mut self, action: Action) {
@@ -46,8 +45,7 @@ impl Daemon {
             Action::WarmUp { tenant } => {
                 let (took, now) = (self.gpu_is_free_for(tenant), self.now());
                 if let Some(known) = self.known.get(&tenant).filter(|known| !known.hinting.is_warmed(now)) {
-                    // One that cannot be reached is about to be noticed by its own thread.
-                    let _ = known.link.outgoing.send_at_once(FromDaemon::WarmUp);
+                    known.link.order_warm_up();
                 }
                 self.note("warm_up", tenant, json!({ "granted_ns": took.0 }));
             }
@@ -67,8 +65,13 @@ impl Daemon {
                 let is_freeze = matches!(to, SwitchTo::Frozen(_));
                 let aim = is_freeze.then(|| self.aim(gpu)).flatten();
                 let warms = is_freeze.then(|| self.warms_after(gpu, tenant)).flatten();
+                let hinted = warms.as_ref().map(|warms| warms.link.clone());
                 let switch = Switch { op: Some(op), link: known.link.clone(), to, aim, warms };
                 self.executor(known.gpu).switch(switch);
+                // Behind the order, which this is not to delay: a freeze takes longer than to be woken.
+                if let Some(hinted) = hinted.filter(|_| self.attention.leaves_room()) {
+                    hinted.announce_warm_up();
+                }
                 if !matches!(to, SwitchTo::Sliced(_)) {
                     self.mustering.is_switched(tenant);
                     self.switch_begins(op, tenant, gpu, matches!(to, SwitchTo::Frozen(_)));
@@ -82,7 +85,7 @@ impl Daemon {
     /// Who is to warm up as soon as a tenant is off: word of that by way of the main loop would come later.
     fn warms_after(&self, gpu: GpuId, frozen: TenantId) -> Option<Warms> {
         let known = self.known.get(&self.core.warmed_after(gpu, frozen)?)?;
-        Some(Warms { outgoing: known.link.outgoing.clone(), at_ns: known.hinting.warmed_at() })
+        Some(Warms { link: known.link.clone(), at_ns: known.hinting.warmed_at() })
     }
 
     /// What a freeze is for that is ordered now.

@@ -14,6 +14,8 @@ const SLACK: Span = Span::from_micros(100);
 /// See above.
 #[derive(Debug)]
 pub(super) struct Attention {
+    stands_by: bool,
+    /// And there are processors enough.
     is_possible: bool,
     crowd: Crowd,
     allowance: Allowance,
@@ -29,13 +31,19 @@ impl Attention {
     /// Of a daemon whose threads may stay awake, or not.
     pub(super) fn new(stands_by: bool) -> Self {
         Self {
-            is_possible: stands_by && standby::is_possible(),
+            stands_by,
+            is_possible: stands_by && wire::may_stay_awake(),
             crowd: Crowd::default(),
             allowance: Allowance::default(),
             told_of: None,
             stays_awake: false,
             ends_by: None,
         }
+    }
+
+    /// May programs' threads stay awake? Whether they have the processors, they know themselves.
+    pub(super) fn leaves_room(&mut self) -> bool {
+        self.stands_by && self.crowd.leaves_room(Instant::now())
     }
 
     /// Whether to stay awake from here to there.
@@ -155,11 +163,13 @@ mod tests {
         assert!(attentive().awaits_end(within).is_some());
         let mut busy = Attention { crowd: Crowd::of_many(), ..attentive() };
         assert_eq!(busy.awaits_end(within), None);
+        assert!(attentive().leaves_room() && !busy.leaves_room());
         let due = Instant::now() + MS;
         let nothing = busy.hear(&heard, due + MS, Some((Time(7), due)), |_| panic!("others have to run"));
         assert_eq!(nothing, Err(RecvTimeoutError::Timeout));
         assert!(Instant::now() >= due, "it is waited for, asleep");
-        assert!(!Attention::new(false).is_possible);
+        let mut off = Attention { crowd: Crowd::of_nobody(), ..Attention::new(false) };
+        assert!(!off.is_possible && !off.leaves_room());
     }
 
     #[test]

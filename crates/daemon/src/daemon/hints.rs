@@ -39,6 +39,8 @@ pub(super) struct Hinting {
     warmed_at_ns: Arc<AtomicU64>,
     /// How often it was told to load its warm-up kernel, ahead of all requests.
     prepared: u32,
+    /// The last launch of that kernel which the core heard of, on the monotonic clock.
+    launch_told_ns: u64,
 }
 
 impl Hinting {
@@ -84,6 +86,13 @@ impl Hinting {
     pub(super) fn is_warmed(&self, now: Time) -> bool {
         let at = Time(self.warmed_at_ns.swap(0, Relaxed));
         at != Time::ZERO && now.since(at) < WARMED_FOR
+    }
+
+    /// When its last warm-up kernel was launched, by the page, if nobody has told the core of it.
+    fn untold_launch(&mut self, page: &Page) -> Option<u64> {
+        let at_ns = page.warmed_ns().filter(|&at_ns| at_ns > self.launch_told_ns)?;
+        self.launch_told_ns = at_ns;
+        Some(at_ns)
     }
 
     /// The program, or its shim, gave a hint. False if it is of no use.
@@ -158,10 +167,24 @@ impl Daemon {
     pub(super) fn prepare_warm_ups(&mut self) {
         for known in self.known.values_mut().filter(|known| known.context) {
             if known.hinting.prepares(known.link.grip.page(), known.idleness.wants()) {
-                // One that cannot be reached is about to be noticed by its own thread.
-                let _ = known.link.outgoing.send(FromDaemon::WarmUp);
+                known.link.order_warm_up();
             }
         }
+    }
+
+    /// A request is over: if a warm-up kernel was launched for it, the core learns how soon that was. Not before, since one that
+    /// was launched late counts most.
+    pub(super) fn tell_of_launch(&mut self, tenant: TenantId) {
+        let Some(known) = self.known.get_mut(&tenant) else { return };
+        if let Some(at_ns) = known.hinting.untold_launch(known.link.grip.page()) {
+            let at = self.time_of(at_ns);
+            self.step(Event::Warmed { tenant, at });
+        }
+    }
+
+    /// An instant of the monotonic clock that is past, on the daemon's clock.
+    pub(super) fn time_of(&self, at_ns: u64) -> Time {
+        self.now().before(Span(monotonic_ns().saturating_sub(at_ns)))
     }
 
     /// A tenant entered or left a phase in which it gives way.
@@ -225,6 +248,7 @@ impl Daemon {
             dropped: page.hints_dropped(),
             warm_ups,
             warm_ups_failed,
+            warm_ups_awaited: page.warm_ups_awaited(),
             rhythm_ns: rhythm.map(|gap| gap.0),
         };
         (self.is_critical(tenant) || hints != Hints::default()).then_some(hints)
@@ -270,6 +294,19 @@ mod tests {
         assert!(!hinting.is_warmed(now), "that was for one request");
         hinting.warmed_at().store(now.0 - 3_000_000, Relaxed);
         assert!(!hinting.is_warmed(now), "that was for another request");
+    }
+
+    #[test]
+    fn each_launch_of_the_warm_up_kernel_is_told_once() {
+        let (page, mut hinting) = (SharedPage::create(1).unwrap(), Hinting::default());
+        assert_eq!(hinting.untold_launch(&page), None);
+        page.count_warm_up(true);
+        assert_eq!(hinting.untold_launch(&page), page.warmed_ns());
+        assert_eq!(hinting.untold_launch(&page), None, "that one was");
+        page.count_warm_up(false);
+        assert_eq!(hinting.untold_launch(&page), None, "there was none");
+        page.count_warm_up(true);
+        assert_eq!(hinting.untold_launch(&page), page.warmed_ns());
     }
 
     #[test]

@@ -194,8 +194,8 @@ impl Daemon {
         known.idleness.mark = None;
         let warmed = known.link.grip.page().warmed_ns();
         self.demand_changed(tenant);
-        let warmed = warmed.map(|at_ns| self.now().0.saturating_sub(monotonic_ns().saturating_sub(at_ns)));
-        self.note("wants", tenant, warmed.map_or(json!({}), |at| json!({ "warmed_ns": at })));
+        let warmed = warmed.map(|at_ns| self.time_of(at_ns));
+        self.note("wants", tenant, warmed.map_or(json!({}), |at| json!({ "warmed_ns": at.0 })));
         self.step(Event::Wants(tenant));
         self.foretell(tenant);
         self.mind_request(tenant, true);
@@ -254,6 +254,7 @@ impl Daemon {
         self.note("idle", tenant, json!({ "for_ns": spent.0 }));
         self.step(Event::Idle(tenant));
         self.mind_request(tenant, false);
+        self.tell_of_launch(tenant);
     }
 
     /// The GPUs that somebody waits for: a second one that wants turns, one at the door, or one that asks for memory only.

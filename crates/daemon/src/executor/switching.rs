@@ -10,7 +10,7 @@ use serde_json::json;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Instant;
-use wire::{FromDaemon, be_prompt};
+use wire::be_prompt;
 
 /// Does what it is told until nobody tells it anything any more.
 pub fn run(todo: &Receiver<Order>, report: &Sender<Input>, events: &Events) {
@@ -58,9 +58,8 @@ fn freeze(link: &Link, scope: Scope, aim: Option<Aim>, warms: Option<&Warms>, ev
     match link.grip.freeze(scope) {
         Ok(channels) => {
             let took = begin.elapsed();
-            if let Some(Warms { outgoing, at_ns }) = warms {
-                // One that cannot be reached is about to be noticed by its own thread.
-                let _ = outgoing.send_at_once(FromDaemon::WarmUp);
+            if let Some(Warms { link, at_ns }) = warms {
+                link.order_warm_up();
                 at_ns.store(nanos(events.now()), Relaxed);
             }
             let scope = match scope {
@@ -77,7 +76,12 @@ fn freeze(link: &Link, scope: Scope, aim: Option<Aim>, warms: Option<&Warms>, ev
             events.note_of(&link.who, "freeze", fields);
             true
         }
-        Err(cause) => failed("freeze", link, &cause, events),
+        Err(cause) => {
+            if let Some(Warms { link, .. }) = warms {
+                link.grip.page().expect_no_warm_up();
+            }
+            failed("freeze", link, &cause, events)
+        }
     }
 }
 
@@ -141,7 +145,7 @@ mod tests {
     use std::os::fd::RawFd;
     use std::sync::{Arc, mpsc};
     use std::time::Duration;
-    use wire::{ChannelGroup, Connection, FileId, SharedPage};
+    use wire::{ChannelGroup, Connection, FileId, FromDaemon, SharedPage};
 
     /// Succeeds at everything.
     fn willing(_: RawFd, _: c_ulong, argument: *mut c_void) -> c_int {
@@ -166,9 +170,9 @@ mod tests {
     fn whoever_hinted_is_told_as_soon_as_the_way_is_free_and_not_otherwise() {
         let (link, _tenant) = link();
         let told = |ioctl: channels::control::IoctlFn| {
-            let (daemon, service) = Connection::pair().unwrap();
-            let outgoing = Outgoing::start(Arc::new(daemon)).unwrap();
-            let warms = Warms { outgoing, at_ns: Arc::default() };
+            let (hinted, service) = self::link();
+            let warms = Warms { link: hinted, at_ns: Arc::default() };
+            warms.link.grip.page().expect_warm_up();
             let page = SharedPage::create(1).unwrap();
             page.raise_channel_generation();
             let grip = Grip::new(page, ResourceManager { ioctl, owns: |_| true });
@@ -192,12 +196,29 @@ mod tests {
             drop(switches);
             run(&todo, &report, &Events::begin(None).unwrap());
             assert!(matches!(done.try_recv(), Ok(Input::Done(Done::Action(OpId(1), ..)))));
-            let at_ns = warms.at_ns.load(Relaxed);
+            let (at_ns, page) = (warms.at_ns.load(Relaxed), warms.link.grip.page());
+            assert!(!page.warm_up_is_expected(wire::monotonic_ns()), "nobody is awake for it any more");
+            let ordered = page.warm_ups_ordered();
             drop(warms);
-            (at_ns > 0, service.receive::<FromDaemon>().ok().map(|(message, _)| message))
+            (at_ns > 0, ordered, service.receive::<FromDaemon>().ok().map(|(message, _)| message))
         };
-        assert_eq!(told(willing), (true, Some(FromDaemon::WarmUp)));
-        assert_eq!(told(|_, _, _| -1), (false, None), "it was not frozen");
+        assert_eq!(told(willing), (true, 1, Some(FromDaemon::WarmUp)));
+        assert_eq!(told(|_, _, _| -1), (false, 0, None), "it was not frozen");
+    }
+
+    #[test]
+    fn only_whoever_stays_awake_is_told_that_a_warm_up_is_about_to_come() {
+        let (link, service) = link();
+        let page = SharedPage::open(link.grip.page().file().try_clone_to_owned().unwrap()).unwrap();
+        link.announce_warm_up();
+        assert!(!page.warm_up_is_expected(wire::monotonic_ns()));
+        page.await_warm_ups();
+        link.announce_warm_up();
+        assert!(page.warm_up_is_expected(wire::monotonic_ns()));
+        assert_eq!(page.warm_ups_ordered(), 0);
+        drop(link);
+        let heard = std::iter::from_fn(|| service.receive::<FromDaemon>().ok());
+        assert_eq!(heard.map(|(message, _)| message).collect::<Vec<_>>(), [FromDaemon::WarmUp], "once");
     }
 
     #[test]

@@ -120,6 +120,38 @@ fn a_hinted_request_finds_the_gpu_free_and_its_end_frees_it_for_others() {
     await_that("work goes on", || work.steps() > steps);
 }
 
+/// Hints a request, and looks at the page until it is past its time. Whether a warm-up was ordered, and expected before that.
+fn watched(service: &Tenant) -> (bool, bool) {
+    let page = service.page();
+    let ordered = page.warm_ups_ordered();
+    hint(service, 3 * MS);
+    let due = Instant::now() + Duration::from_millis(10);
+    let mut expected = false;
+    while page.warm_ups_ordered() == ordered && Instant::now() < due {
+        expected |= page.warm_up_is_expected(monotonic_ns());
+    }
+    begin(service);
+    end(service);
+    (page.warm_ups_ordered() > ordered, expected)
+}
+
+#[test]
+fn whoever_stays_awake_for_warm_ups_is_told_when_a_freeze_begins_and_ordered_to_when_it_is_over() {
+    let (_world, service, work) = beside_work();
+    await_that("its kernel is loaded", || service.warm_ups() > 0);
+    let next = || {
+        let seen = watched(&service);
+        await_that("others may go on", || !work.page().frozen());
+        std::thread::sleep(Duration::from_millis(5));
+        seen
+    };
+    let seen: Vec<_> = (0..20).map(|_| next()).collect();
+    assert!(seen.iter().any(|&(ordered, _)| ordered), "{seen:?}");
+    assert!(!seen.iter().any(|&(_, expected)| expected), "it sleeps: {seen:?}");
+    service.page().await_warm_ups();
+    assert!((0..TRIES_MAX).any(|_| next() == (true, true)), "nobody tells it");
+}
+
 #[test]
 fn a_service_loads_its_warm_up_kernel_in_its_first_pause_and_others_load_none() {
     let (world, service, work) = beside_work();

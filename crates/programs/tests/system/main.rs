@@ -79,3 +79,4 @@ mod takeover_growth;
 mod takeover_names;
 mod takeover_several;
 mod turns;
+mod warm_ups;

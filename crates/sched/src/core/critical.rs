@@ -146,8 +146,16 @@ impl Core {
         if self.someone_runs(gpu) {
             return;
         }
-        let in_all = self.aim(gpu).map_or(took, |(from, _)| self.now.since(from).max(took));
-        self.gpu_mut(gpu).lead.learn(in_all);
+        let (aim, now) = (self.aim(gpu), self.now);
+        let in_all = aim.map_or(took, |(from, _)| now.since(from).max(took));
+        self.gpu_mut(gpu).lead.learn(in_all, aim.map(|_| now));
+    }
+
+    /// Whoever hinted had its context loaded, by a launch at this instant.
+    pub(super) fn learn_launch(&mut self, id: TenantId, at: Time) {
+        if let Some(gpu) = self.tenants.get(id).filter(|tenant| tenant.critical).map(|tenant| tenant.gpu) {
+            self.gpu_mut(gpu).lead.launched(at);
+        }
     }
 
     /// Is there best-effort work that would have to go off first?

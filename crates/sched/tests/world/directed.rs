@@ -151,6 +151,7 @@ impl Life {
             "Wants" => Event::Wants(tenant),
             "Idle" => Event::Idle(tenant),
             "Measured" => Event::Measured { tenant, busy: Ratio::ONE },
+            "Warmed" => Event::Warmed { tenant, at: self.world.now },
             "GivesWay" => Event::GivesWay { tenant, gives_way: true },
             "Hint" => Event::Hint { tenant, within: Span::from_millis(1) },
             "Answers" => Event::Answers(tenant),

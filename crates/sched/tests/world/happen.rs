@@ -135,6 +135,7 @@ impl World {
             Event::User { .. } => self.upset(),
             Event::Place { .. }
             | Event::Measured { .. }
+            | Event::Warmed { .. }
             | Event::GivesWay { .. }
             | Event::Answers(_)
             | Event::Done { .. }

@@ -223,7 +223,9 @@ impl Life {
             .collect();
         let within = self.chance.of(&[0, 500, 1_000, 3_000, 20_000]).expect("some");
         if let Some(tenant) = self.chance.of(&critical) {
-            self.tell(Event::Hint { tenant, within: Span::from_micros(within) });
+            let within = Span::from_micros(within);
+            self.tell(Event::Warmed { tenant, at: self.world.now.before(within) });
+            self.tell(Event::Hint { tenant, within });
         }
     }
 

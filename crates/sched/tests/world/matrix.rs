@@ -39,7 +39,7 @@ impl Seen {
 }
 
 /// Kinds of events, in the order of their declaration.
-pub(crate) const KINDS: [&str; 41] = [
+pub(crate) const KINDS: [&str; 42] = [
     "Gpu",
     "Settings",
     "Unmanaged",
@@ -71,6 +71,7 @@ pub(crate) const KINDS: [&str; 41] = [
     "Idle",
     "Measured",
     "Hint",
+    "Warmed",
     "GivesWay",
     "Answers",
     "Left",
@@ -131,6 +132,7 @@ impl Matrix {
             Event::Idle(tenant) => ("Idle", vec![*tenant]),
             Event::Measured { tenant, .. } => ("Measured", vec![*tenant]),
             Event::Hint { tenant, .. } => ("Hint", vec![*tenant]),
+            Event::Warmed { tenant, .. } => ("Warmed", vec![*tenant]),
             Event::GivesWay { tenant, .. } => ("GivesWay", vec![*tenant]),
             Event::Answers(tenant) => ("Answers", vec![*tenant]),
             Event::Left(tenant) => ("Left", vec![*tenant]),

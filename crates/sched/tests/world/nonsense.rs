@@ -33,6 +33,7 @@ impl Life {
             11 if !inside => Event::Idle(tenant),
             12 if !inside => Event::Measured { tenant, busy: Ratio::ONE },
             13 if !inside => Event::Hint { tenant, within: Span::from_millis(1) },
+            13 => Event::Warmed { tenant, at: self.world.now },
             14 if !inside => Event::Answers(tenant),
             15 if !inside || stage == Some(Stage::Context) => Event::Context { tenant, present: true },
             16 if stage != Some(Stage::Context) => Event::Context { tenant, present: false },

@@ -1,8 +1,11 @@
 //! Warm-ups: an empty kernel in the program's context, so that the GPU has loaded that before a request needs it.
 //!
-//! A thread of its own launches it. Loading the kernel may wait for the GPU, and the agent never does: it only says that a
-//! warm-up is wanted. Whatever fails is counted in the page and otherwise of no consequence. Nothing is launched while the
-//! program is frozen, its memory or its context is away, or a stream is captured.
+//! A thread of its own launches it. Loading the kernel may wait for the GPU, and the agent never does: it only rings. What is
+//! wanted the page says, and where that is about to change the thread is awake for it ([`watch`]). Whatever fails is counted in
+//! the page and otherwise of no consequence. Nothing is launched while the program is frozen, its memory or its context is away,
+//! or a stream is captured.
+
+mod watch;
 
 use std::collections::BTreeMap;
 use std::ffi::c_uint;
@@ -12,11 +15,14 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use cuda::types::{CUcontext, CUdevice, CUfunction, CUmodule, CUstream, CUstreamCaptureMode};
 use cuda::{CUresult, CudaError, Driver};
+use wire::Page;
 
 use crate::demand::{self, made_once};
 use crate::guard::{guarded, lock};
 use crate::memory::{captures, physical};
 use crate::session::Session;
+use crate::settings;
+use watch::{Noticed, Watch};
 
 const PTX: &str = concat!(include_str!("../../../../kernels/warm_up.ptx"), "\0");
 
@@ -52,14 +58,14 @@ struct Kernel {
 /// The thread of a session that launches warm-ups, once there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Warmer {
-    state: Mutex<Wanted>,
+    state: Mutex<Rung>,
     bell: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Wanted {
+struct Rung {
     started: bool,
-    wanted: bool,
+    rung: bool,
 }
 
 /// Keeps warm-ups from all contexts while one is ended.
@@ -79,13 +85,13 @@ pub(crate) fn forget() {
     LOADED.store(ptr::null_mut(), SeqCst);
 }
 
-/// The daemon wants a warm-up: for a hint, or so that the kernel is loaded when one comes.
-pub(super) fn order(session: &'static Session) {
+/// The daemon wants a warm-up, for a hint, or so that the kernel is loaded when one comes; or it is about to want one.
+pub(super) fn ring(session: &'static Session) {
     if crate::sdk::hints_are_off() {
         return;
     }
     let mut state = lock(&session.warmer.state);
-    state.wanted = true;
+    state.rung = true;
     if !state.started {
         // From now on it hears of each hint, and a request is close behind.
         wire::be_prompt_as_guest();
@@ -104,31 +110,44 @@ fn run(session: &'static Session) {
     let _ = unsafe { (session.driver.cuThreadExchangeStreamCaptureMode)(&mut mode) };
     demand::hold::exempt_this_thread();
     wire::be_prompt_as_guest();
+    let stays_awake = settings::stays_awake();
+    if stays_awake {
+        session.page.await_warm_ups();
+    }
+    let mut watch = Watch::new(stays_awake);
     loop {
         let mut state = lock(&session.warmer.state);
-        while !std::mem::take(&mut state.wanted) {
+        while !std::mem::take(&mut state.rung) {
             state = session.warmer.bell.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         drop(state);
-        session.page.count_warm_up(launch(session));
+        let load = || {
+            in_contexts(session, |loaded, context| kernel_of(session, loaded, context).is_some());
+        };
+        let Some(noticed) = watch.rung(&session.page, load, || session.has_ended()) else { continue };
+        let launched = in_contexts(session, |loaded, context| launch_in(session, loaded, context));
+        session.page.count_warm_up(launched);
+        if launched && noticed == Noticed::Awake {
+            session.page.count_awaited_warm_up();
+        }
     }
 }
 
-/// Launches it in all contexts of the session's GPU. False where it could not be launched in any.
-fn launch(session: &Session) -> bool {
+/// Does something in all contexts of the session's GPU, where that may be. False where it was done in none.
+fn in_contexts(session: &Session, mut act: impl FnMut(&mut Loaded, CUcontext) -> bool) -> bool {
     let mut loaded = keep_off();
     let contexts = demand::contexts();
     if contexts.len() > CONTEXTS_MAX {
         return false;
     }
-    let mut launched = false;
+    let mut done = false;
     for context in contexts {
-        launched |= may_launch(session)
+        done |= may_launch(session)
             && physical::within(session.driver, context, || {
-                is_on(session.driver, session.device) && launch_in(session, &mut loaded, context)
+                is_on(session.driver, session.device) && act(&mut loaded, context)
             });
     }
-    launched
+    done
 }
 
 /// Whether none is loaded or launched just now. Whoever closes the way to the driver first sees it so, or is seen.
@@ -137,12 +156,12 @@ pub(crate) fn is_off() -> bool {
 }
 
 fn may_launch(session: &Session) -> bool {
-    let page = &session.page;
-    !demand::vacate::is_closed()
-        && !session.has_ended()
-        && !page.frozen()
-        && page.resident()
-        && !page.holds_launches()
+    !demand::vacate::is_closed() && !session.has_ended() && page_allows(&session.page)
+}
+
+/// Whatever was ordered when: what stands in the page at the instant of the launch counts.
+fn page_allows(page: &Page) -> bool {
+    !page.frozen() && page.resident() && !page.holds_launches()
 }
 
 /// Is the current context on this device?
@@ -153,25 +172,29 @@ fn is_on(driver: &Driver, device: CUdevice) -> bool {
     asked == CUresult::SUCCESS && found == device
 }
 
-fn launch_in(session: &Session, loaded: &mut Loaded, context: CUcontext) -> bool {
-    let driver = session.driver;
+/// The kernel in the current context, loaded if it is not.
+fn kernel_of(session: &Session, loaded: &mut Loaded, context: CUcontext) -> Option<Kernel> {
     let place = loaded.0.entry(context.0 as usize).or_insert(Try::Failed(0));
-    let kernel = match *place {
-        Try::Ready(kernel) => kernel,
-        Try::Failed(tries) if tries >= TRIES_MAX => return false,
-        Try::Failed(tries) => match captures::unless_any(|| load(driver)) {
-            // Not tried.
-            None => return false,
-            Some(Err(_)) => {
+    match *place {
+        Try::Ready(kernel) => Some(kernel),
+        Try::Failed(tries) if tries >= TRIES_MAX => None,
+        // Not tried while there is a capture.
+        Try::Failed(tries) => match captures::unless_any(|| load(session.driver))? {
+            Err(_) => {
                 *place = Try::Failed(tries + 1);
-                return false;
+                None
             }
-            Some(Ok(kernel)) => {
+            Ok(kernel) => {
                 *place = Try::Ready(kernel);
-                kernel
+                Some(kernel)
             }
         },
-    };
+    }
+}
+
+fn launch_in(session: &Session, loaded: &mut Loaded, context: CUcontext) -> bool {
+    let driver = session.driver;
+    let Some(kernel) = kernel_of(session, loaded, context) else { return false };
     // It may have been frozen while the kernel was loaded: then this would wait in its queue for no use.
     if !may_launch(session) {
         return false;
@@ -194,4 +217,26 @@ fn load(driver: &Driver) -> Result<Kernel, CudaError> {
         (driver.cuStreamCreate)(&mut stream, NON_BLOCKING).ok()?;
     }
     Ok(Kernel { function, stream })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::SharedPage;
+
+    #[test]
+    fn nothing_is_launched_while_the_program_is_frozen_or_away_whatever_is_ordered() {
+        let page = SharedPage::create(1).unwrap();
+        page.order_warm_up();
+        assert!(page_allows(&page));
+        page.set_frozen(true);
+        assert!(!page_allows(&page));
+        page.set_frozen(false);
+        page.revoke_residency();
+        assert!(!page_allows(&page));
+        page.commit_residency(2);
+        assert!(page_allows(&page));
+        page.set_holds_launches();
+        assert!(!page_allows(&page));
+    }
 }

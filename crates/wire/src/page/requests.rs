@@ -1,7 +1,7 @@
 //! What the page says of requests: what the daemon tells of the job, what the tenant tells of its requests and phases, and
 //! what either counts.
 
-use super::{PHASE_NAME_BYTES, Page, monotonic_ns};
+use super::{PHASE_NAME_BYTES, Page};
 use crate::RequestTimes;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -70,25 +70,6 @@ impl Page {
     /// How many hints could not be sent.
     pub fn hints_dropped(&self) -> u64 {
         self.hints_dropped.load(Relaxed)
-    }
-
-    /// The tenant launched a warm-up kernel, or could not.
-    pub fn count_warm_up(&self, launched: bool) {
-        let count = if launched { &self.warm_ups } else { &self.warm_ups_failed };
-        count.fetch_add(1, Relaxed);
-        if launched {
-            self.warmed_ns.store(monotonic_ns(), Relaxed);
-        }
-    }
-
-    /// When the last warm-up kernel was launched, if one was.
-    pub fn warmed_ns(&self) -> Option<u64> {
-        Some(self.warmed_ns.load(Relaxed)).filter(|&at| at != 0)
-    }
-
-    /// How many warm-up kernels were launched, and how many could not be.
-    pub fn warm_ups(&self) -> (u64, u64) {
-        (self.warm_ups.load(Relaxed), self.warm_ups_failed.load(Relaxed))
     }
 
     /// The tenant says itself when requests begin and end.

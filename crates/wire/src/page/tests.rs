@@ -127,11 +127,17 @@ fn a_new_daemons_page_lies_where_the_old_one_was() {
     tenant.add_request(1_000, Some(999));
     tenant.note_freeze();
     tenant.note_frozen_wholly();
+    tenant.await_warm_ups();
+    old.order_warm_up();
+    old.expect_warm_up();
     let new = SharedPage::create(2).unwrap();
     tenant.renew(SharedPage::open(new.file().try_clone_to_owned().unwrap()).unwrap()).unwrap();
     assert_eq!((word.epoch(), word.channel_generation()), (2, 0));
     let requests = new.request_times().expect("how long requests took is not forgotten");
     assert_eq!((requests.by_program, requests.times.count, requests.slo_missed), (true, 1, 1));
+    assert!(new.awaits_warm_ups() && !word.warm_up_is_expected(monotonic_ns()), "the old one's word");
+    new.order_warm_up();
+    assert_eq!(word.warm_ups_ordered(), 2, "whoever took the old one's sees another");
     new.note_freeze();
     assert!(new.frozen_wholly(), "its channels are what they were");
     assert_eq!(new.freezes(), 2, "by the old daemon, and by the new one");

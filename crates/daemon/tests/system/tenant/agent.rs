@@ -59,8 +59,11 @@ impl Shared {
                     }
                 }
                 FromDaemon::WarmUp => {
-                    self.page.count_warm_up(true);
-                    self.warm_ups.fetch_add(1, SeqCst);
+                    // Otherwise one is only about to be wanted, which this one does not stay awake for.
+                    let ordered = self.page.warm_ups_ordered();
+                    if self.warm_ups.swap(ordered, SeqCst) != ordered {
+                        self.page.count_warm_up(true);
+                    }
                 }
                 FromDaemon::Pinned { request }
                 | FromDaemon::Published { request }

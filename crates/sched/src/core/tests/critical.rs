@@ -149,6 +149,35 @@ fn best_effort_work_goes_as_late_as_it_may() {
     assert_eq!(missed.len(), 3, "only those that took longer than any before: {missed:?}");
 }
 
+/// The core hears that the service was warmed up so soon after the last freeze.
+fn warmed(rig: &mut Rig, service: TenantId, after: Span) {
+    let mut latest = rig.diary.iter().rev();
+    let frozen = latest.find(|(_, action)| matches!(action, Action::Freeze { .. }));
+    let at = frozen.expect("somebody was frozen").0 + rig.freeze + after;
+    rig.tell(Event::Warmed { tenant: service, at });
+}
+
+#[test]
+fn best_effort_work_goes_the_later_the_sooner_warm_ups_are_launched() {
+    let mut rig = Rig::new(Settings { hint_lead: Span::from_millis(2), ..settings() });
+    rig.freeze = Span::from_micros(500);
+    let service = service(&mut rig);
+    let others = best_effort(&mut rig, 1);
+    for _ in 0..10 {
+        request(&mut rig, service, 0.01);
+    }
+    lead(&mut rig, service);
+    assert_eq!(lead(&mut rig, service), 700, "nothing was heard of any");
+    warmed(&mut rig, others[0], Span::from_micros(5));
+    assert_eq!(lead(&mut rig, service), 700, "nobody warms that one up");
+    for _ in 0..5 {
+        warmed(&mut rig, service, Span::from_micros(5));
+        assert_eq!(lead(&mut rig, service), 595);
+    }
+    warmed(&mut rig, service, Span::from_micros(60));
+    assert_eq!(lead(&mut rig, service), 650, "that one was later");
+}
+
 #[test]
 fn a_false_hint_costs_little_and_many_are_not_believed() {
     let mut rig = Rig::new(settings());
