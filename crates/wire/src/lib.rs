@@ -63,6 +63,10 @@ pub const BLOCK_BYTES: u64 = 2 << 20;
 /// The least handle that goes from one tenant to the next (`Take`): smaller ones are made faster.
 pub const PASS_BYTES_MIN: u64 = 32 << 20;
 
-/// The largest handle. What moves is moved in whole handles, so large allocations are made of several: the last one to go
-/// takes little with it that could have stayed. Far smaller ones would cost more to map than they save.
+/// The largest handle. What moves is moved in whole handles, so large memory is made of several: the last one to go takes little
+/// with it that could have stayed.
 pub const HANDLE_BYTES_MAX: u64 = 256 << 20;
+
+/// The largest handle of plain allocations: in a switch both ways at once, copies in begin when the first handle is out, and go
+/// on when the last one is. Far smaller ones would cost more files and mapping than they save.
+pub const PART_BYTES_MAX: u64 = 128 << 20;

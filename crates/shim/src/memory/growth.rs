@@ -7,7 +7,7 @@
 
 use cuda::types::CUdevice;
 use cuda::{CUresult, Driver};
-use wire::{GrantId, SizedHandle, ToDaemon};
+use wire::{GrantId, HANDLE_BYTES_MAX, PART_BYTES_MAX, SizedHandle, ToDaemon};
 
 use super::heap::{Block, Growth};
 use super::table::{Allocation, Created, Home, Kind, Making, Mapping, Part, Range, Wanted, part_sizes};
@@ -227,7 +227,7 @@ fn make_unmapped(
     // What stays is as the program asked for it: one handle of the driver.
     let sizes = match making {
         Making::Kept => vec![(Home::Device, bytes)],
-        Making::Moving => sizes(session, bytes, host_bytes),
+        Making::Moving => sizes(session, bytes, host_bytes, HANDLE_BYTES_MAX),
     };
     let mut parts = Vec::new();
     for (home, bytes) in sizes {
@@ -261,15 +261,15 @@ fn new_part(session: &Session, kind: Kind, home: Home, bytes: u64) -> Part {
     }
 }
 
-/// The sizes of the parts that so much memory is made of, those on the device first.
-fn sizes(session: &Session, bytes: u64, host_bytes: u64) -> Vec<(Home, u64)> {
+/// The sizes of the parts that so much memory is made of, those on the device first, none larger than `most`.
+fn sizes(session: &Session, bytes: u64, host_bytes: u64, most: u64) -> Vec<(Home, u64)> {
     let mut sizes = Vec::new();
     if bytes > host_bytes {
-        sizes.extend(part_sizes(bytes - host_bytes).map(|size| (Home::Device, size)));
+        sizes.extend(part_sizes(bytes - host_bytes, most).map(|size| (Home::Device, size)));
     }
     if host_bytes > 0 {
         let home = Home::Host(oversize::near_node(session));
-        sizes.extend(part_sizes(host_bytes).map(|size| (home, size)));
+        sizes.extend(part_sizes(host_bytes, most).map(|size| (home, size)));
     }
     sizes
 }
@@ -300,7 +300,7 @@ fn make_parts(
     let driver = session.driver;
     let mut parts = Vec::new();
     let mut address = start;
-    for (home, size) in sizes(session, bytes, host_bytes) {
+    for (home, size) in sizes(session, bytes, host_bytes, PART_BYTES_MAX) {
         let mut part = new_part(session, Kind::plain(device), home, size);
         part.mappings.push(Mapping::for_device(address, device));
         match physical::bring(driver, &part).map_err(|refused| on(home, refused)) {

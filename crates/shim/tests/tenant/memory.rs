@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::bench::*;
-use wire::{BLOCK_BYTES, FromDaemon, HANDLE_BYTES_MAX, HandleId, ToDaemon};
+use wire::{BLOCK_BYTES, FromDaemon, HandleId, PART_BYTES_MAX, ToDaemon};
 
 /// Memory that has a range of its own.
 const LARGE: u64 = 64 << 20;
@@ -149,7 +149,7 @@ fn memory_leaves_and_comes_back_under_the_same_address() {
 
 #[test]
 fn a_large_allocation_moves_in_parts() {
-    const ASKED: u64 = 2 * HANDLE_BYTES_MAX + 1;
+    const ASKED: u64 = 2 * PART_BYTES_MAX + 1;
     let bench = Bench::new();
     let (mut program, daemon) = bench.tenant(&[]);
     program.enter();
@@ -165,7 +165,7 @@ fn a_large_allocation_moves_in_parts() {
         })
         .collect();
     assert_eq!(parts.iter().map(|part| part.bytes).sum::<u64>(), ASKED.next_multiple_of(BLOCK_BYTES));
-    assert!(parts.iter().all(|part| part.bytes <= HANDLE_BYTES_MAX));
+    assert!(parts.iter().all(|part| part.bytes <= PART_BYTES_MAX));
     assert_eq!(program.ask(&format!("range {:x}", address + ASKED - 1)), format!("0 {address:x} {ASKED:x}"));
 
     // The middle one goes and comes back; its neighbours stay as they are.
@@ -196,8 +196,8 @@ fn of_an_allocation_that_fails_midway_nothing_is_left() {
     let bench = Bench::new();
     let (mut program, daemon) = bench.tenant(&[("FAKE_CREATES_MAX", "2")]);
     program.enter();
-    program.tell(&format!("alloc {:x}", 3 * HANDLE_BYTES_MAX));
-    let grant = daemon.grant(3 * HANDLE_BYTES_MAX);
+    program.tell(&format!("alloc {:x}", 3 * PART_BYTES_MAX));
+    let grant = daemon.grant(3 * PART_BYTES_MAX);
     assert_eq!(daemon.next().0, ToDaemon::Returned { grant });
     assert_eq!(program.answer(), "2 0");
     let count = |what: &str| bench.log().iter().filter(|line| *line == what).count();

@@ -6,7 +6,7 @@ use cuda::types::{
     CUdevice, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp,
     CUmemAllocationPropFlags, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
 };
-use wire::{BLOCK_BYTES, HANDLE_BYTES_MAX, HandleId, PASS_BYTES_MIN};
+use wire::{BLOCK_BYTES, HandleId, PASS_BYTES_MIN};
 
 use crate::memory::taken::{Files, TakenFile};
 
@@ -255,11 +255,11 @@ impl Parts {
     }
 }
 
-/// The sizes of the handles that so much memory is made of: as few as can be, and about as large as each other, so that
-/// none is a sliver that costs as much to map as a large one.
-pub(crate) fn part_sizes(bytes: u64) -> impl Iterator<Item = u64> {
+/// The sizes of the handles that so much memory is made of, none larger than `most`: as few as can be, and about as large as
+/// each other, so that none is a sliver that costs as much to map as a large one.
+pub(crate) fn part_sizes(bytes: u64, most: u64) -> impl Iterator<Item = u64> {
     let blocks = bytes / BLOCK_BYTES;
-    let parts = bytes.div_ceil(HANDLE_BYTES_MAX).max(1);
+    let parts = bytes.div_ceil(most).max(1);
     (0..parts).map(move |part| (blocks / parts + u64::from(part < blocks % parts)) * BLOCK_BYTES)
 }
 
@@ -310,18 +310,19 @@ mod tests {
 
     #[test]
     fn large_memory_comes_in_even_parts() {
-        let sizes = |bytes| part_sizes(bytes).collect::<Vec<u64>>();
+        const MOST: u64 = 8 * BLOCK_BYTES;
+        let sizes = |bytes| part_sizes(bytes, MOST).collect::<Vec<u64>>();
         assert_eq!(sizes(BLOCK_BYTES), [BLOCK_BYTES]);
-        assert_eq!(sizes(HANDLE_BYTES_MAX), [HANDLE_BYTES_MAX]);
-        let half = HANDLE_BYTES_MAX / 2;
-        assert_eq!(sizes(HANDLE_BYTES_MAX + BLOCK_BYTES), [half + BLOCK_BYTES, half]);
-        for blocks in (1..4000).step_by(7) {
+        assert_eq!(sizes(MOST), [MOST]);
+        let half = MOST / 2;
+        assert_eq!(sizes(MOST + BLOCK_BYTES), [half + BLOCK_BYTES, half]);
+        for blocks in 1..300 {
             let bytes = blocks * BLOCK_BYTES;
             let sizes = sizes(bytes);
             assert_eq!(sizes.iter().sum::<u64>(), bytes);
-            assert_eq!(sizes.len() as u64, bytes.div_ceil(HANDLE_BYTES_MAX));
+            assert_eq!(sizes.len() as u64, bytes.div_ceil(MOST));
             let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
-            assert!(*most <= HANDLE_BYTES_MAX && most - least <= BLOCK_BYTES, "{blocks}: {sizes:?}");
+            assert!(*most <= MOST && most - least <= BLOCK_BYTES, "{blocks}: {sizes:?}");
             assert!(sizes.iter().all(|size| size.is_multiple_of(BLOCK_BYTES)));
         }
     }
