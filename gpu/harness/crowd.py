@@ -14,8 +14,9 @@ GIB = 1 << 30
 SAME = ("steps", "bytes", "sum", "xor", "placed")
 """What a program must find as it did natively."""
 
-RESERVE_MIB, CONTEXT_MIB, SLACK_MIB = 600, 540, 200
-"""What the daemon keeps for itself, what a context takes on an H200 or a little more, and what they may be off by in all."""
+RESERVE_MIB, CONTEXT_MIB, SLACK_MIB = 696, 540, 200
+"""What the daemon keeps for itself with an arena of 48 GiB, what a context takes on an H200 or a little more, and what they may be off
+by in all."""
 
 
 IDLE_S = 0.5

@@ -124,7 +124,8 @@ pub struct Settings {
     /// The most that the cellar takes of its disk [default: half of what the disk has free].
     #[arg(long, value_name = "BYTES")]
     pub cellar_limit: Option<Bytes>,
-    /// Memory of each GPU kept for the daemon's own context [default: 600MiB, on a virtual GPU what two contexts take].
+    /// Memory of each GPU kept for the daemon's own context, beside 2 MiB for each GiB of the arena [default: 600MiB, on a virtual
+    /// GPU what two contexts take].
     #[arg(long, value_name = "BYTES")]
     pub reserve: Option<Bytes>,
     /// What a program's context counts as at least, whether its memory is there or away [default: what one takes in the self-test].

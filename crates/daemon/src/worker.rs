@@ -64,6 +64,7 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<ExitCode> {
     let uuids = devices.iter().map(|device| Arbiter::of_within(device.uuid(), patience));
     let arbiters = uuids.collect::<Result<Vec<_>, _>>()?;
     let usual = Usual::of(machine.as_ref());
+    let reserve_bytes = config.reserve.map_or(usual.reserve_bytes, |bytes| bytes.0);
     let nvml = gpus::find_nvml();
     let mut gpus = Vec::new();
     let mut left = handover.read();
@@ -93,7 +94,7 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<ExitCode> {
             uuid: device.uuid().into(),
             name: device.name().into(),
             capacity_bytes,
-            reserve_bytes: config.reserve.map_or(usual.reserve_bytes, |bytes| bytes.0),
+            reserve_bytes,
             residue_bytes: config.residue.map_or(measured.unwrap_or(usual.residue_bytes), |bytes| bytes.0),
             spare_bytes: total - capacity_bytes,
             freezes,
@@ -104,6 +105,9 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<ExitCode> {
     let arena = Arena::open(client, devices[0].registrar())?;
     arena.end_with_process();
     let arena_bytes = arena.size_bytes();
+    if machine.is_none() {
+        gpus.iter_mut().for_each(|gpu| gpu.reserve_bytes += tables_bytes(arena_bytes));
+    }
     if let Some(wanted) = config.arena.filter(|wanted| wanted.0 != arena_bytes) {
         log::say(format_args!(
             "arena = {wanted} is not in force: the keeper of an earlier daemon has {}, and keeps it until it ends, which it \
@@ -132,7 +136,7 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<ExitCode> {
         ("capacity", gpus.iter().map(|gpu| gpu.capacity_bytes).max().unwrap_or(0)),
         ("arena", arena_bytes),
         ("oversize_max", rules.settings.host_max.0),
-        ("reserve", gpus[0].reserve_bytes),
+        ("reserve", reserve_bytes),
         ("residue", gpus[0].residue_bytes),
     ];
     let setup = Setup {
@@ -275,6 +279,12 @@ impl Usual {
     }
 }
 
+/// What the driver's tables of so much pinned memory take on each GPU, and NVML counts for nobody: 8 bytes for a page of 4 KiB.
+fn tables_bytes(pinned_bytes: u64) -> u64 {
+    const PAGE_BYTES: u64 = 4096;
+    (8 * pinned_bytes.div_ceil(PAGE_BYTES)).next_multiple_of(wire::BLOCK_BYTES)
+}
+
 /// The settings, with what defaults have come to on this machine.
 fn in_force(mut settings: Vec<Setting>, sizes: &[(&str, u64)]) -> Vec<Setting> {
     for setting in &mut settings {
@@ -334,4 +344,17 @@ fn tell_of_loss(life: Life, inputs: Sender<Input>) {
         // The main loop may have ended before.
         let _ = inputs.send(Input::Lost(reason));
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_of_pinned_memory_are_as_large_as_they_were_seen_to_be() {
+        const MIB: u64 = 1 << 20;
+        // By NVML on an H200: 48 GiB took 96 MiB.
+        assert_eq!(tables_bytes(48 << 30), 96 * MIB);
+        assert_eq!((tables_bytes(0), tables_bytes(1)), (0, 2 * MIB));
+    }
 }
