@@ -31,16 +31,24 @@ pub struct Booked {
     pub granted: Bytes,
 }
 
-/// The books of everybody who has a context, and nothing under way.
-pub type Books = BTreeMap<TenantId, Booked>;
+/// What the books say of what lies still.
+#[derive(Clone, Debug, Default)]
+pub struct Books {
+    /// Everybody who has a context, and nothing under way.
+    pub tenants: BTreeMap<TenantId, Booked>,
+    /// All that is known of a GPU to be taken or kept, but by programs outside of rota, where nobody comes, goes or moves.
+    pub taken: BTreeMap<GpuId, Bytes>,
+}
 
 /// What was seen on one GPU.
 #[derive(Debug)]
 pub struct Sight {
     /// Where.
     pub gpu: GpuId,
-    /// Who is there.
+    /// Who is there; nobody where NVML has other numbers for processes than this system.
     pub processes: Vec<Process>,
+    /// What is in use of it, whoever has it, where NVML tells.
+    pub used: Option<Bytes>,
     /// What the books said before.
     pub books: Arc<Books>,
 }
@@ -59,7 +67,7 @@ pub struct Process {
 }
 
 /// Looks at these GPUs for as long as somebody listens. Where NVML does not know this process by its number, it does so for
-/// no other, and nothing is seen there.
+/// no other, and only what is in use in all is seen there.
 pub fn watch(nvml: Nvml, uuids: &[String], inputs: Sender<Input>) {
     let mut devices = Vec::new();
     for (number, uuid) in (0..).map(GpuId).zip(uuids) {
@@ -83,17 +91,19 @@ pub fn watch(nvml: Nvml, uuids: &[String], inputs: Sender<Input>) {
                         if !std::mem::replace(&mut unseen, true) {
                             tracing::warn!(
                                 "NVML lists processes by numbers that are not those of this system (a container?): \
-                                 memory of programs outside of rota is not seen"
+                                 what programs outside of rota have is seen, but not who they are"
                             );
                         }
-                        continue;
+                        Vec::new()
                     }
                     Err(cause) => {
                         tracing::debug!("what is on GPU {gpu} cannot be seen: {cause}");
                         continue;
                     }
                 };
-                if inputs.send(Input::Sight(Sight { gpu, processes, books: books.clone() })).is_err() {
+                let used = nvml.memory(device).ok().map(|memory| Bytes(memory.used));
+                let sight = Sight { gpu, processes, used, books: books.clone() };
+                if inputs.send(Input::Sight(sight)).is_err() {
                     return;
                 }
             }
@@ -110,7 +120,7 @@ fn look(nvml: &Nvml, device: Device, books: &Books) -> Result<Option<Vec<Process
     }
     let others = listed.into_iter().filter(|&(pid, _)| pid != own);
     let processes = others.map(|(pid, bytes)| {
-        let known = books.values().any(|booked| booked.pid == pid);
+        let known = books.tenants.values().any(|booked| booked.pid == pid);
         let (program, ancestors) = if known { Default::default() } else { (name_of(pid), ancestors_of(pid)) };
         Process { pid, bytes, program, ancestors }
     });

@@ -1,4 +1,6 @@
-//! What NVML tells of the GPUs becomes what the books say: what contexts really take, and what programs outside of rota hold.
+//! What NVML tells of the GPUs becomes what the books say: what contexts really take, what programs outside of rota hold, and
+//! what is in use that no process is said to have. That is what the driver takes beside contexts and for pinned memory, what
+//! somebody holds by a file alone, and all of those whom NVML does not show.
 //!
 //! Everything moves while NVML looks, so a figure counts only where the books were the same before and after it; and it has
 //! to be seen again before anything follows from it. What grew is believed sooner than what shrank: room that is promised
@@ -50,7 +52,25 @@ struct Stranger {
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
     there: BTreeMap<(GpuId, u32), Stranger>,
+    hidden: BTreeMap<GpuId, Hidden>,
     sums: BTreeMap<GpuId, Recent>,
+}
+
+/// What is in use of a GPU and nobody is seen to have.
+#[derive(Debug, Default)]
+struct Hidden {
+    recent: Recent,
+    believed: Bytes,
+}
+
+impl Hidden {
+    /// So much of it was seen. Says whether more is believed now than before.
+    fn seen(&mut self, bytes: Bytes) -> bool {
+        self.recent.add(bytes, bytes);
+        let before = self.believed;
+        self.believed = self.recent.instead_of(before).unwrap_or(before);
+        self.believed > before
+    }
 }
 
 impl Strangers {
@@ -72,6 +92,7 @@ impl Strangers {
             self.there.insert((gpu, process.pid), Stranger { process, looks });
         }
         let held: Bytes = self.believed(gpu).map(|process| Bytes(process.bytes)).sum();
+        let held = held + self.hidden.get(&gpu).map_or(Bytes::ZERO, |hidden| hidden.believed);
         self.sums.entry(gpu).or_default().add(held, held);
         new
     }
@@ -97,23 +118,41 @@ impl Daemon {
             };
             (described.state != State::Moving).then_some((tenant, booked))
         };
-        self.known.iter().filter_map(still).collect()
+        let tenants: BTreeMap<TenantId, Booked> = self.known.iter().filter_map(still).collect();
+        let rests = |gpu| {
+            let mut there = self.known.iter().filter(|(_, known)| known.gpu == gpu && known.context);
+            let on_the_way = self.arriving.values().any(|arriving| arriving.gpu() == gpu);
+            !on_the_way && self.dying.is_empty() && there.all(|(tenant, _)| tenants.contains_key(tenant))
+        };
+        let taken = |gpu| {
+            let used = self.core.gpu(gpu).map_or(Bytes::ZERO, |view| view.used);
+            (gpu, used + Bytes(self.gpu(gpu).reserve_bytes) + self.orphans(gpu))
+        };
+        let taken = self.gpus().map(|(gpu, _)| gpu).filter(|&gpu| rests(gpu)).map(taken).collect();
+        Books { tenants, taken }
     }
 
     /// NVML has looked at a GPU.
     pub(super) fn sight(&mut self, sight: Sight) {
-        let Sight { gpu, processes, books } = sight;
+        let Sight { gpu, processes, used, books } = sight;
         let now = self.books();
-        for (&tenant, booked) in
-            books.iter().filter(|(tenant, booked)| booked.gpu == gpu && now.get(tenant) == Some(booked))
-        {
+        let is_still = |(tenant, booked): &(&TenantId, &Booked)| {
+            booked.gpu == gpu && now.tenants.get(tenant) == Some(booked)
+        };
+        for (&tenant, booked) in books.tenants.iter().filter(is_still) {
             if let Some(process) = processes.iter().find(|process| process.pid == booked.pid)
                 && !self.deep.is_away(tenant)
             {
                 self.seen_with(tenant, booked, Bytes(process.bytes));
             }
         }
-        self.meet_strangers(gpu, processes);
+        let strangers = self.strangers_among(gpu, processes);
+        if books.taken.get(&gpu) == now.taken.get(&gpu)
+            && let Some(used) = used
+        {
+            self.look_for_hidden(gpu, used, &strangers);
+        }
+        self.meet_strangers(gpu, strangers);
         self.tell_everybody_of_memory();
     }
 
@@ -131,13 +170,30 @@ impl Daemon {
         }
     }
 
-    fn meet_strangers(&mut self, gpu: GpuId, mut processes: Vec<Process>) {
+    /// Those who are no tenants, nor about to be, nor were.
+    fn strangers_among(&self, gpu: GpuId, mut processes: Vec<Process>) -> Vec<Process> {
         let tenants = self.known.values().map(|known| (known.gpu, known.link.who.pid));
         let arriving = self.arriving.values().map(|arriving| (arriving.gpu(), arriving.pid()));
         let dying = self.dying.values().filter_map(|dying| dying.process);
         let ours: Vec<(GpuId, u32)> = tenants.chain(arriving).chain(dying).collect();
         processes.retain(|process| !ours.contains(&(gpu, process.pid)));
-        for pid in self.strangers.seen(gpu, processes) {
+        processes
+    }
+
+    /// So much of a GPU is in use. What contexts turned out to take is on the books by now.
+    fn look_for_hidden(&mut self, gpu: GpuId, used: Bytes, strangers: &[Process]) {
+        let Some(&taken) = self.books().taken.get(&gpu) else { return };
+        let seen: Bytes = strangers.iter().map(|process| Bytes(process.bytes)).sum();
+        let bytes = Bytes(used.less(taken + seen).0.next_multiple_of(wire::BLOCK_BYTES));
+        let hidden = self.strangers.hidden.entry(gpu).or_default();
+        if hidden.seen(bytes) {
+            let (bytes, uuid) = (hidden.believed, &self.gpu(gpu).uuid);
+            tracing::info!("{bytes} of {uuid} are in use by nobody who is seen");
+        }
+    }
+
+    fn meet_strangers(&mut self, gpu: GpuId, strangers: Vec<Process>) {
+        for pid in self.strangers.seen(gpu, strangers) {
             if let Some(stranger) = self.unmanaged().iter().find(|stranger| stranger.pid == pid) {
                 self.say_of(stranger);
             }
@@ -235,6 +291,20 @@ mod tests {
     #[test]
     fn what_may_be_either_changes_nothing() {
         assert_eq!(recent(&[(1, 9), (2, 8), (3, 7)]).instead_of(Bytes(5)), None);
+    }
+
+    #[test]
+    fn what_is_hidden_counts_when_it_is_seen_again_and_until_it_is_long_gone() {
+        let mut strangers = Strangers::default();
+        let mut look = |mib: u64| {
+            let grew = strangers.hidden.entry(GpuId(0)).or_default().seen(Bytes(mib * MIB.0));
+            strangers.seen(GpuId(0), vec![]);
+            (grew, strangers.sums[&GpuId(0)].0.last().map(|(least, _)| least.0 / MIB.0))
+        };
+        let seen = [9, 9, 4, 9, 9, 12, 0, 0, 0].map(&mut look);
+        let told = [0, 9, 9, 9, 9, 9, 9, 9, 0].map(Some);
+        assert_eq!(seen.map(|(_, held)| held), told);
+        assert_eq!(seen.iter().filter(|(grew, _)| *grew).count(), 1);
     }
 
     #[test]

@@ -245,7 +245,7 @@ impl World {
 
     /// NVML sees these on the first GPU, and no tenant.
     pub(crate) fn sees(&self, processes: Vec<Process>) {
-        let sight = Sight { gpu: GpuId(0), processes, books: Arc::default() };
+        let sight = Sight { gpu: GpuId(0), processes, used: None, books: Arc::default() };
         self.inputs.send(Input::Sight(sight)).expect("the daemon is there");
     }
 

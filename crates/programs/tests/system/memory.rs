@@ -202,6 +202,34 @@ fn programs_without_rota_are_seen_and_have_their_room() {
 }
 
 #[test]
+fn memory_that_nobody_is_seen_to_have_is_promised_to_nobody() {
+    let stage = stage(128);
+    let unmanaged = || described(&stage, "gpu0")["gpu"]["unmanaged_bytes"].as_u64().unwrap();
+    let [mut maker, mut holder] = ["maker", "holder"].map(|name| {
+        let mut command = Command::new(PUPPET);
+        on_virtual_gpu(&mut command, stage.folder());
+        Puppet::by(&stage, name, command)
+    });
+    let word = stage.path("exported");
+    maker.does(&format!("create {}", 40 * MIB));
+    maker.does(&format!("export-to {}", word.display()));
+    holder.does(&format!("import {}", word.display()));
+    maker.end();
+    // The daemon keeps what two contexts take for its own.
+    until("it is seen", || (40 * MIB..44 * MIB).contains(&unmanaged()));
+    assert_eq!(stage.listing().unmanaged.len(), 1, "what the holder has is its context");
+    let most = ["--mib", "60", "--piece-mib", "4", "--steps", "4"];
+    let workers = ["a", "b"].map(|name| stage.worker(0, name, &most));
+    for worker in workers {
+        worker.ends_well();
+    }
+    assert!(stage.count("move_end") > 2);
+    holder.end();
+    until("its room is back", || unmanaged() == 0);
+    stage.finish();
+}
+
+#[test]
 fn a_process_of_a_job_that_lost_the_shim_is_named() {
     let stage = stage(64);
     let driver = newest("libvgpu.so");
