@@ -142,6 +142,8 @@ impl Aim {
 pub enum SwitchTo {
     /// Off the GPU.
     Frozen(Scope),
+    /// Off the GPU with what it copies too, if that can be done at once. What it computes is off already.
+    FrozenIfReady,
     /// On it, for so long at a time.
     Thawed(Slice),
     /// As it is, for so long at a time.

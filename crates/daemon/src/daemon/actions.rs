@@ -9,7 +9,11 @@ use serde_json::json;
 impl Daemon {
     pub(super) fn act(&mut self, action: Action) {
         match action {
-            Action::Freeze { op, tenant, scope } => self.switch(op, tenant, SwitchTo::Frozen(scope)),
+            Action::Freeze { op, tenant, scope } => {
+                let is_waited_for = !self.core.is_widened_if_ready(tenant);
+                let to = if is_waited_for { SwitchTo::Frozen(scope) } else { SwitchTo::FrozenIfReady };
+                self.switch(op, tenant, to);
+            }
             Action::Thaw { op, tenant, slice } => self.switch(op, tenant, SwitchTo::Thawed(slice)),
             Action::Slice { op, tenant, slice } => self.switch(op, tenant, SwitchTo::Sliced(slice)),
             Action::Move { op, gpu, out, into, room } => {
@@ -74,7 +78,7 @@ impl Daemon {
                 }
                 if !matches!(to, SwitchTo::Sliced(_)) {
                     self.mustering.is_switched(tenant);
-                    self.switch_begins(op, tenant, gpu, matches!(to, SwitchTo::Frozen(_)));
+                    self.switch_begins(op, tenant, gpu, !matches!(to, SwitchTo::Thawed(_)));
                 }
             }
             // It left in the same moment.

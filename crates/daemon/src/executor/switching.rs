@@ -27,6 +27,7 @@ pub fn run(todo: &Receiver<Order>, report: &Sender<Input>, events: &Events) {
         let begin = Instant::now();
         let switched = match to {
             SwitchTo::Frozen(scope) => freeze(&link, scope, aim, warms.as_ref(), events),
+            SwitchTo::FrozenIfReady => freeze_rest(&link, events),
             SwitchTo::Thawed(slice) => thaw(&link, slice, events),
             SwitchTo::Sliced(slice) => give_slice(&link, slice, events),
         };
@@ -82,6 +83,24 @@ fn freeze(link: &Link, scope: Scope, aim: Option<Aim>, warms: Option<&Warms>, ev
             }
             failed("freeze", link, &cause, events)
         }
+    }
+}
+
+/// Nobody waits for it, so a report that is late is no fault, and is not waited for.
+fn freeze_rest(link: &Link, events: &Events) -> bool {
+    let begin = Instant::now();
+    match link.grip.freeze_rest_at_once() {
+        Ok(channels) => {
+            let mut fields = json!({ "took_ns": nanos(begin.elapsed()), "channels": channels, "scope": "all", "rest": true });
+            fields["begun_ns"] = nanos(events.at(begin)).into();
+            events.note_of(&link.who, "freeze", fields);
+            true
+        }
+        Err(cause) if cause.is_for_a_report() => {
+            tracing::debug!("tenant {}: the rest of it is frozen later: {cause}", link.who.tenant);
+            false
+        }
+        Err(cause) => failed("freeze", link, &cause, events),
     }
 }
 
@@ -219,6 +238,28 @@ mod tests {
         drop(link);
         let heard = std::iter::from_fn(|| service.receive::<FromDaemon>().ok());
         assert_eq!(heard.map(|(message, _)| message).collect::<Vec<_>>(), [FromDaemon::WarmUp], "once");
+    }
+
+    #[test]
+    fn a_late_report_that_nobody_waits_for_is_no_fault_and_in_nobodys_way() {
+        let (link, _tenant) = link();
+        link.grip.freeze(Scope::Compute).unwrap();
+        link.grip.page().raise_channel_generation();
+        let timeline = tempfile::NamedTempFile::new().unwrap();
+        let events = Events::begin(Some(timeline.path())).unwrap();
+        let (switches, todo) = mpsc::channel();
+        let (report, done) = mpsc::channel();
+        for (op, to) in [(1, SwitchTo::FrozenIfReady), (2, SwitchTo::Thawed(Slice::Own))] {
+            let switch = Switch { op: Some(OpId(op)), link: link.clone(), to, aim: None, warms: None };
+            switches.send(Order::Switch(Box::new(switch))).unwrap();
+        }
+        drop(switches);
+        run(&todo, &report, &events);
+        drop(report);
+        let failed = |done| matches!(done, Input::Done(Done::Action(_, Outcome::Failed, _)));
+        assert_eq!(done.iter().map(failed).collect::<Vec<_>>(), [true, false]);
+        let noted = std::fs::read_to_string(timeline.path()).unwrap();
+        assert!(noted.contains("thaw") && !noted.contains("error"), "{noted}");
     }
 
     #[test]
