@@ -14,8 +14,8 @@ use wire::{Change, Class, FromDaemon, GrantId, HintSource, Hints, Page, monotoni
 /// So many requests without a hint of the program's own, and its rhythm is listened to.
 const UNHINTED_MIN: u32 = 16;
 
-/// How often a tenant is told to load its warm-up kernel ahead of all requests.
-const PREPARED_MAX: u32 = 3;
+/// How often a tenant is told to load its warm-up kernel ahead of all requests. It does not if one has begun when it hears that.
+const PREPARED_MAX: u32 = 8;
 
 /// What is known of one tenant's hints, beside what the core knows.
 #[derive(Debug, Default)]
