@@ -50,6 +50,7 @@ mod sights;
 mod toll;
 mod unshown;
 mod views;
+mod warming;
 
 use crate::conversation::{Ears, Files};
 use crate::events::{Events, nanos};
@@ -77,6 +78,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use toll::{Toll, UnderWay};
 use unshown::Unshown;
+use warming::Warming;
 use wire::{FromDaemon, Listener, be_prompt};
 
 pub use input::{Input, Newcomer, Shown};
@@ -123,6 +125,7 @@ pub struct Daemon {
     lengths: Lengths,
     jobs: Jobs,
     under_way: UnderWay,
+    warming: Warming,
     /// At the door.
     arriving: BTreeMap<TenantId, Arriving>,
     known: BTreeMap<TenantId, Known>,
@@ -224,6 +227,7 @@ impl Daemon {
             acting: false,
             jobs: Jobs::default(),
             under_way: UnderWay::default(),
+            warming: Warming::default(),
             arriving: BTreeMap::new(),
             known: BTreeMap::new(),
             returning: BTreeMap::new(),

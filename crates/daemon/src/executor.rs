@@ -26,7 +26,6 @@ use sched::{Bytes, Deadlines, HandleId, OpId, Outcome, Owned, Scope, Sighting, S
 use serde_json::{Value, json};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -76,8 +75,8 @@ pub struct Switch {
     pub to: SwitchTo,
     /// What it is for, for people.
     pub aim: Option<Aim>,
-    /// Who is to warm up when it is done.
-    pub warms: Option<Warms>,
+    /// Whose request is expected, and who is to warm up when it is done.
+    pub warms: Option<Link>,
 }
 
 /// What the thread that switches hears.
@@ -87,15 +86,6 @@ pub enum Order {
     Switch(Box<Switch>),
     /// Something follows before this instant.
     StandBy(Instant),
-}
-
-/// Somebody whose request is expected and whose context is to be loaded.
-#[derive(Clone, Debug)]
-pub struct Warms {
-    /// Who.
-    pub link: Link,
-    /// When it was told, on the daemon's clock.
-    pub at_ns: Arc<AtomicU64>,
 }
 
 impl Link {
@@ -142,6 +132,8 @@ impl Aim {
 pub enum SwitchTo {
     /// Off the GPU.
     Frozen(Scope),
+    /// Off the GPU with what it copies too, if that can be done at once. What it computes is off already.
+    FrozenIfReady,
     /// On it, for so long at a time.
     Thawed(Slice),
     /// As it is, for so long at a time.

@@ -90,6 +90,17 @@ pub enum GripError {
     Malformed(&'static str),
 }
 
+impl GripError {
+    /// Is that because a report of channels, or one without those that are just freed, is on its way?
+    pub fn is_for_a_report(&self) -> bool {
+        match self {
+            Self::NotReported { .. } => true,
+            Self::Control(cause) => is_stale(cause.status()),
+            _ => false,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Reported {
     generation: u64,
@@ -261,11 +272,11 @@ impl Grip {
         }
         let (before, was_frozen) = (self.lock().frozen, self.page.frozen());
         if (before, scope) == (Some(Scope::Compute), Scope::All) {
-            return self.widen();
+            return self.while_stale(|| self.widen(REPORT_WITHIN)).or_else(|cause| self.leave(cause));
         }
         self.page.set_frozen(true);
         let frozen = self.while_stale(|| {
-            let mut reported = self.reported_in_full()?;
+            let mut reported = self.reported_in_full(REPORT_WITHIN)?;
             if reported.channels() == 0 && self.page.channel_generation() == 0 {
                 return Err(GripError::NoChannels);
             }
@@ -346,7 +357,7 @@ impl Grip {
     fn hold(&self, scope: Scope, cause: GripError) -> GripError {
         // By a complete report: a channel may have been born while the page said that it may run.
         let held = self.while_stale(|| {
-            let mut reported = self.reported_in_full()?;
+            let mut reported = self.reported_in_full(REPORT_WITHIN)?;
             self.page.note_freeze();
             reported.freezes += 1;
             let count = self.switch(&reported, within(scope, &reported.groups), freeze)?;
@@ -387,9 +398,9 @@ impl Grip {
         drop(files);
     }
 
-    /// Waits until the report covers every channel that the tenant has made.
-    fn reported_in_full(&self) -> Result<MutexGuard<'_, Reported>, GripError> {
-        let deadline = Instant::now() + REPORT_WITHIN;
+    /// Waits for so long until the report covers every channel that the tenant has made.
+    fn reported_in_full(&self, within: Duration) -> Result<MutexGuard<'_, Reported>, GripError> {
+        let deadline = Instant::now() + within;
         let mut reported = self.lock();
         loop {
             if reported.gone {

@@ -29,18 +29,25 @@ pub(crate) enum Phase {
 pub(crate) enum Grip {
     Thawed,
     Freezing(OpId, Scope),
-    /// Its compute channels are off, and the others go.
-    Widening(OpId),
+    /// Its compute channels are off, and the others go: because it has to go, or only when that keeps nobody waiting.
+    Widening(OpId, Hurry),
     Frozen(Scope),
     /// With what is still frozen until then.
     Thawing(OpId, Scope),
+}
+
+/// Whether somebody waits for the rest of a tenant to be off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Hurry {
+    Needed,
+    None,
 }
 
 impl Grip {
     /// How it is after a freeze or thaw of which nobody knows what became: whoever may run, runs.
     pub(crate) fn given_up(self) -> Self {
         match self {
-            Self::Widening(_) => Self::Frozen(Scope::Compute),
+            Self::Widening(..) => Self::Frozen(Scope::Compute),
             _ => Self::Thawed,
         }
     }
@@ -95,6 +102,8 @@ pub(crate) struct Tenant {
     pub(crate) slicing: Option<OpId>,
     /// No freeze, thaw or slice before then: the last one failed.
     pub(crate) grip_retry: Time,
+    /// What it copies is not taken off before then, unless somebody waits for that: it could not be at once.
+    pub(crate) rest_retry: Time,
     /// Its slice is not set before then: it was refused. Whether it can be frozen has nothing to do with that.
     pub(crate) slice_retry: Time,
 
@@ -188,6 +197,7 @@ impl Tenant {
             slice: Slice::Own,
             slicing: None,
             grip_retry: Time::ZERO,
+            rest_retry: Time::ZERO,
             slice_retry: Time::ZERO,
             handles: BTreeMap::new(),
             granted: BTreeMap::new(),
@@ -258,7 +268,15 @@ impl Tenant {
 
     /// Could its channels run something now?
     pub(crate) fn may_run(&self) -> bool {
-        self.context && !matches!(self.grip, Grip::Frozen(_) | Grip::Widening(_))
+        self.context && !matches!(self.grip, Grip::Frozen(_) | Grip::Widening(..))
+    }
+
+    /// The freeze under way fails: it is tried again then. One that nobody waits for keeps it from nothing else.
+    pub(crate) fn not_frozen_before(&mut self, then: Time) {
+        match self.grip {
+            Grip::Widening(_, Hurry::None) => self.rest_retry = then,
+            _ => self.grip_retry = then,
+        }
     }
 
     /// Is all of it off the GPU, its copies too?
@@ -393,6 +411,6 @@ mod tests {
         let op = OpId(1);
         assert_eq!(Grip::Freezing(op, Scope::All).given_up(), Grip::Thawed);
         assert_eq!(Grip::Thawing(op, Scope::All).given_up(), Grip::Thawed);
-        assert_eq!(Grip::Widening(op).given_up(), Grip::Frozen(Scope::Compute));
+        assert_eq!(Grip::Widening(op, Hurry::None).given_up(), Grip::Frozen(Scope::Compute));
     }
 }

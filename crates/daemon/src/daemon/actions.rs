@@ -1,7 +1,7 @@
 //! What is done with what the core wants.
 
 use super::Daemon;
-use crate::executor::{Aim, Switch, SwitchTo, Warms, Work};
+use crate::executor::{Aim, Link, Switch, SwitchTo, Work};
 use crate::reasons;
 use sched::{Action, Event, GpuId, OpId, Outcome, TenantId};
 use serde_json::json;
@@ -9,7 +9,11 @@ use serde_json::json;
 impl Daemon {
     pub(super) fn act(&mut self, action: Action) {
         match action {
-            Action::Freeze { op, tenant, scope } => self.switch(op, tenant, SwitchTo::Frozen(scope)),
+            Action::Freeze { op, tenant, scope } => {
+                let is_waited_for = !self.core.is_widened_if_ready(tenant);
+                let to = if is_waited_for { SwitchTo::Frozen(scope) } else { SwitchTo::FrozenIfReady };
+                self.switch(op, tenant, to);
+            }
             Action::Thaw { op, tenant, slice } => self.switch(op, tenant, SwitchTo::Thawed(slice)),
             Action::Slice { op, tenant, slice } => self.switch(op, tenant, SwitchTo::Sliced(slice)),
             Action::Move { op, gpu, out, into, room } => {
@@ -43,8 +47,8 @@ impl Daemon {
                 self.placed = Some((gpus, why));
             }
             Action::WarmUp { tenant } => {
-                let (took, now) = (self.gpu_is_free_for(tenant), self.now());
-                if let Some(known) = self.known.get(&tenant).filter(|known| !known.hinting.is_warmed(now)) {
+                let took = self.gpu_is_free_for(tenant);
+                if let Some(known) = self.known.get(&tenant).filter(|_| !self.warming.is_told(tenant)) {
                     known.link.order_warm_up();
                 }
                 self.note("warm_up", tenant, json!({ "granted_ns": took.0 }));
@@ -65,16 +69,18 @@ impl Daemon {
                 let is_freeze = matches!(to, SwitchTo::Frozen(_));
                 let aim = is_freeze.then(|| self.aim(gpu)).flatten();
                 let warms = is_freeze.then(|| self.warms_after(gpu, tenant)).flatten();
-                let hinted = warms.as_ref().map(|warms| warms.link.clone());
-                let switch = Switch { op: Some(op), link: known.link.clone(), to, aim, warms };
+                let switch = Switch { op: Some(op), link: known.link.clone(), to, aim, warms: warms.clone() };
                 self.executor(known.gpu).switch(switch);
-                // Behind the order, which this is not to delay: a freeze takes longer than to be woken.
-                if let Some(hinted) = hinted.filter(|_| self.attention.leaves_room()) {
-                    hinted.announce_warm_up();
+                if let Some(hinted) = warms {
+                    self.warming.follows(op, hinted.who.tenant);
+                    // Behind the order, which this is not to delay: a freeze takes longer than to be woken.
+                    if self.attention.leaves_room() {
+                        hinted.announce_warm_up();
+                    }
                 }
                 if !matches!(to, SwitchTo::Sliced(_)) {
                     self.mustering.is_switched(tenant);
-                    self.switch_begins(op, tenant, gpu, matches!(to, SwitchTo::Frozen(_)));
+                    self.switch_begins(op, tenant, gpu, !matches!(to, SwitchTo::Thawed(_)));
                 }
             }
             // It left in the same moment.
@@ -83,9 +89,8 @@ impl Daemon {
     }
 
     /// Who is to warm up as soon as a tenant is off: word of that by way of the main loop would come later.
-    fn warms_after(&self, gpu: GpuId, frozen: TenantId) -> Option<Warms> {
-        let known = self.known.get(&self.core.warmed_after(gpu, frozen)?)?;
-        Some(Warms { link: known.link.clone(), at_ns: known.hinting.warmed_at() })
+    fn warms_after(&self, gpu: GpuId, frozen: TenantId) -> Option<Link> {
+        self.known.get(&self.core.warmed_after(gpu, frozen)?).map(|known| known.link.clone())
     }
 
     /// What a freeze is for that is ordered now.

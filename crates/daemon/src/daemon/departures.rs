@@ -3,8 +3,10 @@
 use super::Daemon;
 use crate::events::nanos;
 use crate::executor::Work;
+use keeper::Process;
 use sched::{Event, GpuId, JobId, TenantId};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
@@ -14,7 +16,23 @@ pub(super) struct Dying {
     closed: bool,
     reaped: Option<Instant>,
     /// Its process, and where it was.
-    pub(super) process: Option<(GpuId, u32)>,
+    pub(super) process: Option<(GpuId, Process)>,
+}
+
+impl Dying {
+    fn is_of(&self, process: Process) -> bool {
+        self.process.is_some_and(|(_, its)| its == process)
+    }
+}
+
+/// Those of a dead process whose memory is free, with when they were seen to be gone. The last close of its control files is what
+/// frees it, on all of its GPUs, and whoever freezes it on one of them has copies of those files open.
+fn freed(dying: &BTreeMap<TenantId, Dying>, process: Process) -> Vec<(TenantId, Instant)> {
+    let of_it = || dying.iter().filter(|(_, dying)| dying.is_of(process));
+    if of_it().any(|(_, dying)| !dying.closed) {
+        return Vec::new();
+    }
+    of_it().filter_map(|(&tenant, dying)| Some((tenant, dying.reaped?))).collect()
 }
 
 impl Daemon {
@@ -28,7 +46,7 @@ impl Daemon {
         self.awaited_names.forget(tenant);
         // Should it live, nobody waits for it any more.
         self.gathered(tenant);
-        self.dying.entry(tenant).or_default().process = Some((known.gpu, known.link.who.pid));
+        self.dying.entry(tenant).or_default().process = Some((known.gpu, known.link.process));
         self.withdraw_all(tenant);
         self.executor(known.gpu).order(Work::Reap(tenant, seen));
         self.step(Event::Left(tenant));
@@ -58,7 +76,7 @@ impl Daemon {
         let _ = answer.send(true);
     }
 
-    /// Its process is gone and its files are closed.
+    /// Its process is gone and its files are closed, as far as they were open for this tenant.
     pub(super) fn closed(&mut self, tenant: TenantId) {
         self.dying.entry(tenant).or_default().closed = true;
         self.bury(tenant);
@@ -71,7 +89,12 @@ impl Daemon {
     }
 
     fn bury(&mut self, tenant: TenantId) {
-        if let Some(Dying { closed: true, reaped: Some(seen), .. }) = self.dying.get(&tenant) {
+        let Some((_, process)) = self.dying.get(&tenant).and_then(|dying| dying.process) else { return };
+        // One that has not been seen to be gone is about to be: it has files open.
+        if self.known.values().any(|known| known.link.process == process) {
+            return;
+        }
+        for (tenant, seen) in freed(&self.dying, process) {
             self.events.note("reaped", json!({ "tenant": tenant.0, "took_ns": nanos(seen.elapsed()) }));
             self.dying.remove(&tenant);
             self.settle_dead(tenant);
@@ -100,5 +123,33 @@ impl Daemon {
         if let Some(over) = self.jobs.end(job) {
             self.step(Event::JobOver(over));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_a_process_on_several_gpus_is_free_once_its_files_are_closed_for_all_of_them() {
+        let seen = Instant::now();
+        let [one, other] = [5, 6].map(|pid| Process { pid, start_ticks: 7 });
+        let dying = |gpu, process, closed, reaped: bool| Dying {
+            closed,
+            reaped: reaped.then_some(seen),
+            process: Some((GpuId(gpu), process)),
+        };
+        let mut all = BTreeMap::from([
+            (TenantId(1), dying(0, one, true, true)),
+            (TenantId(2), dying(1, one, false, true)),
+            (TenantId(3), dying(0, other, false, false)),
+        ]);
+        let whose = |all: &_| freed(all, one).into_iter().map(|(tenant, _)| tenant.0).collect::<Vec<_>>();
+        assert_eq!(whose(&all), [0; 0], "the other's files keep it");
+        all.insert(TenantId(2), dying(1, one, true, false));
+        assert_eq!(whose(&all), [1], "the mover has some of the other's");
+        all.insert(TenantId(2), dying(1, one, true, true));
+        assert_eq!(whose(&all), [1, 2]);
+        assert!(freed(&all, other).is_empty());
     }
 }

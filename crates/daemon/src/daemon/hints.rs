@@ -9,18 +9,13 @@ use super::Daemon;
 use super::limits::Refusal;
 use sched::{Described, Event, JobId, Missed, RequestId, Rhythm, Span, TenantId, Time};
 use serde_json::json;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use wire::{Change, Class, FromDaemon, GrantId, HintSource, Hints, Page, monotonic_ns};
 
 /// So many requests without a hint of the program's own, and its rhythm is listened to.
 const UNHINTED_MIN: u32 = 16;
 
-/// So long after the thread that switches had it warmed up, a tenant needs no other one for the same request.
-const WARMED_FOR: Span = Span::from_millis(1);
-
-/// How often a tenant is told to load its warm-up kernel ahead of all requests.
-const PREPARED_MAX: u32 = 3;
+/// How often a tenant is told to load its warm-up kernel ahead of all requests. It does not if one has begun when it hears that.
+const PREPARED_MAX: u32 = 8;
 
 /// What is known of one tenant's hints, beside what the core knows.
 #[derive(Debug, Default)]
@@ -35,8 +30,6 @@ pub(super) struct Hinting {
     begun: Option<Time>,
     /// How long the last one took.
     took: Option<Span>,
-    /// When the thread that switches told it to warm up, on the daemon's clock.
-    warmed_at_ns: Arc<AtomicU64>,
     /// How often it was told to load its warm-up kernel, ahead of all requests.
     prepared: u32,
     /// The last launch of that kernel which the core heard of, on the monotonic clock.
@@ -75,17 +68,6 @@ impl Hinting {
         let prepares = is_new && is_idle && page.resident() && !page.frozen();
         self.prepared += u32::from(prepares);
         prepares
-    }
-
-    /// For the thread that switches.
-    pub(super) fn warmed_at(&self) -> Arc<AtomicU64> {
-        self.warmed_at_ns.clone()
-    }
-
-    /// Was it told to warm up just now, by the thread that switches?
-    pub(super) fn is_warmed(&self, now: Time) -> bool {
-        let at = Time(self.warmed_at_ns.swap(0, Relaxed));
-        at != Time::ZERO && now.since(at) < WARMED_FOR
     }
 
     /// When its last warm-up kernel was launched, by the page, if nobody has told the core of it.
@@ -283,17 +265,6 @@ mod tests {
         assert_eq!(foretold(&mut program, Some(HintSource::Sdk), true), 0);
         assert_eq!((program.sdk, program.forecast), (100, 0));
         assert!(foretold(&mut program, None, true) > 70, "it gives none any more");
-    }
-
-    #[test]
-    fn whoever_was_told_to_warm_up_by_the_thread_that_switches_is_not_told_again_for_that_request() {
-        let (hinting, now) = (Hinting::default(), Time(5_000_000_000));
-        assert!(!hinting.is_warmed(now), "nobody told it");
-        hinting.warmed_at().store(now.0 - 50_000, Relaxed);
-        assert!(hinting.is_warmed(now));
-        assert!(!hinting.is_warmed(now), "that was for one request");
-        hinting.warmed_at().store(now.0 - 3_000_000, Relaxed);
-        assert!(!hinting.is_warmed(now), "that was for another request");
     }
 
     #[test]

@@ -85,8 +85,10 @@ impl Daemon {
             Done::Action(op, outcome, at) => {
                 let at = Time(nanos(self.events.at(at)));
                 self.action_ends(op, &outcome, at);
+                self.warming.action_ends(op, &outcome);
                 self.step_at(at, Event::Done { op, outcome });
                 self.action_ended();
+                self.warming.action_ended();
             }
             Done::Adopted(owned, movable) => self.adopted(owned, movable),
             Done::Arena(bytes) => self.step(Event::Arena(bytes)),

@@ -175,6 +175,7 @@ impl Daemon {
         let tenants = self.known.values().map(|known| (known.gpu, known.link.who.pid));
         let arriving = self.arriving.values().map(|arriving| (arriving.gpu(), arriving.pid()));
         let dying = self.dying.values().filter_map(|dying| dying.process);
+        let dying = dying.map(|(gpu, process)| (gpu, process.pid));
         let ours: Vec<(GpuId, u32)> = tenants.chain(arriving).chain(dying).collect();
         processes.retain(|process| !ours.contains(&(gpu, process.pid)));
         processes

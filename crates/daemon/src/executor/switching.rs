@@ -1,13 +1,12 @@
 //! The thread that switches tenants off the GPU and back on.
 
-use super::{Aim, Done, Link, Order, Switch, SwitchTo, Warms, complain, span};
+use super::{Aim, Done, Link, Order, Switch, SwitchTo, complain, span};
 use crate::daemon::Input;
 use crate::events::{Events, nanos};
 use crate::grip::GripError;
 use crate::standby::{self, Crowd};
 use sched::{Outcome, Scope, Slice};
 use serde_json::json;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Instant;
 use wire::be_prompt;
@@ -27,6 +26,7 @@ pub fn run(todo: &Receiver<Order>, report: &Sender<Input>, events: &Events) {
         let begin = Instant::now();
         let switched = match to {
             SwitchTo::Frozen(scope) => freeze(&link, scope, aim, warms.as_ref(), events),
+            SwitchTo::FrozenIfReady => freeze_rest(&link, events),
             SwitchTo::Thawed(slice) => thaw(&link, slice, events),
             SwitchTo::Sliced(slice) => give_slice(&link, slice, events),
         };
@@ -52,15 +52,14 @@ fn next(todo: &Receiver<Order>, awake_until: Option<Instant>) -> Option<Order> {
     }
 }
 
-fn freeze(link: &Link, scope: Scope, aim: Option<Aim>, warms: Option<&Warms>, events: &Events) -> bool {
+fn freeze(link: &Link, scope: Scope, aim: Option<Aim>, warms: Option<&Link>, events: &Events) -> bool {
     let is_rest = link.grip.page().frozen();
     let begin = Instant::now();
     match link.grip.freeze(scope) {
         Ok(channels) => {
             let took = begin.elapsed();
-            if let Some(Warms { link, at_ns }) = warms {
-                link.order_warm_up();
-                at_ns.store(nanos(events.now()), Relaxed);
+            if let Some(hinted) = warms {
+                hinted.order_warm_up();
             }
             let scope = match scope {
                 Scope::Compute => "compute",
@@ -77,11 +76,29 @@ fn freeze(link: &Link, scope: Scope, aim: Option<Aim>, warms: Option<&Warms>, ev
             true
         }
         Err(cause) => {
-            if let Some(Warms { link, .. }) = warms {
-                link.grip.page().expect_no_warm_up();
+            if let Some(hinted) = warms {
+                hinted.grip.page().expect_no_warm_up();
             }
             failed("freeze", link, &cause, events)
         }
+    }
+}
+
+/// Nobody waits for it, so a report that is late is no fault, and is not waited for.
+fn freeze_rest(link: &Link, events: &Events) -> bool {
+    let begin = Instant::now();
+    match link.grip.freeze_rest_at_once() {
+        Ok(channels) => {
+            let mut fields = json!({ "took_ns": nanos(begin.elapsed()), "channels": channels, "scope": "all", "rest": true });
+            fields["begun_ns"] = nanos(events.at(begin)).into();
+            events.note_of(&link.who, "freeze", fields);
+            true
+        }
+        Err(cause) if cause.is_for_a_report() => {
+            tracing::debug!("tenant {}: the rest of it is frozen later: {cause}", link.who.tenant);
+            false
+        }
+        Err(cause) => failed("freeze", link, &cause, events),
     }
 }
 
@@ -171,8 +188,7 @@ mod tests {
         let (link, _tenant) = link();
         let told = |ioctl: channels::control::IoctlFn| {
             let (hinted, service) = self::link();
-            let warms = Warms { link: hinted, at_ns: Arc::default() };
-            warms.link.grip.page().expect_warm_up();
+            hinted.grip.page().expect_warm_up();
             let page = SharedPage::create(1).unwrap();
             page.raise_channel_generation();
             let grip = Grip::new(page, ResourceManager { ioctl, owns: |_| true });
@@ -191,19 +207,19 @@ mod tests {
             let (report, done) = mpsc::channel();
             switches.send(Order::StandBy(Instant::now() + Duration::from_secs(60))).unwrap();
             let to = SwitchTo::Frozen(Scope::Compute);
-            let switch = Switch { op: Some(OpId(1)), link, to, aim: None, warms: Some(warms.clone()) };
+            let switch = Switch { op: Some(OpId(1)), link, to, aim: None, warms: Some(hinted.clone()) };
             switches.send(Order::Switch(Box::new(switch))).unwrap();
             drop(switches);
             run(&todo, &report, &Events::begin(None).unwrap());
             assert!(matches!(done.try_recv(), Ok(Input::Done(Done::Action(OpId(1), ..)))));
-            let (at_ns, page) = (warms.at_ns.load(Relaxed), warms.link.grip.page());
+            let page = hinted.grip.page();
             assert!(!page.warm_up_is_expected(wire::monotonic_ns()), "nobody is awake for it any more");
             let ordered = page.warm_ups_ordered();
-            drop(warms);
-            (at_ns > 0, ordered, service.receive::<FromDaemon>().ok().map(|(message, _)| message))
+            drop(hinted);
+            (ordered, service.receive::<FromDaemon>().ok().map(|(message, _)| message))
         };
-        assert_eq!(told(willing), (true, 1, Some(FromDaemon::WarmUp)));
-        assert_eq!(told(|_, _, _| -1), (false, 0, None), "it was not frozen");
+        assert_eq!(told(willing), (1, Some(FromDaemon::WarmUp)));
+        assert_eq!(told(|_, _, _| -1), (0, None), "it was not frozen");
     }
 
     #[test]
@@ -219,6 +235,28 @@ mod tests {
         drop(link);
         let heard = std::iter::from_fn(|| service.receive::<FromDaemon>().ok());
         assert_eq!(heard.map(|(message, _)| message).collect::<Vec<_>>(), [FromDaemon::WarmUp], "once");
+    }
+
+    #[test]
+    fn a_late_report_that_nobody_waits_for_is_no_fault_and_in_nobodys_way() {
+        let (link, _tenant) = link();
+        link.grip.freeze(Scope::Compute).unwrap();
+        link.grip.page().raise_channel_generation();
+        let timeline = tempfile::NamedTempFile::new().unwrap();
+        let events = Events::begin(Some(timeline.path())).unwrap();
+        let (switches, todo) = mpsc::channel();
+        let (report, done) = mpsc::channel();
+        for (op, to) in [(1, SwitchTo::FrozenIfReady), (2, SwitchTo::Thawed(Slice::Own))] {
+            let switch = Switch { op: Some(OpId(op)), link: link.clone(), to, aim: None, warms: None };
+            switches.send(Order::Switch(Box::new(switch))).unwrap();
+        }
+        drop(switches);
+        run(&todo, &report, &events);
+        drop(report);
+        let failed = |done| matches!(done, Input::Done(Done::Action(_, Outcome::Failed, _)));
+        assert_eq!(done.iter().map(failed).collect::<Vec<_>>(), [true, false]);
+        let noted = std::fs::read_to_string(timeline.path()).unwrap();
+        assert!(noted.contains("thaw") && !noted.contains("error"), "{noted}");
     }
 
     #[test]

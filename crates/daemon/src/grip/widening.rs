@@ -6,25 +6,35 @@
 use super::{COMPUTE, Grip, GripError, Reported, freeze, sets, thaw};
 use channels::ChannelSet;
 use sched::Scope;
+use std::time::Duration;
 use wire::{ChannelGroup, FileId};
 
 impl Grip {
-    /// Of a tenant that is frozen as to what it computes. A failure leaves it so, and adds nothing that a thaw would have to
-    /// take back, however often that is tried.
-    pub(super) fn widen(&self) -> Result<usize, GripError> {
-        let widened = self.while_stale(|| {
-            let mut reported = self.reported_in_full()?;
-            // Of those that came since nobody here knows how often they are frozen.
-            if reported.more_frozen {
-                self.page.note_freeze();
-                reported.freezes += 1;
-            }
-            let count = self.freeze_or_leave(&mut reported)?;
-            self.page.note_frozen_wholly();
-            reported.frozen = Some(Scope::All);
-            Ok(count)
-        });
-        let Err(cause) = widened else { return widened };
+    /// Freezes all of a tenant that is frozen as to what it computes, if that can be done at once: nobody waits for it, and
+    /// freezes that others wait for stand in line behind it.
+    pub fn freeze_rest_at_once(&self) -> Result<usize, GripError> {
+        if self.holds.is_some() || self.lock().frozen != Some(Scope::Compute) {
+            return self.freeze(Scope::All);
+        }
+        self.widen(Duration::ZERO).or_else(|cause| self.leave(cause))
+    }
+
+    /// Of a tenant that is frozen as to what it computes, when all of its channels are reported within that time.
+    pub(super) fn widen(&self, within: Duration) -> Result<usize, GripError> {
+        let mut reported = self.reported_in_full(within)?;
+        // Of those that came since nobody here knows how often they are frozen.
+        if reported.more_frozen {
+            self.page.note_freeze();
+            reported.freezes += 1;
+        }
+        let count = self.freeze_or_leave(&mut reported)?;
+        self.page.note_frozen_wholly();
+        reported.frozen = Some(Scope::All);
+        Ok(count)
+    }
+
+    /// That failed: the tenant is as it was, with nothing more that a thaw would have to take back, however often it is tried.
+    pub(super) fn leave(&self, cause: GripError) -> Result<usize, GripError> {
         // Without a report nothing was tried.
         let is_tried = !matches!(cause, GripError::NotReported { .. } | GripError::Gone);
         if !is_tried || !self.lock().more_frozen {

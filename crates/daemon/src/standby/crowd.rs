@@ -99,21 +99,44 @@ mod tests {
         assert_eq!(Waits::of("one two three"), None);
     }
 
+    /// What the system says, by a file that a test writes.
+    fn says(file: &tempfile::NamedTempFile, waited_us: u64, times: u64) {
+        std::fs::write(file.path(), format!("1000 {} {times}\n", 1000 * waited_us)).unwrap();
+    }
+
     #[test]
-    fn it_is_looked_at_now_and_then_by_the_systems_word() {
-        let (mut crowd, begin) = (Crowd::default(), Instant::now());
-        assert!(crowd.leaves_room(begin), "nothing is known yet");
-        let Some(before) = crowd.seen else { return };
+    fn it_is_looked_at_now_and_then_and_the_last_look_counts() {
+        let (file, begin) = (tempfile::NamedTempFile::new().unwrap(), Instant::now());
+        let looks = |count: u32| begin + count * LOOK_EVERY;
+        let mut crowd = Crowd { looked: Some(begin), said: Some(file.reopen().unwrap()), ..Crowd::default() };
+        says(&file, 7_000, 40);
+        assert!(crowd.leaves_room(looks(1)), "nothing is known yet");
+        says(&file, 17_000, 50);
+        assert!(crowd.leaves_room(looks(1) + LOOK_EVERY / 2), "it was looked at just now");
+        assert!(!crowd.leaves_room(looks(2)), "1 ms each time");
+        says(&file, 17_100, 60);
+        assert!(!crowd.leaves_room(looks(2) + LOOK_EVERY / 2), "it was looked at just now");
+        assert!(crowd.leaves_room(looks(3)), "10 us each time");
+    }
+
+    #[test]
+    fn the_system_is_asked_of_the_thread_that_asks() {
+        let waits = || {
+            let mut crowd = Crowd::default();
+            crowd.leaves_room(Instant::now());
+            crowd.seen
+        };
+        let is_told = std::fs::read_to_string("/proc/thread-self/schedstat").is_ok();
+        assert_eq!(waits().is_some(), is_told);
+        let Some(before) = waits() else { return };
         std::thread::sleep(Duration::from_millis(1));
-        crowd.leaves_room(begin + LOOK_EVERY / 2);
-        assert_eq!(crowd.seen, Some(before), "it was looked at just now");
-        crowd.seen = Some(Waits { waited_ns: 0, times: before.times });
-        let waited = read(crowd.said.as_ref().unwrap()).unwrap();
-        assert!(waited.times > before.times, "it slept in between");
-        crowd.leaves_room(begin + LOOK_EVERY);
-        assert_eq!(
-            crowd.is_crowded,
-            crowd.seen.unwrap().are_long_since(&Waits { waited_ns: 0, times: before.times })
+        assert!(waits().unwrap().times > before.times, "it slept in between");
+        let other = std::thread::spawn(waits).join().unwrap().unwrap();
+        let sleeps = 1000;
+        (0..sleeps).for_each(|_| std::thread::sleep(Duration::from_micros(1)));
+        assert!(
+            waits().unwrap().times >= other.times + sleeps / 2,
+            "that was another thread, which did not sleep"
         );
     }
 }

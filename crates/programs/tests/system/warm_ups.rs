@@ -10,7 +10,7 @@ use crate::stage::{Program, Setup, Stage, until};
 const REQUESTS: &str = "requests 40 25";
 
 /// So often a program is told to load its kernel ahead of all requests, at most.
-const PREPARED_MAX: u64 = 3;
+const PREPARED_MAX: u64 = 8;
 
 fn stage(rotad: &[&str]) -> (Stage, Program) {
     let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 64, arena_mib: 64, rotad });

@@ -48,7 +48,7 @@ impl Footprint {
             awake: thawed && !dozes,
             dozing: thawed && dozes,
             partly: tenant.context && tenant.grip == Grip::Frozen(Scope::Compute),
-            widening: tenant.context && matches!(tenant.grip, Grip::Widening(_)),
+            widening: tenant.context && matches!(tenant.grip, Grip::Widening(..)),
             arriving: tenant.phase == Phase::Arriving,
             critical: tenant.critical,
         }

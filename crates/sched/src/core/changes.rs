@@ -350,7 +350,7 @@ impl Core {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let slicing = tenant.slicing.take();
         let gripping = match tenant.grip {
-            Grip::Freezing(op, _) | Grip::Widening(op) | Grip::Thawing(op, _) => Some(op),
+            Grip::Freezing(op, _) | Grip::Widening(op, _) | Grip::Thawing(op, _) => Some(op),
             _ => None,
         };
         for op in slicing.into_iter().chain(gripping) {

@@ -42,17 +42,17 @@ impl Core {
             // It may be running: before anything else it is frozen, once more.
             OpKind::Freeze(id) | OpKind::Thaw(id, _) => {
                 let gripped = self.tenants.get(id).is_some_and(|tenant| {
-                    matches!(tenant.grip, Grip::Freezing(open, _) | Grip::Widening(open) | Grip::Thawing(open, _) if open == op)
+                    matches!(tenant.grip, Grip::Freezing(open, _) | Grip::Widening(open, _) | Grip::Thawing(open, _) if open == op)
                 });
                 if gripped {
                     let thawing = matches!(kind, OpKind::Thaw(..));
                     self.update(id, |tenant| {
+                        if !thawing {
+                            tenant.not_frozen_before(later);
+                        }
                         // Whoever was off already stays off.
                         tenant.grip = tenant.grip.given_up();
                         tenant.unsure |= tenant.grip == Grip::Thawed;
-                        if !thawing {
-                            tenant.grip_retry = later;
-                        }
                     });
                     if thawing {
                         self.turn_failed(id);
@@ -78,7 +78,7 @@ impl Core {
         let Some(tenant) = self.tenants.get(id) else { return };
         let (open, scope, widened) = match tenant.grip {
             Grip::Freezing(open, scope) => (open, scope, false),
-            Grip::Widening(open) => (open, Scope::All, true),
+            Grip::Widening(open, _) => (open, Scope::All, true),
             _ => return,
         };
         if open != op {
@@ -88,8 +88,8 @@ impl Core {
         let Some(took) = took else {
             // Whoever cannot be frozen keeps the GPU that long.
             self.update(id, |tenant| {
+                tenant.not_frozen_before(later);
                 tenant.grip = tenant.grip.given_up();
-                tenant.grip_retry = later;
             });
             return;
         };

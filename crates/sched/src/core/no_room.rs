@@ -17,8 +17,12 @@ impl Core {
         if keepers.is_empty() {
             return;
         }
-        for (id, capped_until) in before {
+        for (id, kept_out_until) in before {
             let Some(until) = self.tenants.get(id).map(|tenant| tenant.not_before) else { continue };
+            // One of a gang may be put off already: that is no cap.
+            let already = self.gpu_of(gpu).no_room.put_off.get(&id).copied();
+            let already = already.filter(|already| already.until == kept_out_until);
+            let capped_until = already.map_or(kept_out_until, |already| already.capped_until);
             self.gpu_mut(gpu).no_room.put_off.insert(id, PutOff { until, capped_until });
         }
         self.gpu_mut(gpu).no_room.keepers = keepers;

@@ -228,6 +228,7 @@ impl Shift {
             since.0 = since.0.max(self.to - self.stay_max);
         }
         self.over(&mut tenant.grip_retry);
+        self.over(&mut tenant.rest_retry);
         self.over(&mut tenant.slice_retry);
         self.over(&mut tenant.not_before);
         self.over(&mut tenant.near_from);
@@ -236,7 +237,7 @@ impl Shift {
             self.over(&mut held.stuck_until);
         }
         match &mut tenant.grip {
-            Grip::Freezing(op, _) | Grip::Widening(op) | Grip::Thawing(op, _) => self.number(op),
+            Grip::Freezing(op, _) | Grip::Widening(op, _) | Grip::Thawing(op, _) => self.number(op),
             Grip::Thawed | Grip::Frozen(_) => {}
         }
         tenant.slicing.iter_mut().for_each(|op| self.number(op));

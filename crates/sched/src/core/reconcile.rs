@@ -6,7 +6,7 @@
 
 use super::{Core, OpKind};
 use crate::gpu::{For, Moving};
-use crate::tenant::{Grip, Spot, Tenant};
+use crate::tenant::{Grip, Hurry, Spot, Tenant};
 use crate::{Action, Bytes, GpuId, Owned, Scope, Slice, Span, TenantId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -93,12 +93,12 @@ impl Core {
             }
         }
         for (tenant, scope) in freeze {
-            self.take_off(tenant, scope);
+            self.take_off(tenant, scope, None);
         }
     }
 
-    /// Freezes a tenant, or more of one that is frozen in part.
-    pub(super) fn take_off(&mut self, tenant: TenantId, scope: Scope) {
+    /// Freezes a tenant; or more of one that is frozen in part, in a hurry or not.
+    pub(super) fn take_off(&mut self, tenant: TenantId, scope: Scope, hurry: Option<Hurry>) {
         let deadline = self.now + self.settings.deadlines.grip;
         // A change of its slice does not matter any more: the thaw will say which.
         if let Some(slicing) = self.tenants.get_mut(tenant).and_then(|tenant| tenant.slicing.take()) {
@@ -106,9 +106,9 @@ impl Core {
         }
         let op = self.begin(OpKind::Freeze(tenant), deadline);
         self.update(tenant, |tenant| {
-            tenant.grip = match tenant.grip {
-                Grip::Frozen(_) => Grip::Widening(op),
-                _ => Grip::Freezing(op, scope),
+            tenant.grip = match hurry {
+                Some(hurry) => Grip::Widening(op, hurry),
+                None => Grip::Freezing(op, scope),
             };
         });
         self.actions.push(Action::Freeze { op, tenant, scope });
@@ -172,7 +172,7 @@ impl Core {
                         self.actions.push(Action::Slice { op, tenant: id, slice });
                     }
                 }
-                Grip::Freezing(..) | Grip::Widening(_) | Grip::Thawing(..) => {}
+                Grip::Freezing(..) | Grip::Widening(..) | Grip::Thawing(..) => {}
             }
         }
     }

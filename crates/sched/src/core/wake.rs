@@ -2,6 +2,7 @@
 
 use super::Core;
 use crate::guarantee::HALF;
+use crate::tenant::Tenant;
 use crate::{GpuId, TenantId, Time};
 
 impl Core {
@@ -57,7 +58,8 @@ impl Core {
         let dozing_matter = !self.is_vacant(gpu) || self.somebody_leaves();
         let mut retries = |id: TenantId| {
             let tenant = self.tenants.get(id);
-            tenant.into_iter().flat_map(|tenant| [tenant.grip_retry, tenant.slice_retry]).for_each(&mut at);
+            let times = |tenant: &Tenant| [tenant.grip_retry, tenant.rest_retry, tenant.slice_retry];
+            tenant.into_iter().flat_map(times).for_each(&mut at);
         };
         for &id in books.awake.iter().chain(books.dozing.iter().take_while(|_| dozing_matter)) {
             retries(id);

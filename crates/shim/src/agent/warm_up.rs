@@ -3,7 +3,7 @@
 //! A thread of its own launches it. Loading the kernel may wait for the GPU, and the agent never does: it only rings. What is
 //! wanted the page says, and where that is about to change the thread is awake for it ([`watch`]). Whatever fails is counted in
 //! the page and otherwise of no consequence. Nothing is launched while the program is frozen, its memory or its context is away,
-//! or a stream is captured.
+//! or a stream is captured; and nothing is loaded, which takes the driver 20 ms, once the program has work.
 
 mod watch;
 
@@ -164,6 +164,11 @@ fn page_allows(page: &Page) -> bool {
     !page.frozen() && page.resident() && !page.holds_launches()
 }
 
+/// Has a request begun, or anything else that needs the driver, since whoever ordered this looked?
+fn has_request(page: &Page) -> bool {
+    page.requests_open() > 0 || page.idle_since_ns().is_none()
+}
+
 /// Is the current context on this device?
 fn is_on(driver: &Driver, device: CUdevice) -> bool {
     let mut found = CUdevice(0);
@@ -178,6 +183,8 @@ fn kernel_of(session: &Session, loaded: &mut Loaded, context: CUcontext) -> Opti
     match *place {
         Try::Ready(kernel) => Some(kernel),
         Try::Failed(tries) if tries >= TRIES_MAX => None,
+        // Its first work would wait for the driver, for longer than a warm-up spares it. There is another order in the next pause.
+        Try::Failed(_) if has_request(&session.page) => None,
         // Not tried while there is a capture.
         Try::Failed(tries) => match captures::unless_any(|| load(session.driver))? {
             Err(_) => {
@@ -238,5 +245,19 @@ mod tests {
         assert!(page_allows(&page));
         page.set_holds_launches();
         assert!(!page_allows(&page));
+    }
+
+    #[test]
+    fn nothing_is_loaded_once_a_request_has_begun() {
+        let page = SharedPage::create(1).unwrap();
+        assert!(has_request(&page), "nobody knows");
+        assert!(page.rest(1));
+        assert!(!has_request(&page));
+        page.set_requests_open(1);
+        assert!(has_request(&page), "its first work is to come");
+        page.set_requests_open(0);
+        assert!(!has_request(&page));
+        assert!(!page.wake(2), "nobody watches");
+        assert!(has_request(&page), "nobody told of it");
     }
 }

@@ -259,6 +259,8 @@ int cuMemcpyBatchAsync(uint64_t *to, uint64_t *from, size_t *bytes, size_t count
     return cuMemcpyHtoD_v2(*to, (const void *)(uintptr_t)*from, *bytes);
 }
 
+int cuModuleLoadData(void **module, const void *text) { (void)module, (void)text; note("load"); return NOT_SUPPORTED; }
+
 #define MISSING(name) int name(void) { return NOT_SUPPORTED; }
 MISSING(cuGetErrorName) MISSING(cuGetErrorString) MISSING(cuDeviceGetName)
 MISSING(cuMemGetAllocationGranularity)
@@ -266,5 +268,5 @@ MISSING(cuMemHostRegister_v2) MISSING(cuMemHostUnregister)
 MISSING(cuMemHostGetDevicePointer_v2) MISSING(cuMemHostAlloc) MISSING(cuMemFreeHost) MISSING(cuMemcpyDtoHAsync_v2) MISSING(cuMemsetD8Async)
 MISSING(cuMemcpyHtoDAsync_v2) MISSING(cuMemcpyDtoDAsync_v2) MISSING(cuStreamCreate) MISSING(cuStreamDestroy_v2) MISSING(cuStreamSynchronize)
 MISSING(cuEventCreate) MISSING(cuEventRecord) MISSING(cuEventQuery) MISSING(cuEventSynchronize)
-MISSING(cuEventDestroy_v2) MISSING(cuModuleLoadData) MISSING(cuModuleUnload) MISSING(cuModuleGetFunction)
+MISSING(cuEventDestroy_v2) MISSING(cuModuleUnload) MISSING(cuModuleGetFunction)
 MISSING(cuLaunchKernel)

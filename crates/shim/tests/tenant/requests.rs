@@ -1,7 +1,7 @@
 //! What a latency-critical program says of a request that it begins and ends itself, and what it does not say twice.
 
 use crate::bench::*;
-use wire::ToDaemon;
+use wire::{FromDaemon, ToDaemon};
 
 #[test]
 fn the_work_of_a_request_that_was_begun_is_told_once_and_not_by_its_first_call() {
@@ -55,4 +55,26 @@ fn work_that_cannot_be_told_when_its_request_begins_is_told_by_its_first_call() 
             other => break assert_eq!(other, ToDaemon::Wants),
         }
     }
+}
+
+#[test]
+fn the_warm_up_kernel_is_not_loaded_once_a_request_has_begun_but_after_it() {
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[]);
+    program.enter();
+    daemon.serve(&mut program, 100);
+    daemon.page.set_class(true, None);
+    wait_for(|| daemon.page.is_idle_when_watched());
+    let loads_when_ordered = |ordered: u64| {
+        daemon.page.order_warm_up();
+        daemon.send(FromDaemon::WarmUp);
+        // This driver loads nothing, so none is ever launched.
+        wait_for(|| daemon.page.warm_ups() == (0, ordered));
+        bench.log().contains(&"load".to_owned())
+    };
+    assert_eq!(program.ask("call rota_shim_request_begin 0"), "0");
+    assert!(!loads_when_ordered(1), "the request would wait for that");
+    assert_eq!(program.ask("call rota_shim_request_end 0"), "0");
+    wait_for(|| daemon.page.is_idle_when_watched());
+    assert!(loads_when_ordered(2));
 }

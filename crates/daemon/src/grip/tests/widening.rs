@@ -195,3 +195,30 @@ fn the_next_worker_thaws_what_the_last_one_froze_in_part_or_in_whole() {
         assert_eq!(frozen(), [0; 0], "{scopes:?}");
     }
 }
+
+#[test]
+fn whoever_is_waited_for_by_nobody_waits_for_no_report() {
+    let grip = grip();
+    grip.freeze(Scope::Compute).unwrap();
+    grip.page().raise_channel_generation();
+    let (over, is_over) = std::sync::mpsc::channel();
+    let widened = std::thread::scope(|scope| {
+        let grip = &grip;
+        scope.spawn(move || {
+            // In time for whoever waits.
+            if is_over.recv_timeout(REPORT_WITHIN / 2).is_err() {
+                grip.report(2, vec![], context(), vec![]).unwrap();
+            }
+        });
+        let widened = grip.freeze_rest_at_once();
+        let _ = over.send(());
+        widened
+    });
+    assert!(matches!(&widened, Err(cause) if cause.is_for_a_report()), "{widened:?}");
+    assert_eq!((frozen(), grip.page().frozen_wholly()), (vec![5], false));
+    grip.report(2, vec![], context(), vec![]).unwrap();
+    grip.freeze_rest_at_once().unwrap();
+    assert_eq!((frozen(), grip.page().frozen_wholly()), (vec![5, 7], true));
+    grip.thaw().unwrap();
+    assert_eq!((frozen(), grip.page().freezes()), (vec![], 0));
+}

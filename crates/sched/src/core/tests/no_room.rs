@@ -130,3 +130,33 @@ fn whoever_asks_for_memory_gets_it_when_a_service_that_only_asked_too_has_linger
     rig.until(lingers + 0.3);
     assert_eq!(rig.sizes.keys().filter(|owned| owned.tenant == other).count(), 8);
 }
+
+#[test]
+fn to_have_been_put_off_twice_is_no_cap() {
+    let mut rig = Rig::new(Settings { lc_linger: Span::ZERO, ..settings() });
+    rig.gpu(1, 16);
+    rig.gpu(2, 16);
+    rig.job(1, Terms { gang: true, ..Terms::default() });
+    rig.job(100, Terms { class: Class::LatencyCritical, ..Terms::default() });
+    let large = rig.busy(3, 1, 2, 10);
+    let service = rig.tenant(10, 100, 2, 10);
+    rig.until(2.0);
+    let leads = [rig.busy(1, 1, 0, 1), rig.busy(2, 1, 1, 1)];
+    rig.tell(Event::Wants(service));
+    let put_off = |rig: &Rig| rig.core.gpu_of(GpuId(2)).no_room.put_off.get(&large).map(|it| it.until);
+    rig.wait_for(|rig| put_off(rig).is_some());
+    let first = put_off(&rig);
+    // Another stands in line for all, and tries again before that is over.
+    rig.until(now(&rig) + 0.1);
+    leave(&mut rig, leads[0]);
+    rig.wait_for(|rig| put_off(rig) > first);
+    leave(&mut rig, leads[1]);
+    rig.tell(Event::Idle(service));
+    let waited = waits(&mut rig, large);
+    assert!(waited < 0.6, "{waited} s");
+}
+
+fn leave(rig: &mut Rig, tenant: TenantId) {
+    rig.tell(Event::Left(tenant));
+    rig.tell(Event::Buried(tenant));
+}

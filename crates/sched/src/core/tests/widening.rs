@@ -102,7 +102,7 @@ fn a_service_that_leaves_in_the_middle_of_a_turn_change_leaves_nobody_frozen_for
         // Somewhere in a turn of 100 ms, and in the freeze and the thaw at its end.
         rig.until(begin + f64::from(step) * 0.001);
         let changes = |id: &&TenantId| {
-            matches!(grip(&rig, **id), Grip::Freezing(..) | Grip::Thawing(..) | Grip::Widening(_))
+            matches!(grip(&rig, **id), Grip::Freezing(..) | Grip::Thawing(..) | Grip::Widening(..))
         };
         middles += usize::from(others.iter().any(|id| changes(&id)));
         rig.tell(Event::Left(service));
@@ -222,4 +222,57 @@ fn whoever_makes_way_goes_while_best_effort_work_is_off_for_a_hint() {
     rig.tell(Event::Pause(JobId(waiting.0)));
     rig.until(begin + 0.01);
     assert_eq!(widened(&rig, begin).iter().map(|&(_, id)| id).collect::<Vec<_>>(), [waiting]);
+}
+
+#[test]
+fn whose_copies_cannot_go_at_once_still_has_its_turns() {
+    let lengths = |fails: bool| {
+        let mut rig = Rig::new(settings());
+        if fails {
+            rig.fail = |action| matches!(action, Action::Freeze { scope: Scope::All, .. });
+        }
+        let service = service(&mut rig);
+        let others = best_effort(&mut rig, 3);
+        served(&mut rig, service, 100);
+        let before: Vec<_> = others.iter().map(|&id| rig.ran(id)).collect();
+        served(&mut rig, service, 300);
+        others.iter().zip(before).map(|(&id, before)| rig.ran(id) - before).collect::<Vec<_>>()
+    };
+    let (usual, failing) = (lengths(false), lengths(true));
+    for (usual, failing) in usual.iter().zip(&failing) {
+        close(*failing, *usual, 0.1);
+    }
+}
+
+#[test]
+fn whose_copies_could_not_go_at_once_makes_way_at_once_when_it_has_to() {
+    let (mut rig, service, others) = partly_frozen();
+    rig.fail = |action| matches!(action, Action::Freeze { scope: Scope::All, .. });
+    let begin = seconds(&rig);
+    while widened(&rig, begin).is_empty() {
+        served(&mut rig, service, 1);
+    }
+    rig.fail = |_| false;
+    let (tried_at, tried) = widened(&rig, begin)[0];
+    assert!(others.contains(&tried) && grip(&rig, tried) == Grip::Frozen(Scope::Compute));
+    rig.tell(Event::Pause(JobId(tried.0)));
+    served(&mut rig, service, 5);
+    assert_eq!(grip(&rig, tried), Grip::Frozen(Scope::All), "it was not tried again since {tried_at:?}");
+}
+
+#[test]
+fn only_whoever_has_to_make_way_is_waited_for() {
+    let (mut rig, _, others) = partly_frozen_of(8);
+    let last = others.iter().copied().rfind(|&id| grip(&rig, id) == Grip::Frozen(Scope::Compute)).unwrap();
+    rig.tell(Event::Pause(JobId(last.0)));
+    let mut ways = BTreeSet::new();
+    while ways.len() < 2 {
+        for &id in others.iter().filter(|&&id| matches!(grip(&rig, id), Grip::Widening(..))) {
+            assert_eq!(rig.core.is_widened_if_ready(id), id != last);
+            ways.insert(id != last);
+        }
+        assert!(seconds(&rig) < 60.0, "{ways:?}");
+        let next = seconds(&rig) + 0.0005;
+        rig.until(next);
+    }
 }
