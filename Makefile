@@ -66,13 +66,13 @@ conformance:
 
 # Long random histories: of the mover with its keeper and its cellar, always the same for a seed; then of whole systems, eight
 # programs on two virtual GPUs for a minute with one of them killed every two seconds, and four on one for two minutes where
-# everything goes wrong; then what tests freeze at random, more often than they do. ROTA_SEED chooses what happens, ROTA_EVENTS
-# how long the first are.
+# everything goes wrong; warm-ups, which need a machine that does nothing else; then what tests freeze at random, more often
+# than they do. ROTA_SEED chooses what happens, ROTA_EVENTS how long the first are.
 soak: export ROTA_EVENTS ?= 2000
 soak:
 	$(CARGO) build --locked --workspace
 	$(CARGO) test --locked -p rota-mover --lib -- --nocapture a_thousand_events
-	$(CARGO) test --locked -p rota-programs --test system -- --ignored --nocapture --test-threads 1 soak storm
+	$(CARGO) test --locked -p rota-programs --test system -- --ignored --nocapture --test-threads 1 soak storm warm_ups
 	ROTA_TURNS=200 $(CARGO) test --locked -p rota-programs --test system -- --nocapture --test-threads 1 \
 		freezes_at_random it_moves_under_all_of_its_addresses
 

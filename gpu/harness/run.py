@@ -39,8 +39,8 @@ class Run:
         self.logs.mkdir(parents=True, exist_ok=True)
         self.bundle = Path(os.environ.get("ROTA_BUNDLE", HERE / "bundle"))
         self.python = os.environ.get("ROTA_PYTHON", "python3")
-        self.cache = Path(os.environ.get("ROTA_CACHE", Path(tempfile.gettempdir()) / "rota-gpu-cache"))
-        self.cache.mkdir(parents=True, exist_ok=True)
+        self.cache = Path(os.environ.get("ROTA_CACHE", Path(tempfile.gettempdir()) / f"rota-gpu-cache-{os.getuid()}"))
+        self.cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._daemons: list[Daemon] = []
         self._unknown_terms: set[tuple[str, str]] = set()
         self.xids_before = xids()
@@ -93,7 +93,8 @@ class Run:
         """Builds a C program of `programs/` with nvcc, or takes what a script before this one built of the same text."""
         target = self.work / Path(source).stem
         argv = ["nvcc", "-O2", "-o", str(target), str(PROGRAMS / source), *flags, "-lcuda"]
-        texts = [" ".join(flags).encode(), *(path.read_bytes() for path in (PROGRAMS / source, *sorted(PROGRAMS.glob("*.h"))))]
+        texts = [(output_of(["nvcc", "--version"]) or "").encode(), " ".join(flags).encode()]
+        texts += (path.read_bytes() for path in (PROGRAMS / source, *sorted(PROGRAMS.glob("*.h"))))
         built = self.cache / f"{target.name}-{hashlib.sha256(b''.join(texts)).hexdigest()[:16]}"
         if built.exists():
             return Path(shutil.copy(built, target))
@@ -105,9 +106,12 @@ class Run:
         if done.returncode:
             raise Failed(f"{' '.join(argv)} ended with {done.returncode}: {done.stderr[-1500:]}")
         target.chmod(0o755)
-        # In one step: another script may be looking.
-        shutil.copy(target, new := built.with_suffix(f".{os.getpid()}"))
-        new.rename(built)
+        try:
+            # In one step: another script may be looking.
+            shutil.copy(target, new := built.with_suffix(f".{os.getpid()}"))
+            new.rename(built)
+        except OSError as error:
+            self.say(f"   {target.name} is built again by the next script: {error}")
         return target
 
     def daemon(self, label: str, **options) -> "Daemon":

@@ -86,7 +86,7 @@ fn gpu(gpu: &GpuView) -> String {
     );
     let strangers = match gpu.unmanaged_bytes {
         0 => String::new(),
-        bytes => format!(", {} held by programs outside of rota", size(bytes)),
+        bytes => format!(", {} in use outside of rota", size(bytes)),
     };
     lines.line(2, "memory", used + &strangers);
     if gpu.stays_bytes > 0 {

@@ -1,6 +1,6 @@
 //! What a request to the keeper costs, from a worker in another process: there and back, and a whole switch.
 //!
-//! A switch of 12 GiB is 48 handles of 256 MiB, each reserved, recorded out and recorded in once. Here they are smaller, so
+//! A switch of 12 GiB is 96 handles of 128 MiB, each reserved, recorded out and recorded in once. Here they are smaller, so
 //! that the arena fits anywhere; one of 256 MiB, with its 128 facts, is measured by itself.
 
 use rota_keeper::*;

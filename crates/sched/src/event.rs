@@ -17,7 +17,7 @@ pub enum Event {
     },
     /// The settings from now on.
     Settings(Box<Settings>),
-    /// Device memory that programs outside of rota hold on a GPU, as seen now.
+    /// Device memory that is in use outside of rota on a GPU, as seen now.
     Unmanaged {
         /// Where.
         gpu: GpuId,

@@ -46,7 +46,7 @@ pub use view::{
 };
 
 /// Version of the messages and of the shared page. Both sides must agree.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// The most bytes one message may have. A longer one ends its connection.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -68,5 +68,6 @@ pub const PASS_BYTES_MIN: u64 = 32 << 20;
 pub const HANDLE_BYTES_MAX: u64 = 256 << 20;
 
 /// The largest handle of plain allocations: in a switch both ways at once, copies in begin when the first handle is out, and go
-/// on when the last one is. Far smaller ones would cost more files and mapping than they save.
+/// on when the last one is. Far smaller ones would cost more files and mapping than they save. What programs create themselves
+/// has larger ones: only one handle can be shared, and none of it is passed on.
 pub const PART_BYTES_MAX: u64 = 128 << 20;

@@ -28,9 +28,9 @@ pub struct GpuView {
     pub capacity_bytes: u64,
     /// What tenants hold on it now: mapped memory and contexts.
     pub used_bytes: u64,
-    /// What the daemon's own context takes.
+    /// What is kept for the daemon's own context and for the driver's tables of the arena.
     pub reserve_bytes: u64,
-    /// What programs outside of rota hold, as far as is known.
+    /// What is in use outside of rota: by other programs, and by nobody who is seen.
     pub unmanaged_bytes: u64,
     /// Pinned host memory for what is away.
     pub arena_bytes: u64,

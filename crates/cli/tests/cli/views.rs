@@ -236,7 +236,7 @@ fn a_gpu_is_described_with_its_jobs() {
     let expected = "\
 GPU 0: NVIDIA H200
   UUID        GPU-5e1f0b2a-0000-4000-8000-000000000001
-  memory      12.0 GiB of 16.0 GiB in use, 600.0 MiB kept for the daemon, 1.0 GiB held by programs outside of rota
+  memory      12.0 GiB of 16.0 GiB in use, 600.0 MiB kept for the daemon, 1.0 GiB in use outside of rota
   stays       3.0 GiB is reserved or cannot move, and is for nobody else
   beside lc   favours latency; best-effort programs get at least 10% of the time
   arena       24.0 GiB of 32.0 GiB taken, 5.0 GiB more by clean copies, which make room

@@ -69,12 +69,14 @@ impl Daemon {
                 let is_freeze = matches!(to, SwitchTo::Frozen(_));
                 let aim = is_freeze.then(|| self.aim(gpu)).flatten();
                 let warms = is_freeze.then(|| self.warms_after(gpu, tenant)).flatten();
+                let ordered = warms.as_ref().map(|hinted| hinted.grip.page().warm_ups_ordered());
                 let switch = Switch { op: Some(op), link: known.link.clone(), to, aim, warms: warms.clone() };
                 self.executor(known.gpu).switch(switch);
                 if let Some(hinted) = warms {
                     self.warming.follows(op, hinted.who.tenant);
-                    // Behind the order, which this is not to delay: a freeze takes longer than to be woken.
-                    if self.attention.leaves_room() {
+                    // Behind the order, which this is not to delay: a freeze takes longer than to be woken. Unless it is over.
+                    let is_ahead = ordered == Some(hinted.grip.page().warm_ups_ordered());
+                    if is_ahead && self.attention.leaves_room() {
                         hinted.announce_warm_up();
                     }
                 }

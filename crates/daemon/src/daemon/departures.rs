@@ -58,7 +58,7 @@ impl Daemon {
     }
 
     /// Somebody came back and hung up without a word, and its process lives: it is expected again, as it was before.
-    pub(super) fn let_go(&mut self, tenant: TenantId, process: keeper::Process, answer: Sender<bool>) {
+    pub(super) fn let_go(&mut self, tenant: TenantId, process: Process, answer: Sender<bool>) {
         tracing::warn!("tenant {tenant} came back and hung up without a word: it is expected again");
         self.note("hung_up", tenant, json!({}));
         self.forget_toll(tenant);
@@ -73,6 +73,7 @@ impl Daemon {
             self.end_job_of(tenant);
         }
         self.expect_again(tenant, process);
+        self.bury_those_of(process);
         let _ = answer.send(true);
     }
 
@@ -89,7 +90,12 @@ impl Daemon {
     }
 
     fn bury(&mut self, tenant: TenantId) {
-        let Some((_, process)) = self.dying.get(&tenant).and_then(|dying| dying.process) else { return };
+        if let Some((_, process)) = self.dying.get(&tenant).and_then(|dying| dying.process) {
+            self.bury_those_of(process);
+        }
+    }
+
+    fn bury_those_of(&mut self, process: Process) {
         // One that has not been seen to be gone is about to be: it has files open.
         if self.known.values().any(|known| known.link.process == process) {
             return;

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use wire::{FILES_MAX, FromDaemon, GrantId, SizedHandle, Token};
 
-/// Files for memory that one tenant published. A publication has one for each handle of up to 256 MiB.
+/// Files for memory that one tenant published. A publication has one for each handle.
 const FILES_OF_ONE_MAX: usize = 4096;
 
 /// The same of all tenants together: they are open in the daemon.

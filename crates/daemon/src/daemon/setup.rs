@@ -28,7 +28,7 @@ pub struct SharedGpu {
     pub name: String,
     /// Its size as it is treated.
     pub capacity_bytes: u64,
-    /// What the daemon's own context takes.
+    /// What is kept for the daemon's own context, and for the driver's tables of the arena.
     pub reserve_bytes: u64,
     /// What a context takes that does nothing yet: what a newcomer's counts as, until NVML says more.
     pub residue_bytes: u64,

@@ -8,7 +8,8 @@ use sched::Settings;
 use std::time::Duration;
 use wire::{BLOCK_BYTES, Connection, FromDaemon, TenantState};
 
-fn knock(world: &World) -> Connection {
+/// Somebody comes.
+pub(crate) fn knock(world: &World) -> Connection {
     let connection = Connection::connect(&world.socket()).unwrap();
     connection.send(&hello("newcomer"), &[]).unwrap();
     connection

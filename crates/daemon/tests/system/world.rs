@@ -11,7 +11,7 @@ use rota_daemon::daemon::{About, Freezes, Input, Lost, Rules, Setup, SharedGpu, 
 use rota_daemon::events::Events;
 use rota_daemon::machine::{Process, Sight};
 use rota_daemon::resource_manager::ResourceManager;
-use sched::{GpuId, Settings, Span};
+use sched::{Bytes, GpuId, Settings, Span};
 use serde_json::Value;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -246,6 +246,15 @@ impl World {
     /// NVML sees these on the first GPU, and no tenant.
     pub(crate) fn sees(&self, processes: Vec<Process>) {
         let sight = Sight { gpu: GpuId(0), processes, used: None, books: Arc::default() };
+        self.inputs.send(Input::Sight(sight)).expect("the daemon is there");
+    }
+
+    /// NVML looks at the first GPU: nobody is seen there, and so much of it is in use.
+    pub(crate) fn looks(&self, used_bytes: u64) {
+        let (answer, books) = mpsc::channel();
+        self.inputs.send(Input::Look(answer)).expect("the daemon is there");
+        let books = Arc::new(books.recv().expect("it answers"));
+        let sight = Sight { gpu: GpuId(0), processes: vec![], used: Some(Bytes(used_bytes)), books };
         self.inputs.send(Input::Sight(sight)).expect("the daemon is there");
     }
 

@@ -160,7 +160,7 @@ fn one_allocation_can_be_larger_than_the_gpu() {
     let stage = stage(320, &["--oversize-max", "512MiB"]);
     let mut puppet = Puppet::start_with(&stage, "large", &["--oversize"], &[]);
     puppet.does("large 480 90");
-    // Of so large a one whole handles of 256 MiB go to the device.
+    // Of so large a one multiples of the largest handle, 256 MiB, go to the device.
     assert_eq!(has(&stage, puppet.pid()).0, 224 * MIB);
     puppet.does("see-large");
     puppet.does("fill-large 91");
