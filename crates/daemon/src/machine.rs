@@ -36,7 +36,8 @@ pub struct Booked {
 pub struct Books {
     /// Everybody who has a context, and nothing under way.
     pub tenants: BTreeMap<TenantId, Booked>,
-    /// All that is known of a GPU to be taken or kept, but by programs outside of rota, where nobody comes, goes or moves.
+    /// All that is known of a GPU to be taken or kept, but by programs outside of rota, where nothing moves and nobody is
+    /// expected back.
     pub taken: BTreeMap<GpuId, Bytes>,
 }
 
