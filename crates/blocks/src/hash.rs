@@ -135,6 +135,7 @@ impl DeviceKey {
 }
 
 /// What a pair of words adds to a sum, with the pair of the key.
+#[inline]
 fn product(pair: u64, key: u64) -> u64 {
     let first = (pair as u32).wrapping_add(key as u32);
     let second = ((pair >> 32) as u32).wrapping_add((key >> 32) as u32);

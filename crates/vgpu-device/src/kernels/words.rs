@@ -15,6 +15,7 @@ const BATCH_WORDS: u64 = 8192;
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The mixing function of `rewrite.ptx`.
+#[inline]
 pub(super) fn mix(mut x: u64) -> u64 {
     x ^= x >> 30;
     x = x.wrapping_mul(0xbf58_476d_1ce4_e5b9);
