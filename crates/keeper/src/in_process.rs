@@ -1,10 +1,11 @@
 //! A keeper on a thread of the worker's own process: the same socket and the same index, for whoever needs no other process.
-//! Then nothing outlives the worker's process.
+//! Then nothing outlives the worker's process. Its memory comes as it is used.
 
 use crate::client::{Client, Patience};
 use crate::keeper::{Keeper, KeeperError};
 use crate::message::End;
 use crate::part::Part;
+use crate::segment::Pages;
 use crate::server::Server;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -40,7 +41,7 @@ impl InProcess {
     /// Starts one that listens here.
     pub fn start(socket: &Path, parts: &[Part], segment_bytes: u64) -> Result<InProcess, InProcessError> {
         let listener = Listener::bind(socket)?;
-        let mut server = Server::new(Keeper::start(parts, segment_bytes)?, listener);
+        let mut server = Server::new(Keeper::start_with(parts, segment_bytes, Pages::WhenUsed)?, listener);
         let thread = std::thread::Builder::new().name("rota-keeper".to_owned());
         let thread = thread.spawn(move || server.run())?;
         Ok(InProcess { socket: socket.into(), thread: Some(thread) })

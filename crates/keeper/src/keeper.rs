@@ -10,7 +10,7 @@ use crate::message::{
 use crate::names::{HashSeed, Node, Process};
 use crate::part::Part;
 use crate::preparation::{News, Next, Preparation};
-use crate::segment::Segment;
+use crate::segment::{Pages, Segment};
 use crate::{BLOCK_BYTES, SEGMENTS_MAX};
 use rustix::process::{Resource, getrlimit};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -104,8 +104,17 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts to make an arena of these parts ready, in segments of this size.
+    /// Starts to make an arena of these parts ready, in segments of this size, with pages behind all of it.
     pub fn start(parts: &[Part], segment_bytes: u64) -> Result<Keeper, KeeperError> {
+        Self::start_with(parts, segment_bytes, Pages::AtOnce)
+    }
+
+    /// The same, with pages as is said.
+    pub(crate) fn start_with(
+        parts: &[Part],
+        segment_bytes: u64,
+        pages: Pages,
+    ) -> Result<Keeper, KeeperError> {
         for bytes in parts.iter().map(|part| part.bytes).chain([segment_bytes]) {
             if bytes == 0 || !bytes.is_multiple_of(BLOCK_BYTES) {
                 return Err(KeeperError::BadSize { bytes });
@@ -127,7 +136,7 @@ impl Keeper {
             index: Index::new(segment_bytes),
             segments: Vec::new(),
             planned: u32::try_from(plan.len()).unwrap_or(u32::MAX),
-            preparation: Preparation::start(plan)?,
+            preparation: Preparation::start(plan, pages)?,
             process: Process::this(),
             wanted_bytes,
             segment_bytes,

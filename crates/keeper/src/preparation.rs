@@ -3,7 +3,7 @@
 
 use crate::message::Extent;
 use crate::names::Node;
-use crate::segment::Segment;
+use crate::segment::{Pages, Segment};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -46,8 +46,8 @@ pub(crate) struct Preparation {
 }
 
 impl Preparation {
-    /// Starts to make these ready.
-    pub(crate) fn start(plan: Vec<(Extent, Option<Node>)>) -> std::io::Result<Preparation> {
+    /// Starts to make these ready, with pages behind them as is said.
+    pub(crate) fn start(plan: Vec<(Extent, Option<Node>)>, pages: Pages) -> std::io::Result<Preparation> {
         let (sender, news) = sync_channel(NEWS_MAX);
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let stop = Arc::new(AtomicBool::new(false));
@@ -57,6 +57,7 @@ impl Preparation {
         for _ in 0..cores.min(THREADS_MAX).min(plan.len()) {
             let toucher = Toucher {
                 plan: Arc::clone(&plan),
+                pages,
                 next: Arc::clone(&next),
                 stop: Arc::clone(&preparation.stop),
                 bell: Arc::clone(&preparation.bell),
@@ -101,6 +102,7 @@ impl Drop for Preparation {
 
 struct Toucher {
     plan: Arc<Vec<(Extent, Option<Node>)>>,
+    pages: Pages,
     next: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
     bell: Arc<OwnedFd>,
@@ -113,7 +115,7 @@ impl Toucher {
         while !self.stop.load(Ordering::Relaxed)
             && let Some(&(place, node)) = self.plan.get(self.next.fetch_add(1, Ordering::Relaxed))
         {
-            let news = match Segment::make(place, node) {
+            let news = match Segment::make(place, node, self.pages) {
                 Ok(segment) => News::Ready(segment),
                 Err(error) => {
                     self.stop.store(true, Ordering::Relaxed);
@@ -167,7 +169,7 @@ mod tests {
 
     #[test]
     fn every_segment_comes_once_and_then_the_end() {
-        let preparation = Preparation::start(plan(&[BLOCK_BYTES; 100])).expect("threads");
+        let preparation = Preparation::start(plan(&[BLOCK_BYTES; 100]), Pages::AtOnce).expect("threads");
         let mut offsets: Vec<u64> = all_news(&preparation)
             .into_iter()
             .map(|news| match news {
@@ -183,7 +185,7 @@ mod tests {
     fn it_stops_at_the_first_that_cannot_be_had() {
         let mut sizes = [1 << 62; 200];
         sizes[..5].fill(BLOCK_BYTES);
-        let news = all_news(&Preparation::start(plan(&sizes)).expect("threads"));
+        let news = all_news(&Preparation::start(plan(&sizes), Pages::AtOnce).expect("threads"));
         let stopped: Vec<&News> = news.iter().filter(|news| matches!(news, News::Stopped(_))).collect();
         // However threads are held up: none tries another one behind its own failure.
         assert!((1..=THREADS_MAX).contains(&stopped.len()), "{stopped:?}");
@@ -192,7 +194,10 @@ mod tests {
 
     #[test]
     fn it_can_be_dropped_at_any_time_and_be_empty() {
-        drop(Preparation::start(plan(&[BLOCK_BYTES; 200])).expect("threads"));
-        assert!(matches!(Preparation::start(Vec::new()).expect("nothing").next(), Next::Ended));
+        drop(Preparation::start(plan(&[BLOCK_BYTES; 200]), Pages::AtOnce).expect("threads"));
+        assert!(matches!(
+            Preparation::start(Vec::new(), Pages::AtOnce).expect("nothing").next(),
+            Next::Ended
+        ));
     }
 }

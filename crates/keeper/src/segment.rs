@@ -40,6 +40,15 @@ pub enum SegmentError {
     },
 }
 
+/// When a segment has pages behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// Before anybody has it: no access waits for one, or fails for lack of memory.
+    AtOnce,
+    /// As they are used: for arenas of which little is ever used, one after the other.
+    WhenUsed,
+}
+
 /// A piece of the arena that is ready.
 #[derive(Debug)]
 pub struct Segment {
@@ -48,19 +57,19 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Makes one, with pages behind it: huge ones if the system has enough set aside, near to a node if that is told.
-    pub fn make(place: Extent, node: Option<Node>) -> Result<Segment, SegmentError> {
+    /// Makes one, of huge pages if the system has enough set aside, near to a node if that is told.
+    pub fn make(place: Extent, node: Option<Node>, pages: Pages) -> Result<Segment, SegmentError> {
         if free_huge_bytes() >= place.bytes {
             // Others may be quicker to take them.
-            match Segment::make_of(place, node, true) {
+            match Segment::make_of(place, node, pages, true) {
                 Ok(segment) => return Ok(segment),
                 Err(error) => tracing::debug!(%error, "no huge pages for a segment, usual ones instead"),
             }
         }
-        Segment::make_of(place, node, false)
+        Segment::make_of(place, node, pages, false)
     }
 
-    fn make_of(place: Extent, node: Option<Node>, huge: bool) -> Result<Segment, SegmentError> {
+    fn make_of(place: Extent, node: Option<Node>, pages: Pages, huge: bool) -> Result<Segment, SegmentError> {
         let bytes = place.bytes;
         let no_file = |cause| SegmentError::NoFile { bytes, cause };
         let no_memory = |cause| SegmentError::NoMemory { bytes, cause };
@@ -83,7 +92,9 @@ impl Segment {
         if !huge {
             mapping.want_huge_pages();
         }
-        mapping.populate(&file).map_err(no_memory)?;
+        if pages == Pages::AtOnce {
+            mapping.populate(&file).map_err(no_memory)?;
+        }
         Ok(Segment { file, view: SegmentView { offset: place.offset, bytes, node } })
     }
 
@@ -110,7 +121,19 @@ mod tests {
     use crate::BLOCK_BYTES;
 
     fn make(node: Option<Node>) -> Segment {
-        Segment::make(Extent { offset: 0, bytes: 4 * BLOCK_BYTES }, node).expect("8 MiB are there")
+        Segment::make(Extent { offset: 0, bytes: 4 * BLOCK_BYTES }, node, Pages::AtOnce)
+            .expect("8 MiB are there")
+    }
+
+    #[test]
+    fn pages_that_come_when_they_are_used_are_not_there_before() {
+        let place = Extent { offset: 0, bytes: 4 * BLOCK_BYTES };
+        let segment = Segment::make_of(place, None, Pages::WhenUsed, false).expect("a file");
+        let has_bytes = || fstat(segment.file()).expect("it is a file").st_blocks as u64 * 512;
+        assert_eq!(has_bytes(), 0);
+        rustix::io::pwrite(segment.file(), b"kept", BLOCK_BYTES).expect("it can be written");
+        assert!((1..=BLOCK_BYTES).contains(&has_bytes()));
+        assert!(is_sealed(&segment.file, 4 * BLOCK_BYTES));
     }
 
     #[test]
@@ -156,8 +179,8 @@ mod tests {
 
     #[test]
     fn too_much_is_an_error() {
-        let wrong =
-            Segment::make_of(Extent { offset: 0, bytes: 1 << 62 }, None, false).expect_err("too much");
+        let wrong = Segment::make_of(Extent { offset: 0, bytes: 1 << 62 }, None, Pages::AtOnce, false)
+            .expect_err("too much");
         assert!(matches!(wrong, SegmentError::NoMemory { .. }), "{wrong}");
     }
 
@@ -165,7 +188,8 @@ mod tests {
     fn without_huge_pages_a_huge_segment_is_an_error_and_not_a_crash() {
         if free_huge_bytes() == 0 {
             let bytes = 4 * BLOCK_BYTES;
-            Segment::make_of(Extent { offset: 0, bytes }, None, true).expect_err("there are no huge pages");
+            Segment::make_of(Extent { offset: 0, bytes }, None, Pages::AtOnce, true)
+                .expect_err("there are no huge pages");
         }
     }
 }

@@ -153,7 +153,7 @@ fn unmap(from: *mut c_void, bytes: usize) {
 mod tests {
     use super::*;
     use crate::names::Process;
-    use crate::segment::Segment;
+    use crate::segment::{Pages, Segment};
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
     use std::os::fd::AsFd;
 
@@ -165,7 +165,8 @@ mod tests {
     }
 
     fn segment(number: u64, bytes: u64) -> (SegmentView, OwnedFd) {
-        let made = Segment::make(Extent { offset: number * SEGMENT, bytes }, None).expect("a few MiB");
+        let made = Segment::make(Extent { offset: number * SEGMENT, bytes }, None, Pages::AtOnce)
+            .expect("a few MiB");
         (made.view(), made.file().try_clone_to_owned().expect("a file"))
     }
 
