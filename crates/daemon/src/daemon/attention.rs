@@ -1,15 +1,23 @@
 //! When the main loop, and the thread that switches, stay awake: just before best-effort work has to go for a hint, and while
 //! a request is served whose end brings it back, if requests are as short as that. Nobody does while nothing is due, nor all
 //! the time where something always is ([`Allowance`]).
+//!
+//! Whoever is awake for the end of a request sees it in the page of whoever serves it: word of it would come some 80 us later.
 
+use super::hints::Hinting;
 use super::{Daemon, Input};
 use crate::standby::{self, Allowance, Crowd};
-use sched::{Span, TenantId, Time};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use sched::{GpuId, Span, TenantId, Time};
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
+use wire::{Page, monotonic_ns};
 
 /// After a request is expected to end: so much longer it is waited for.
 const SLACK: Span = Span::from_micros(100);
+
+/// Where requests follow each other at once, one that comes within so long after the end of another finds the GPU free.
+pub(super) const FOLLOWS_WITHIN: Span = Span::from_micros(30);
 
 /// See above.
 #[derive(Debug)]
@@ -23,8 +31,17 @@ pub(super) struct Attention {
     told_of: Option<Time>,
     /// Is it stayed awake for that one?
     stays_awake: bool,
-    /// A request is expected to end before this.
-    ends_by: Option<Instant>,
+    /// Whose requests are expected to end, and before when: at most one on each GPU.
+    ends_by: BTreeMap<GpuId, (TenantId, Instant)>,
+}
+
+/// What became of waiting.
+#[derive(Debug, PartialEq, Eq)]
+enum Noticed<T> {
+    /// Something was said.
+    Heard(T),
+    /// The request of this tenant is over, by its page.
+    Over(TenantId),
 }
 
 impl Attention {
@@ -37,7 +54,7 @@ impl Attention {
             allowance: Allowance::default(),
             told_of: None,
             stays_awake: false,
-            ends_by: None,
+            ends_by: BTreeMap::new(),
         }
     }
 
@@ -51,27 +68,30 @@ impl Attention {
         self.crowd.leaves_room(from) && self.allowance.take(from, until)
     }
 
-    /// Hears something before `wake`. If best-effort work has to go before that, whoever does it is told to `stand_by`, and the
-    /// instant itself is not slept through.
+    /// Hears something before `wake`, or sees that somebody's request `is_over`. If best-effort work has to go before that,
+    /// whoever does it is told to `stand_by`, and the instant itself is not slept through.
     fn hear<T>(
         &mut self,
         heard: &Receiver<T>,
         wake: Instant,
         departure: Option<(Time, Instant)>,
+        is_over: impl Fn(TenantId) -> bool,
         stand_by: impl FnOnce(Instant),
-    ) -> Result<T, RecvTimeoutError> {
-        if let Some(ends_by) = self.ends_by {
-            match standby::hear(heard, ends_by.min(wake)) {
-                Err(RecvTimeoutError::Timeout) if ends_by <= wake => self.ends_by = None,
-                heard => return heard,
+    ) -> Result<Noticed<T>, RecvTimeoutError> {
+        while let Some(ends_by) = self.last_end() {
+            match self.see_ends(heard, ends_by.min(wake), &is_over) {
+                Err(RecvTimeoutError::Timeout) if ends_by <= wake => {
+                    self.ends_by.retain(|_, &mut (_, by)| by > ends_by);
+                }
+                noticed => return noticed,
             }
         }
         let Some((from, due)) = departure.filter(|&(_, due)| due <= wake) else {
-            return recv_until(heard, wake);
+            return recv_until(heard, wake).map(Noticed::Heard);
         };
         match recv_until(heard, due.checked_sub(standby::AHEAD).unwrap_or(due)) {
             Err(RecvTimeoutError::Timeout) => {}
-            heard => return heard,
+            heard => return heard.map(Noticed::Heard),
         }
         let here = Instant::now();
         if self.told_of.replace(from) != Some(from) {
@@ -82,16 +102,61 @@ impl Attention {
                 stand_by(due + standby::AHEAD);
             }
         }
-        if self.stays_awake { standby::hear(heard, due) } else { recv_until(heard, due) }
+        let heard = if self.stays_awake { standby::hear(heard, due) } else { recv_until(heard, due) };
+        heard.map(Noticed::Heard)
     }
 
-    /// A request is served that ends within so long, as the last one did. Whether its end is stayed awake for.
-    fn awaits_end(&mut self, within: Duration) -> Option<Instant> {
-        let here = Instant::now();
-        let until = here + within;
-        self.ends_by = (self.is_possible && self.takes(here, until)).then_some(until);
-        self.ends_by
+    /// Until when ends are waited for.
+    fn last_end(&self) -> Option<Instant> {
+        self.ends_by.values().map(|&(_, by)| by).max()
     }
+
+    /// Hears something, or sees a request end, or that instant come. An end is seen once, whatever becomes of it.
+    fn see_ends<T>(
+        &mut self,
+        heard: &Receiver<T>,
+        until: Instant,
+        is_over: impl Fn(TenantId) -> bool,
+    ) -> Result<Noticed<T>, RecvTimeoutError> {
+        loop {
+            match heard.try_recv() {
+                Ok(said) => return Ok(Noticed::Heard(said)),
+                Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
+                Err(TryRecvError::Empty) => {}
+            }
+            let over = self.ends_by.iter().find(|&(_, &(tenant, _))| is_over(tenant));
+            if let Some((&gpu, &(tenant, _))) = over {
+                self.ends_by.remove(&gpu);
+                return Ok(Noticed::Over(tenant));
+            }
+            if Instant::now() >= until {
+                return Err(RecvTimeoutError::Timeout);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// A request is served that ends before then, as the last one did. Whether its end is stayed awake for.
+    fn awaits_end(&mut self, gpu: GpuId, tenant: TenantId, until: Instant) -> bool {
+        let awaits = self.is_possible && self.takes(Instant::now(), until);
+        if awaits {
+            self.ends_by.insert(gpu, (tenant, until));
+        }
+        awaits
+    }
+
+    /// The end of a tenant's request is not waited for any more.
+    fn awaits_no_end(&mut self, of: TenantId) {
+        self.ends_by.retain(|_, &mut (tenant, _)| tenant != of);
+    }
+}
+
+/// Whether the request of a tenant that says itself when its requests end is over, by its page. Where one follows another at once,
+/// only when none has.
+fn shows_end(page: &Page, follows: bool) -> bool {
+    let Some(since_ns) = page.idle_since_ns() else { return false };
+    let is_past = || !follows || monotonic_ns().saturating_sub(since_ns) >= FOLLOWS_WITHIN.0;
+    page.requests_are_told() && page.requests_open() == 0 && is_past()
 }
 
 impl Daemon {
@@ -109,34 +174,66 @@ impl Daemon {
         let wake = here + within;
         let departure = self.core.next_departure();
         let due = |from: Time| here + Duration::from_nanos(from.since(now).0);
-        let executors = &self.executors;
+        let (executors, known) = (&self.executors, &self.known);
         let stand_by = |until| {
             if let Some((gpu, _)) = departure {
                 executors[usize::from(gpu.0)].stand_by(until);
             }
         };
-        self.attention.hear(heard, wake, departure.map(|(_, from)| (from, due(from))), stand_by)
+        // Of one that is gone there is nothing to see.
+        let is_over = |tenant: TenantId| {
+            known
+                .get(&tenant)
+                .is_none_or(|known| shows_end(known.link.grip.page(), known.hinting.follows_at_once()))
+        };
+        let due = departure.map(|(_, from)| (from, due(from)));
+        match self.attention.hear(heard, wake, due, is_over, stand_by)? {
+            Noticed::Heard(input) => Ok(input),
+            Noticed::Over(tenant) => Ok(Input::Served(tenant)),
+        }
     }
 
-    /// A request of somebody latency-critical came, or is over, as far as the daemon has seen.
-    pub(super) fn mind_request(&mut self, tenant: TenantId, came: bool) {
+    /// A request of somebody latency-critical came, at this instant, or is over, as far as the daemon has seen.
+    pub(super) fn mind_request(&mut self, tenant: TenantId, came: Option<Time>) {
         if !self.is_critical(tenant) {
             return;
         }
-        self.attention.ends_by = None;
+        self.attention.awaits_no_end(tenant);
         let now = self.now();
         let Some(known) = self.known.get_mut(&tenant) else { return };
-        let took = match came {
-            true => known.hinting.request_came(now),
-            false => return known.hinting.request_is_over(now),
+        let Some(at) = came else {
+            let rests = known.link.grip.page().idle_since_ns();
+            let ended =
+                rests.map_or(now, |since_ns| now.before(Span(monotonic_ns().saturating_sub(since_ns))));
+            return known.hinting.request_is_over(ended);
         };
+        known.hinting.request_came(at);
         let gpu = known.gpu;
-        let Some(within) = took.filter(|_| self.core.holds_for_hint(gpu)).map(|took| took + SLACK) else {
+        let Some(until) = self.ends_about(tenant, at).filter(|_| self.core.holds_for_hint(gpu)) else {
             return;
         };
-        if let Some(ends_by) = self.attention.awaits_end(Duration::from_nanos(within.0)) {
-            self.executor(gpu).stand_by(ends_by);
+        if self.attention.awaits_end(gpu, tenant, until) {
+            self.executor(gpu).stand_by(until);
         }
+    }
+
+    /// Until when whoever takes somebody off for a request stays awake, to put it back: until that is over, if it is as short
+    /// as the last one.
+    pub(super) fn stands_by_for(&mut self, tenant: TenantId, expect: Time) -> Option<Instant> {
+        let until = self.ends_about(tenant, expect).filter(|_| self.attention.is_possible)?;
+        self.attention.leaves_room().then_some(until)
+    }
+
+    /// When a request that comes then is over at the latest, if it takes as long as the last one. None if nobody stays awake for
+    /// one that takes so long.
+    fn ends_about(&self, tenant: TenantId, comes: Time) -> Option<Instant> {
+        let took = self.known.get(&tenant).and_then(|known| Hinting::took(&known.hinting))?;
+        let lasts = took + SLACK;
+        if Duration::from_nanos(lasts.0) > standby::LONGEST {
+            return None;
+        }
+        let (now, here) = (self.now(), Instant::now());
+        Some(here + Duration::from_nanos((comes + lasts).since(now).0))
     }
 }
 
@@ -150,6 +247,20 @@ mod tests {
     use std::sync::mpsc;
 
     const MS: Duration = Duration::from_millis(1);
+    const GPU: GpuId = GpuId(0);
+    const WHO: TenantId = TenantId(3);
+
+    /// Nobody's request is over.
+    fn no(_: TenantId) -> bool {
+        false
+    }
+
+    impl Attention {
+        /// Waits for the end of somebody's request, for so long.
+        fn awaits(&mut self, within: Duration) -> bool {
+            self.awaits_end(GPU, WHO, Instant::now() + within)
+        }
+    }
 
     /// On a machine with processors to spare.
     fn attentive() -> Attention {
@@ -160,12 +271,12 @@ mod tests {
     fn nobody_stays_awake_on_a_busy_machine_or_where_it_is_turned_off() {
         let (_say, heard) = mpsc::channel::<u32>();
         let within = Duration::from_micros(200);
-        assert!(attentive().awaits_end(within).is_some());
+        assert!(attentive().awaits(within));
         let mut busy = Attention { crowd: Crowd::of_many(), ..attentive() };
-        assert_eq!(busy.awaits_end(within), None);
+        assert!(!busy.awaits(within));
         assert!(attentive().leaves_room() && !busy.leaves_room());
         let due = Instant::now() + MS;
-        let nothing = busy.hear(&heard, due + MS, Some((Time(7), due)), |_| panic!("others have to run"));
+        let nothing = busy.hear(&heard, due + MS, Some((Time(7), due)), no, |_| panic!("others have to run"));
         assert_eq!(nothing, Err(RecvTimeoutError::Timeout));
         assert!(Instant::now() >= due, "it is waited for, asleep");
         let mut off = Attention { crowd: Crowd::of_nobody(), ..Attention::new(false) };
@@ -180,7 +291,7 @@ mod tests {
         let begin = Instant::now();
         for number in 0..50 {
             let late = Instant::now();
-            attention.hear(&heard, late + MS, Some((Time(number), late)), |_| told += 1).unwrap_err();
+            attention.hear(&heard, late + MS, Some((Time(number), late)), no, |_| told += 1).unwrap_err();
         }
         let most = begin.elapsed().as_micros() / (3 * standby::AHEAD).as_micros() + 1;
         assert!((1..=most).contains(&told), "{told} of 50, {most} at most");
@@ -200,19 +311,22 @@ mod tests {
             let (departure, wake) = (Some((Time(7), due)), due + 5 * MS);
             let mut told = None;
             let nothing =
-                attention.hear(&heard, wake, departure, |until| told = Some((Instant::now(), until)));
+                attention.hear(&heard, wake, departure, no, |until| told = Some((Instant::now(), until)));
             assert_eq!(nothing, Err(RecvTimeoutError::Timeout));
             assert!(Instant::now() >= due);
             let (at, until) = told?;
             assert!(at + standby::AHEAD >= due && until > due, "no earlier than it has to be");
-            let again = attention.hear(&heard, wake, departure, |_| panic!("it was told"));
+            let again = attention.hear(&heard, wake, departure, no, |_| panic!("it was told"));
             assert_eq!(again, Err(RecvTimeoutError::Timeout));
             say.send(1).unwrap();
-            assert_eq!(attention.hear(&heard, wake, departure, |_| panic!("it was told")), Ok(1));
+            assert_eq!(
+                attention.hear(&heard, wake, departure, no, |_| panic!("it was told")),
+                Ok(Noticed::Heard(1))
+            );
             std::thread::sleep(MS);
             let mut told = None;
             let other = Some((Time(8), Instant::now()));
-            attention.hear(&heard, Instant::now() + MS, other, |_| told = Some(())).unwrap_err();
+            attention.hear(&heard, Instant::now() + MS, other, no, |_| told = Some(())).unwrap_err();
             told
         });
     }
@@ -226,19 +340,20 @@ mod tests {
         for number in 0..200 {
             let due = Instant::now() + standby::AHEAD;
             let departure = Some((Time(number), due));
-            attention.hear(&heard, due + MS, departure, |_| told += 1).unwrap_err();
+            attention.hear(&heard, due + MS, departure, no, |_| told += 1).unwrap_err();
             assert!(Instant::now() >= due, "it is waited for, awake or not");
         }
         let most = begin.elapsed().as_micros() / (4 * standby::AHEAD).as_micros() + 1;
         assert!((2..=most).contains(&told), "{told} of 200, {most} at most");
         let within = Duration::from_micros(200);
         std::thread::sleep(MS);
-        assert!(attention.awaits_end(standby::LONGEST + MS).is_none(), "requests are long");
-        assert!(attention.awaits_end(within).is_some());
-        assert!(attention.awaits_end(within).is_none() && attention.ends_by.is_none());
+        assert!(!attention.awaits(standby::LONGEST + MS), "requests are long");
+        assert!(attention.awaits(within));
+        attention.awaits_no_end(WHO);
+        assert!(!attention.awaits(within) && attention.ends_by.is_empty());
         attention.is_possible = false;
         std::thread::sleep(MS);
-        assert!(attention.awaits_end(within).is_none(), "there are too few processors");
+        assert!(!attention.awaits(within), "there are too few processors");
     }
 
     /// How long this thread was on a processor so far. None where the system does not say.
@@ -255,12 +370,12 @@ mod tests {
         let far = Some((Time(9), Instant::now() + Duration::from_secs(60)));
         for departure in [None, far] {
             let wake = Instant::now() + 100 * MS;
-            let nothing = attention.hear(&heard, wake, departure, |_| panic!("nothing is due"));
+            let nothing = attention.hear(&heard, wake, departure, no, |_| panic!("nothing is due"));
             assert_eq!(nothing, Err(RecvTimeoutError::Timeout));
         }
         // What is due soon is slept through up to just before.
         let due = Instant::now() + 100 * MS;
-        attention.hear(&heard, due + MS, Some((Time(1), due)), |_| ()).unwrap_err();
+        attention.hear(&heard, due + MS, Some((Time(1), due)), no, |_| ()).unwrap_err();
         let awake = ran().unwrap_or_default().saturating_sub(before);
         assert!(awake < 20 * MS, "{awake:?} of 300 ms");
     }
@@ -271,18 +386,79 @@ mod tests {
         let mut attention = attentive();
         let later = Some((Time(7), Instant::now() + Duration::from_secs(60)));
         let wake = Instant::now() + 2 * MS;
-        let nothing = attention.hear(&heard, wake, later, |_| panic!("it is far away"));
+        let nothing = attention.hear(&heard, wake, later, no, |_| panic!("it is far away"));
         assert_eq!(nothing, Err(RecvTimeoutError::Timeout));
-        attention.ends_by = Some(Instant::now() + Duration::from_secs(60));
+        attention.ends_by.insert(GPU, (WHO, Instant::now() + Duration::from_secs(60)));
         say.send(1).unwrap();
-        assert_eq!(attention.hear(&heard, wake, later, |_| panic!("it is far away")), Ok(1));
-        let nothing = attention.hear(&heard, Instant::now() + MS, later, |_| panic!("it is far away"));
+        assert_eq!(
+            attention.hear(&heard, wake, later, no, |_| panic!("it is far away")),
+            Ok(Noticed::Heard(1))
+        );
+        let nothing = attention.hear(&heard, Instant::now() + MS, later, no, |_| panic!("it is far away"));
         assert_eq!(nothing, Err(RecvTimeoutError::Timeout), "not for longer than until then");
-        attention.ends_by = Some(Instant::now());
-        let nothing = attention.hear(&heard, Instant::now() + MS, later, |_| panic!("it is far away"));
-        assert_eq!((nothing, attention.ends_by), (Err(RecvTimeoutError::Timeout), None), "it is over");
+        attention.ends_by.insert(GPU, (WHO, Instant::now()));
+        let nothing = attention.hear(&heard, Instant::now() + MS, later, no, |_| panic!("it is far away"));
+        assert_eq!(nothing, Err(RecvTimeoutError::Timeout));
+        assert!(attention.ends_by.is_empty(), "it is over");
         drop(say);
-        let over = attention.hear(&heard, wake, None, |_| panic!("there is none"));
+        let over = attention.hear(&heard, wake, None, no, |_| panic!("there is none"));
         assert_eq!(over, Err(RecvTimeoutError::Disconnected));
+    }
+
+    #[test]
+    fn an_end_is_seen_once_and_each_ones_own() {
+        let (say, heard) = mpsc::channel();
+        let mut attention = attentive();
+        let (far, other) = (Instant::now() + Duration::from_secs(60), TenantId(4));
+        attention.ends_by.insert(GPU, (WHO, far));
+        attention.ends_by.insert(GpuId(1), (other, far));
+        let all = |_| true;
+        say.send(1).unwrap();
+        let mut hear = |is_over: &dyn Fn(TenantId) -> bool| {
+            let wake = Instant::now() + 2 * MS;
+            attention.hear(&heard, wake, None, is_over, |_| panic!("nothing is due"))
+        };
+        assert_eq!(hear(&all), Ok(Noticed::Heard(1)), "what was said before goes first");
+        assert_eq!(hear(&|tenant| tenant == other), Ok(Noticed::Over(other)));
+        assert_eq!(hear(&all), Ok(Noticed::Over(WHO)));
+        assert_eq!(hear(&all), Err(RecvTimeoutError::Timeout), "nobody waits for one");
+    }
+
+    #[test]
+    fn ends_that_are_not_seen_are_not_waited_for_beyond_their_time() {
+        let (_say, heard) = mpsc::channel::<u32>();
+        let mut attention = attentive();
+        let begin = Instant::now();
+        attention.ends_by.insert(GPU, (WHO, begin + MS));
+        attention.ends_by.insert(GpuId(1), (TenantId(4), begin + 2 * MS));
+        let nothing = attention.hear(&heard, begin + 5 * MS, None, no, |_| panic!("nothing is due"));
+        assert_eq!(nothing, Err(RecvTimeoutError::Timeout));
+        assert!(attention.ends_by.is_empty() && begin.elapsed() >= 5 * MS);
+    }
+
+    #[test]
+    fn a_page_shows_the_end_of_requests_that_its_program_tells_of_and_of_no_others() {
+        let page = wire::SharedPage::create(1).unwrap();
+        let end = || page.rest(monotonic_ns());
+        assert!(!shows_end(&page, false), "it has work, or nobody knows");
+        assert!(end() && !shows_end(&page, false), "it may wait several times in a request");
+        page.tell_requests();
+        page.set_requests_open(1);
+        assert!(!shows_end(&page, false));
+        page.set_requests_open(0);
+        assert!(shows_end(&page, false));
+        assert!(!page.wake(monotonic_ns()) && !shows_end(&page, false));
+        in_time(|| {
+            let _ = page.wake(monotonic_ns());
+            let begin = Instant::now();
+            end();
+            let at_once = shows_end(&page, true);
+            // Where this thread was not held up.
+            (begin.elapsed() < Duration::from_nanos(FOLLOWS_WITHIN.0)).then_some(())?;
+            assert!(!at_once, "another one may follow");
+            Some(())
+        });
+        std::thread::sleep(Duration::from_nanos(FOLLOWS_WITHIN.0));
+        assert!(shows_end(&page, true), "none did");
     }
 }

@@ -4,7 +4,7 @@ use super::{Aim, Done, Link, Order, Switch, SwitchTo, complain, span};
 use crate::daemon::Input;
 use crate::events::{Events, nanos};
 use crate::grip::GripError;
-use crate::standby::{self, Crowd};
+use crate::standby::{Crowd, Stamina};
 use sched::{Outcome, Scope, Slice};
 use serde_json::json;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -14,12 +14,12 @@ use wire::be_prompt;
 /// Does what it is told until nobody tells it anything any more.
 pub fn run(todo: &Receiver<Order>, report: &Sender<Input>, events: &Events) {
     be_prompt();
-    let (mut awake_until, mut crowd) = (None, Crowd::default());
-    while let Some(order) = next(todo, awake_until.take()) {
-        let Switch { op, link, to, aim, warms } = match order {
+    let mut watch = Watch::default();
+    while let Some(order) = watch.next(todo) {
+        let Switch { op, link, to, aim, warms, then_by } = match order {
             Order::Switch(switch) => *switch,
             Order::StandBy(until) => {
-                awake_until = crowd.leaves_room(Instant::now()).then_some(until);
+                watch.stay(until);
                 continue;
             }
         };
@@ -40,15 +40,38 @@ pub fn run(todo: &Receiver<Order>, report: &Sender<Input>, events: &Events) {
         {
             return;
         }
+        if let Some(until) = then_by {
+            watch.stay(until);
+        }
     }
 }
 
-/// What to do next. None once nobody tells it anything any more.
-fn next(todo: &Receiver<Order>, awake_until: Option<Instant>) -> Option<Order> {
-    match awake_until.map(|until| standby::hear(todo, until)) {
-        Some(Ok(order)) => Some(order),
-        Some(Err(RecvTimeoutError::Disconnected)) => None,
-        Some(Err(RecvTimeoutError::Timeout)) | None => todo.recv().ok(),
+/// Until when this thread stays awake, for what follows. What it is told meanwhile does not end that.
+#[derive(Debug, Default)]
+struct Watch {
+    until: Option<Instant>,
+    stamina: Stamina,
+    crowd: Crowd,
+}
+
+impl Watch {
+    /// Something follows before then.
+    fn stay(&mut self, until: Instant) {
+        if self.crowd.leaves_room(Instant::now()) {
+            self.until = self.until.max(Some(until));
+        }
+    }
+
+    /// What to do next. None once nobody tells it anything any more.
+    fn next(&mut self, todo: &Receiver<Order>) -> Option<Order> {
+        if let Some(until) = self.until {
+            match self.stamina.hear(todo, until) {
+                Ok(order) => return Some(order),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => self.until = None,
+            }
+        }
+        todo.recv().ok()
     }
 }
 
@@ -207,7 +230,8 @@ mod tests {
             let (report, done) = mpsc::channel();
             switches.send(Order::StandBy(Instant::now() + Duration::from_secs(60))).unwrap();
             let to = SwitchTo::Frozen(Scope::Compute);
-            let switch = Switch { op: Some(OpId(1)), link, to, aim: None, warms: Some(hinted.clone()) };
+            let switch =
+                Switch { op: Some(OpId(1)), link, to, aim: None, warms: Some(hinted.clone()), then_by: None };
             switches.send(Order::Switch(Box::new(switch))).unwrap();
             drop(switches);
             run(&todo, &report, &Events::begin(None).unwrap());
@@ -247,7 +271,8 @@ mod tests {
         let (switches, todo) = mpsc::channel();
         let (report, done) = mpsc::channel();
         for (op, to) in [(1, SwitchTo::FrozenIfReady), (2, SwitchTo::Thawed(Slice::Own))] {
-            let switch = Switch { op: Some(OpId(op)), link: link.clone(), to, aim: None, warms: None };
+            let switch =
+                Switch { op: Some(OpId(op)), link: link.clone(), to, aim: None, warms: None, then_by: None };
             switches.send(Order::Switch(Box::new(switch))).unwrap();
         }
         drop(switches);
@@ -272,6 +297,7 @@ mod tests {
                     to,
                     aim: None,
                     warms: None,
+                    then_by: None,
                 })))
                 .expect("there is a queue");
         };
