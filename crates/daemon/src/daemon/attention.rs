@@ -11,7 +11,7 @@ use sched::{GpuId, Span, TenantId, Time};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
-use wire::{Page, monotonic_ns};
+use wire::Page;
 
 /// After a request is expected to end: so much longer it is waited for.
 const SLACK: Span = Span::from_micros(100);
@@ -31,8 +31,32 @@ pub(super) struct Attention {
     told_of: Option<Time>,
     /// Is it stayed awake for that one?
     stays_awake: bool,
-    /// Whose requests are expected to end, and before when: at most one on each GPU.
-    ends_by: BTreeMap<GpuId, (TenantId, Instant)>,
+    /// The requests that are expected to end: at most one on each GPU.
+    ends: BTreeMap<GpuId, Ending>,
+}
+
+/// A request that is expected to end.
+#[derive(Debug)]
+struct Ending {
+    tenant: TenantId,
+    /// Before this.
+    by: Instant,
+    /// Another one may follow at once: it is over only if none has.
+    is_waited_out: bool,
+    /// Since when it seems to be over.
+    seen: Option<Instant>,
+}
+
+impl Ending {
+    /// Whether it is over, if it seems so now.
+    fn is_over(&mut self, seems_over: bool) -> bool {
+        if !seems_over {
+            self.seen = None;
+            return false;
+        }
+        let seen = *self.seen.get_or_insert_with(Instant::now);
+        !self.is_waited_out || seen.elapsed() >= Duration::from_nanos(FOLLOWS_WITHIN.0)
+    }
 }
 
 /// What became of waiting.
@@ -54,7 +78,7 @@ impl Attention {
             allowance: Allowance::default(),
             told_of: None,
             stays_awake: false,
-            ends_by: BTreeMap::new(),
+            ends: BTreeMap::new(),
         }
     }
 
@@ -68,21 +92,19 @@ impl Attention {
         self.crowd.leaves_room(from) && self.allowance.take(from, until)
     }
 
-    /// Hears something before `wake`, or sees that somebody's request `is_over`. If best-effort work has to go before that,
+    /// Hears something before `wake`, or sees that somebody's request is over: it `seems_over`. If best-effort work has to go before,
     /// whoever does it is told to `stand_by`, and the instant itself is not slept through.
     fn hear<T>(
         &mut self,
         heard: &Receiver<T>,
         wake: Instant,
         departure: Option<(Time, Instant)>,
-        is_over: impl Fn(TenantId) -> bool,
+        seems_over: impl Fn(TenantId) -> bool,
         stand_by: impl FnOnce(Instant),
     ) -> Result<Noticed<T>, RecvTimeoutError> {
         while let Some(ends_by) = self.last_end() {
-            match self.see_ends(heard, ends_by.min(wake), &is_over) {
-                Err(RecvTimeoutError::Timeout) if ends_by <= wake => {
-                    self.ends_by.retain(|_, &mut (_, by)| by > ends_by);
-                }
+            match self.see_ends(heard, ends_by.min(wake), &seems_over) {
+                Err(RecvTimeoutError::Timeout) if ends_by <= wake => self.ends.clear(),
                 noticed => return noticed,
             }
         }
@@ -108,7 +130,7 @@ impl Attention {
 
     /// Until when ends are waited for.
     fn last_end(&self) -> Option<Instant> {
-        self.ends_by.values().map(|&(_, by)| by).max()
+        self.ends.values().map(|ending| ending.by).max()
     }
 
     /// Hears something, or sees a request end, or that instant come. An end is seen once, whatever becomes of it.
@@ -116,7 +138,7 @@ impl Attention {
         &mut self,
         heard: &Receiver<T>,
         until: Instant,
-        is_over: impl Fn(TenantId) -> bool,
+        seems_over: impl Fn(TenantId) -> bool,
     ) -> Result<Noticed<T>, RecvTimeoutError> {
         loop {
             match heard.try_recv() {
@@ -124,10 +146,10 @@ impl Attention {
                 Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
                 Err(TryRecvError::Empty) => {}
             }
-            let over = self.ends_by.iter().find(|&(_, &(tenant, _))| is_over(tenant));
-            if let Some((&gpu, &(tenant, _))) = over {
-                self.ends_by.remove(&gpu);
-                return Ok(Noticed::Over(tenant));
+            let mut ends = self.ends.iter_mut();
+            let over = ends.find_map(|(&gpu, end)| end.is_over(seems_over(end.tenant)).then_some(gpu));
+            if let Some(end) = over.and_then(|gpu| self.ends.remove(&gpu)) {
+                return Ok(Noticed::Over(end.tenant));
             }
             if Instant::now() >= until {
                 return Err(RecvTimeoutError::Timeout);
@@ -136,27 +158,24 @@ impl Attention {
         }
     }
 
-    /// A request is served that ends before then, as the last one did. Whether its end is stayed awake for.
-    fn awaits_end(&mut self, gpu: GpuId, tenant: TenantId, until: Instant) -> bool {
-        let awaits = self.is_possible && self.takes(Instant::now(), until);
+    /// A request is served that ends `by` then, as the last one did. Whether its end is stayed awake for.
+    fn awaits_end(&mut self, gpu: GpuId, tenant: TenantId, by: Instant, is_waited_out: bool) -> bool {
+        let awaits = self.is_possible && self.takes(Instant::now(), by);
         if awaits {
-            self.ends_by.insert(gpu, (tenant, until));
+            self.ends.insert(gpu, Ending { tenant, by, is_waited_out, seen: None });
         }
         awaits
     }
 
     /// The end of a tenant's request is not waited for any more.
     fn awaits_no_end(&mut self, of: TenantId) {
-        self.ends_by.retain(|_, &mut (tenant, _)| tenant != of);
+        self.ends.retain(|_, end| end.tenant != of);
     }
 }
 
-/// Whether the request of a tenant that says itself when its requests end is over, by its page. Where one follows another at once,
-/// only when none has.
-fn shows_end(page: &Page, follows: bool) -> bool {
-    let Some(since_ns) = page.idle_since_ns() else { return false };
-    let is_past = || !follows || monotonic_ns().saturating_sub(since_ns) >= FOLLOWS_WITHIN.0;
-    page.requests_are_told() && page.requests_open() == 0 && is_past()
+/// Whether no request is served by a tenant that says itself when its requests begin and end, by its page.
+fn shows_end(page: &Page) -> bool {
+    page.requests_are_told() && page.requests_open() == 0 && page.idle_since_ns().is_some()
 }
 
 impl Daemon {
@@ -181,13 +200,10 @@ impl Daemon {
             }
         };
         // Of one that is gone there is nothing to see.
-        let is_over = |tenant: TenantId| {
-            known
-                .get(&tenant)
-                .is_none_or(|known| shows_end(known.link.grip.page(), known.hinting.follows_at_once()))
-        };
+        let seems_over =
+            |tenant: TenantId| known.get(&tenant).is_none_or(|known| shows_end(known.link.grip.page()));
         let due = departure.map(|(_, from)| (from, due(from)));
-        match self.attention.hear(heard, wake, due, is_over, stand_by)? {
+        match self.attention.hear(heard, wake, due, seems_over, stand_by)? {
             Noticed::Heard(input) => Ok(input),
             Noticed::Over(tenant) => Ok(Input::Served(tenant)),
         }
@@ -202,18 +218,15 @@ impl Daemon {
         let now = self.now();
         let Some(known) = self.known.get_mut(&tenant) else { return };
         let Some(at) = came else {
-            let rests = known.link.grip.page().idle_since_ns();
-            let ended =
-                rests.map_or(now, |since_ns| now.before(Span(monotonic_ns().saturating_sub(since_ns))));
-            return known.hinting.request_is_over(ended);
+            return known.hinting.request_is_over(now);
         };
         known.hinting.request_came(at);
-        let gpu = known.gpu;
-        let Some(until) = self.ends_about(tenant, at).filter(|_| self.core.holds_for_hint(gpu)) else {
+        let (gpu, is_waited_out) = (known.gpu, known.hinting.follows_at_once());
+        let Some(by) = self.ends_about(tenant, at).filter(|_| self.core.holds_for_hint(gpu)) else {
             return;
         };
-        if self.attention.awaits_end(gpu, tenant, until) {
-            self.executor(gpu).stand_by(until);
+        if self.attention.awaits_end(gpu, tenant, by, is_waited_out) {
+            self.executor(gpu).stand_by(by);
         }
     }
 
@@ -255,10 +268,14 @@ mod tests {
         false
     }
 
+    fn ending(tenant: TenantId, by: Instant) -> Ending {
+        Ending { tenant, by, is_waited_out: false, seen: None }
+    }
+
     impl Attention {
         /// Waits for the end of somebody's request, for so long.
         fn awaits(&mut self, within: Duration) -> bool {
-            self.awaits_end(GPU, WHO, Instant::now() + within)
+            self.awaits_end(GPU, WHO, Instant::now() + within, false)
         }
     }
 
@@ -350,7 +367,7 @@ mod tests {
         assert!(!attention.awaits(standby::LONGEST + MS), "requests are long");
         assert!(attention.awaits(within));
         attention.awaits_no_end(WHO);
-        assert!(!attention.awaits(within) && attention.ends_by.is_empty());
+        assert!(!attention.awaits(within) && attention.ends.is_empty());
         attention.is_possible = false;
         std::thread::sleep(MS);
         assert!(!attention.awaits(within), "there are too few processors");
@@ -388,7 +405,7 @@ mod tests {
         let wake = Instant::now() + 2 * MS;
         let nothing = attention.hear(&heard, wake, later, no, |_| panic!("it is far away"));
         assert_eq!(nothing, Err(RecvTimeoutError::Timeout));
-        attention.ends_by.insert(GPU, (WHO, Instant::now() + Duration::from_secs(60)));
+        attention.ends.insert(GPU, ending(WHO, Instant::now() + Duration::from_secs(60)));
         say.send(1).unwrap();
         assert_eq!(
             attention.hear(&heard, wake, later, no, |_| panic!("it is far away")),
@@ -396,10 +413,10 @@ mod tests {
         );
         let nothing = attention.hear(&heard, Instant::now() + MS, later, no, |_| panic!("it is far away"));
         assert_eq!(nothing, Err(RecvTimeoutError::Timeout), "not for longer than until then");
-        attention.ends_by.insert(GPU, (WHO, Instant::now()));
+        attention.ends.insert(GPU, ending(WHO, Instant::now()));
         let nothing = attention.hear(&heard, Instant::now() + MS, later, no, |_| panic!("it is far away"));
         assert_eq!(nothing, Err(RecvTimeoutError::Timeout));
-        assert!(attention.ends_by.is_empty(), "it is over");
+        assert!(attention.ends.is_empty(), "it is over");
         drop(say);
         let over = attention.hear(&heard, wake, None, no, |_| panic!("there is none"));
         assert_eq!(over, Err(RecvTimeoutError::Disconnected));
@@ -410,8 +427,8 @@ mod tests {
         let (say, heard) = mpsc::channel();
         let mut attention = attentive();
         let (far, other) = (Instant::now() + Duration::from_secs(60), TenantId(4));
-        attention.ends_by.insert(GPU, (WHO, far));
-        attention.ends_by.insert(GpuId(1), (other, far));
+        attention.ends.insert(GPU, ending(WHO, far));
+        attention.ends.insert(GpuId(1), ending(other, far));
         let all = |_| true;
         say.send(1).unwrap();
         let mut hear = |is_over: &dyn Fn(TenantId) -> bool| {
@@ -429,36 +446,41 @@ mod tests {
         let (_say, heard) = mpsc::channel::<u32>();
         let mut attention = attentive();
         let begin = Instant::now();
-        attention.ends_by.insert(GPU, (WHO, begin + MS));
-        attention.ends_by.insert(GpuId(1), (TenantId(4), begin + 2 * MS));
+        attention.ends.insert(GPU, ending(WHO, begin + MS));
+        attention.ends.insert(GpuId(1), ending(TenantId(4), begin + 2 * MS));
         let nothing = attention.hear(&heard, begin + 5 * MS, None, no, |_| panic!("nothing is due"));
         assert_eq!(nothing, Err(RecvTimeoutError::Timeout));
-        assert!(attention.ends_by.is_empty() && begin.elapsed() >= 5 * MS);
+        assert!(attention.ends.is_empty() && begin.elapsed() >= 5 * MS);
+    }
+
+    #[test]
+    fn where_another_may_follow_an_end_counts_only_if_none_has() {
+        let mut end = Ending { is_waited_out: true, ..ending(WHO, Instant::now()) };
+        in_time(|| {
+            end.seen = None;
+            let begin = Instant::now();
+            let is_over = end.is_over(true);
+            // Where this thread was not held up.
+            (begin.elapsed() < Duration::from_nanos(FOLLOWS_WITHIN.0)).then_some(())?;
+            assert!(!is_over, "another one may follow");
+            Some(())
+        });
+        std::thread::sleep(Duration::from_nanos(FOLLOWS_WITHIN.0));
+        assert!(end.is_over(true), "none did");
+        assert!(!end.is_over(false) && end.seen.is_none(), "one did after all, and its end is another");
+        assert!(ending(WHO, Instant::now()).is_over(true), "nobody waits where each comes alone");
     }
 
     #[test]
     fn a_page_shows_the_end_of_requests_that_its_program_tells_of_and_of_no_others() {
         let page = wire::SharedPage::create(1).unwrap();
-        let end = || page.rest(monotonic_ns());
-        assert!(!shows_end(&page, false), "it has work, or nobody knows");
-        assert!(end() && !shows_end(&page, false), "it may wait several times in a request");
+        assert!(!shows_end(&page), "it has work, or nobody knows");
+        assert!(page.rest(1) && !shows_end(&page), "it may wait several times in a request");
         page.tell_requests();
         page.set_requests_open(1);
-        assert!(!shows_end(&page, false));
+        assert!(!shows_end(&page), "one is served");
         page.set_requests_open(0);
-        assert!(shows_end(&page, false));
-        assert!(!page.wake(monotonic_ns()) && !shows_end(&page, false));
-        in_time(|| {
-            let _ = page.wake(monotonic_ns());
-            let begin = Instant::now();
-            end();
-            let at_once = shows_end(&page, true);
-            // Where this thread was not held up.
-            (begin.elapsed() < Duration::from_nanos(FOLLOWS_WITHIN.0)).then_some(())?;
-            assert!(!at_once, "another one may follow");
-            Some(())
-        });
-        std::thread::sleep(Duration::from_nanos(FOLLOWS_WITHIN.0));
-        assert!(shows_end(&page, true), "none did");
+        assert!(shows_end(&page));
+        assert!(!page.wake(2) && !shows_end(&page), "it has work");
     }
 }
