@@ -9,9 +9,9 @@ BUNDLE := gpu/bundle
 build:
 	$(CARGO) build --release --locked --workspace
 
-# All that needs no GPU and no network beyond fetching the dependencies: what CI runs. Most tests that take long wait for the
-# time of a virtual GPU, not for a CPU, so more of them run at once than there are CPUs.
-test: export RUST_TEST_THREADS ?= $(shell expr 2 '*' $$(nproc))
+# All that needs no GPU and no network beyond fetching the dependencies: what CI runs. Most tests that take long wait, for fake
+# programs or for the time of a virtual GPU, so more of them run at once than there are CPUs; fewer of whole systems (stage/place.rs).
+test: export RUST_TEST_THREADS ?= $(shell expr 4 '*' $$(nproc))
 # Model checks and simulations make and drop many small things of a few sizes: the C library keeps more of them at hand than it
 # does by itself, which is a fifth less work for them.
 test: export GLIBC_TUNABLES ?= glibc.malloc.tcache_count=500

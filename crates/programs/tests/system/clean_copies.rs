@@ -112,7 +112,7 @@ fn an_audit_copies_all_and_finds_nothing() {
 
 #[test]
 fn many_freezes_at_random_leave_every_byte_right() {
-    let turns_min = turns_at_random(40);
+    let turns_min = turns_at_random(24);
     // Once with space for copies, and once with too little for most of them.
     for arena_mib in ["100", "60"] {
         let rotad = ["--turn", "20ms", "--turn-jitter", "0.9", "--clean-copies", "on"];

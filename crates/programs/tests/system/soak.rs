@@ -15,7 +15,7 @@ const KILL_EVERY: Duration = Duration::from_secs(2);
 
 #[test]
 fn eight_programs_on_two_gpus_for_a_moment() {
-    soak(Duration::from_secs(12));
+    soak(Duration::from_secs(8));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A virtual machine with a daemon for all its GPUs, programs on it, and what must hold when they are gone.
 
+mod place;
 mod program;
 mod timeline;
 
@@ -21,6 +22,7 @@ use vgpu_messages::{Answer, DeviceId, Directory, Reply, Request};
 use wire::{Connection, FromDaemon, Listing, ToDaemon};
 
 use crate::parts::{newest, with_parts};
+use place::Place;
 use timeline::Timeline;
 
 /// For things that must happen; long, because test machines are slow.
@@ -59,6 +61,7 @@ pub(crate) struct Stage {
     daemon: Option<Child>,
     socket: PathBuf,
     timeline: RefCell<Timeline>,
+    _place: Place,
 }
 
 impl Stage {
@@ -68,6 +71,7 @@ impl Stage {
 
     /// A stage on which something goes wrong from the start on.
     pub(crate) fn with_faults(setup: &Setup<'_>, faults: &str) -> Self {
+        let place = Place::take();
         let folder = tempfile::tempdir().unwrap();
         if !faults.is_empty() {
             std::fs::write(folder.path().join("faults.toml"), faults).unwrap();
@@ -80,7 +84,8 @@ impl Stage {
         let directory = Directory::new(folder.path());
         let socket = folder.path().join("rotad.sock");
         let timeline = RefCell::new(Timeline::new(folder.path().join(EVENTS)));
-        let mut stage = Self { folder, directory, gpus: setup.gpus, daemon: None, socket, timeline };
+        let mut stage =
+            Self { folder, directory, gpus: setup.gpus, daemon: None, socket, timeline, _place: place };
         stage.start_daemon(setup);
         stage
     }

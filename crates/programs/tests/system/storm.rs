@@ -166,7 +166,7 @@ fn storm(length: Duration) {
 
 #[test]
 fn a_storm_for_a_moment() {
-    storm(Duration::from_secs(15));
+    storm(Duration::from_secs(10));
 }
 
 #[test]

@@ -4,8 +4,15 @@ use sched::{PolicyKind, Priority, UserId, WhenFull};
 
 use super::*;
 
-/// Seeds that every test run goes through, in each of its parts.
-const SEEDS: u64 = 16;
+/// Seeds that every test run goes through.
+const SEEDS: u64 = 64;
+
+/// In so many parts, so that each can have a processor.
+const PARTS: usize = 4;
+
+/// Left to [`nothing_happens_that_never_may_for_long`]: thousands of times somebody begins to wait there who is not next for as far as
+/// forecasts look ahead, so that these take most of a minute.
+const SLOW: u64 = 18;
 
 #[test]
 fn nothing_happens_that_never_may_in_the_first_part() {
@@ -27,9 +34,8 @@ fn nothing_happens_that_never_may_in_the_fourth_part() {
     nothing_happens_that_never_may(3);
 }
 
-/// In parts, so that each can have a processor.
-fn nothing_happens_that_never_may(part: u64) {
-    for seed in part * SEEDS..(part + 1) * SEEDS {
+fn nothing_happens_that_never_may(part: usize) {
+    for seed in (0..SEEDS).filter(|&seed| seed != SLOW).skip(part).step_by(PARTS) {
         let scenario = any(seed);
         let record = run(&scenario);
         assert!(!record.livelock, "seed {seed}");

@@ -232,20 +232,25 @@ fn one_whose_context_has_to_stay_is_refused_before_the_driver_is_asked() {
 
 #[test]
 fn one_that_had_to_stay_when_its_worker_died_goes_on() {
-    for answer in [Answer::Not, Answer::Occupied(Occupant::Work)] {
-        for see_to in [find, fetch] {
-            let program = Program::of(Process::this(), answer);
-            let driver = Driver::of(&program, Standing::Running);
-            assert_eq!(see_to(&driver, &program.link, &|| true), Ok(Standing::Running));
-            assert_eq!((driver.taken(), program.is_frozen()), (vec![], true));
-            program.reenters();
-            // Of another that stands in the middle nobody knows how it came there.
-            let driver = Driver::of(&program, Standing::Locked);
-            assert!(matches!(see_to(&driver, &program.link, &|| true), Err(Failure::Unsure(_))));
-            assert_eq!(driver.taken(), []);
-            program.keeps_out();
+    let goes_on = |answer, see_to: fn(&dyn Checkpoints, &Link, LetGo<'_>) -> Result<Standing, Failure>| {
+        let program = Program::of(Process::this(), answer);
+        let driver = Driver::of(&program, Standing::Running);
+        assert_eq!(see_to(&driver, &program.link, &|| true), Ok(Standing::Running));
+        assert_eq!((driver.taken(), program.is_frozen()), (vec![], true));
+        program.reenters();
+        // Of another that stands in the middle nobody knows how it came there.
+        let driver = Driver::of(&program, Standing::Locked);
+        assert!(matches!(see_to(&driver, &program.link, &|| true), Err(Failure::Unsure(_))));
+        assert_eq!(driver.taken(), []);
+        program.keeps_out();
+    };
+    // Each waits for some seconds: all at once.
+    std::thread::scope(|scope| {
+        for answer in [Answer::Not, Answer::Occupied(Occupant::Work)] {
+            scope.spawn(move || goes_on(answer, find));
+            scope.spawn(move || goes_on(answer, fetch));
         }
-    }
+    });
 }
 
 #[test]
