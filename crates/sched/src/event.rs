@@ -206,7 +206,7 @@ pub enum Event {
     Wants {
         /// Who.
         tenant: TenantId,
-        /// For so long by now, as nobody heard of it before.
+        /// So long ago it came to have it: what is heard of late counts from then.
         ago: Span,
     },
     /// A tenant has no work for the GPU.

@@ -1,10 +1,10 @@
 //! When the main loop, and the thread that switches, stay awake: just before best-effort work has to go for a hint, and while
-//! a request is served whose end brings it back, if requests are as short as that. Nobody does while nothing is due, nor all
-//! the time where something always is ([`Allowance`]).
+//! a request is served whose end brings it back, if requests are as short as that; the thread that switches also in between.
+//! Nobody does while nothing is due, nor all the time where something always is ([`Allowance`]).
 //!
-//! Whoever is awake for the end of a request sees it in the page of whoever serves it: word of it would come some 80 us later.
+//! Whoever is awake for the end of a request sees it in the page of a program that says when its requests begin and end: word of
+//! it comes some 80 us later. Where requests follow each other at once, one is over only if for a moment none has followed.
 
-use super::hints::Hinting;
 use super::{Daemon, Input};
 use crate::standby::{self, Allowance, Crowd};
 use sched::{GpuId, Span, TenantId, Time};
@@ -16,8 +16,9 @@ use wire::Page;
 /// After a request is expected to end: so much longer it is waited for.
 const SLACK: Span = Span::from_micros(100);
 
-/// Where requests follow each other at once, one that comes within so long after the end of another finds the GPU free.
+/// Where requests follow each other at once, one is over when none has followed for so long.
 pub(super) const FOLLOWS_WITHIN: Span = Span::from_micros(30);
+const WAITED_OUT: Duration = Duration::from_nanos(FOLLOWS_WITHIN.0);
 
 /// See above.
 #[derive(Debug)]
@@ -35,27 +36,64 @@ pub(super) struct Attention {
     ends: BTreeMap<GpuId, Ending>,
 }
 
+/// What a page shows of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sight {
+    /// One is served.
+    Open,
+    /// None is, and there is no work.
+    Over,
+    /// There is work of none, or the program does not say.
+    Unknown,
+}
+
+impl Sight {
+    fn of(page: &Page) -> Self {
+        match page.requests_open() {
+            0 if page.requests_are_told() && page.idle_since_ns().is_some() => Self::Over,
+            0 => Self::Unknown,
+            _ => Self::Open,
+        }
+    }
+}
+
 /// A request that is expected to end.
 #[derive(Debug)]
 struct Ending {
     tenant: TenantId,
     /// Before this.
     by: Instant,
-    /// Another one may follow at once: it is over only if none has.
+    /// Another one may follow at once.
     is_waited_out: bool,
+    /// It was seen to be served: what no request is told of may pause in the middle.
+    was_open: bool,
     /// Since when it seems to be over.
     seen: Option<Instant>,
 }
 
+/// What is seen of such a one.
+#[derive(Debug, PartialEq, Eq)]
+enum Seen {
+    Nothing,
+    Over,
+    /// It was over, and another one has begun.
+    Followed,
+}
+
 impl Ending {
-    /// Whether it is over, if it seems so now.
-    fn is_over(&mut self, seems_over: bool) -> bool {
-        if !seems_over {
-            self.seen = None;
-            return false;
+    fn look(&mut self, now: Instant, sight: Sight) -> Seen {
+        match sight {
+            Sight::Over if self.was_open => {
+                let since = now.saturating_duration_since(*self.seen.get_or_insert(now));
+                if !self.is_waited_out || since >= WAITED_OUT { Seen::Over } else { Seen::Nothing }
+            }
+            Sight::Open if self.seen.take().is_some() => Seen::Followed,
+            Sight::Open => {
+                self.was_open = true;
+                Seen::Nothing
+            }
+            Sight::Over | Sight::Unknown => Seen::Nothing,
         }
-        let seen = *self.seen.get_or_insert_with(Instant::now);
-        !self.is_waited_out || seen.elapsed() >= Duration::from_nanos(FOLLOWS_WITHIN.0)
     }
 }
 
@@ -66,6 +104,8 @@ enum Noticed<T> {
     Heard(T),
     /// The request of this tenant is over, by its page.
     Over(TenantId),
+    /// It was, for a moment: another one has followed it.
+    Followed(TenantId),
 }
 
 impl Attention {
@@ -75,7 +115,7 @@ impl Attention {
             stands_by,
             is_possible: stands_by && wire::may_stay_awake(),
             crowd: Crowd::default(),
-            allowance: Allowance::default(),
+            allowance: Allowance::of_whoever_waits(),
             told_of: None,
             stays_awake: false,
             ends: BTreeMap::new(),
@@ -92,18 +132,18 @@ impl Attention {
         self.crowd.leaves_room(from) && self.allowance.take(from, until)
     }
 
-    /// Hears something before `wake`, or sees that somebody's request is over: it `seems_over`. If best-effort work has to go before,
+    /// Hears something before `wake`, or sees that somebody's request is over. If best-effort work has to go before that,
     /// whoever does it is told to `stand_by`, and the instant itself is not slept through.
     fn hear<T>(
         &mut self,
         heard: &Receiver<T>,
         wake: Instant,
         departure: Option<(Time, Instant)>,
-        seems_over: impl Fn(TenantId) -> bool,
+        sight: impl Fn(TenantId) -> Sight,
         stand_by: impl FnOnce(Instant),
     ) -> Result<Noticed<T>, RecvTimeoutError> {
         while let Some(ends_by) = self.last_end() {
-            match self.see_ends(heard, ends_by.min(wake), &seems_over) {
+            match self.see_ends(heard, ends_by.min(wake), &sight) {
                 Err(RecvTimeoutError::Timeout) if ends_by <= wake => self.ends.clear(),
                 noticed => return noticed,
             }
@@ -138,7 +178,7 @@ impl Attention {
         &mut self,
         heard: &Receiver<T>,
         until: Instant,
-        seems_over: impl Fn(TenantId) -> bool,
+        sight: impl Fn(TenantId) -> Sight,
     ) -> Result<Noticed<T>, RecvTimeoutError> {
         loop {
             match heard.try_recv() {
@@ -146,23 +186,32 @@ impl Attention {
                 Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
                 Err(TryRecvError::Empty) => {}
             }
-            let mut ends = self.ends.iter_mut();
-            let over = ends.find_map(|(&gpu, end)| end.is_over(seems_over(end.tenant)).then_some(gpu));
-            if let Some(end) = over.and_then(|gpu| self.ends.remove(&gpu)) {
-                return Ok(Noticed::Over(end.tenant));
+            let now = Instant::now();
+            let seen = self.ends.iter_mut().find_map(|(&gpu, end)| {
+                let seen = end.look(now, sight(end.tenant));
+                (seen != Seen::Nothing).then_some((gpu, seen))
+            });
+            if let Some((gpu, seen)) = seen
+                && let Some(Ending { tenant, .. }) = self.ends.remove(&gpu)
+            {
+                return Ok(if seen == Seen::Over {
+                    Noticed::Over(tenant)
+                } else {
+                    Noticed::Followed(tenant)
+                });
             }
-            if Instant::now() >= until {
+            if now >= until {
                 return Err(RecvTimeoutError::Timeout);
             }
             std::hint::spin_loop();
         }
     }
 
-    /// A request is served that ends `by` then, as the last one did. Whether its end is stayed awake for.
-    fn awaits_end(&mut self, gpu: GpuId, tenant: TenantId, by: Instant, is_waited_out: bool) -> bool {
-        let awaits = self.is_possible && self.takes(Instant::now(), by);
+    /// A request of a tenant is served that ends `by` then, as the last one did. Whether its end is stayed awake for.
+    fn awaits_end(&mut self, gpu: GpuId, ending: Ending) -> bool {
+        let awaits = self.is_possible && self.takes(Instant::now(), ending.by);
         if awaits {
-            self.ends.insert(gpu, Ending { tenant, by, is_waited_out, seen: None });
+            self.ends.insert(gpu, ending);
         }
         awaits
     }
@@ -171,11 +220,14 @@ impl Attention {
     fn awaits_no_end(&mut self, of: TenantId) {
         self.ends.retain(|_, end| end.tenant != of);
     }
-}
 
-/// Whether no request is served by a tenant that says itself when its requests begin and end, by its page.
-fn shows_end(page: &Page) -> bool {
-    page.requests_are_told() && page.requests_open() == 0 && page.idle_since_ns().is_some()
+    /// Whether it is about to be seen if a tenant's request is over, and none follows: then nobody has to be told.
+    pub(super) fn sees_end_of(&self, tenant: TenantId) -> bool {
+        let until = Instant::now() + 2 * WAITED_OUT;
+        self.ends
+            .values()
+            .any(|end| end.tenant == tenant && end.is_waited_out && end.was_open && end.by > until)
+    }
 }
 
 impl Daemon {
@@ -188,9 +240,23 @@ impl Daemon {
         if !self.attention.is_possible {
             return heard.recv_timeout(within);
         }
+        let wake = Instant::now() + within;
+        loop {
+            match self.notice(heard, wake)? {
+                Noticed::Heard(input) => return Ok(input),
+                Noticed::Over(tenant) => return Ok(Input::Served(tenant)),
+                // To the core it is still the same one.
+                Noticed::Followed(tenant) => {
+                    self.mind_request(tenant, None);
+                    self.mind_request(tenant, Some(self.now()));
+                }
+            }
+        }
+    }
+
+    fn notice(&mut self, heard: &Receiver<Input>, wake: Instant) -> Result<Noticed<Input>, RecvTimeoutError> {
         // Both by the same instant: what the core wakes for is not to seem later than its waking.
         let (now, here) = (self.now(), Instant::now());
-        let wake = here + within;
         let departure = self.core.next_departure();
         let due = |from: Time| here + Duration::from_nanos(from.since(now).0);
         let (executors, known) = (&self.executors, &self.known);
@@ -199,14 +265,10 @@ impl Daemon {
                 executors[usize::from(gpu.0)].stand_by(until);
             }
         };
-        // Of one that is gone there is nothing to see.
-        let seems_over =
-            |tenant: TenantId| known.get(&tenant).is_none_or(|known| shows_end(known.link.grip.page()));
-        let due = departure.map(|(_, from)| (from, due(from)));
-        match self.attention.hear(heard, wake, due, seems_over, stand_by)? {
-            Noticed::Heard(input) => Ok(input),
-            Noticed::Over(tenant) => Ok(Input::Served(tenant)),
-        }
+        let sight = |tenant: TenantId| {
+            known.get(&tenant).map_or(Sight::Unknown, |known| Sight::of(known.link.grip.page()))
+        };
+        self.attention.hear(heard, wake, departure.map(|(_, from)| (from, due(from))), sight, stand_by)
     }
 
     /// A request of somebody latency-critical came, at this instant, or is over, as far as the daemon has seen.
@@ -218,14 +280,16 @@ impl Daemon {
         let now = self.now();
         let Some(known) = self.known.get_mut(&tenant) else { return };
         let Some(at) = came else {
-            return known.hinting.request_is_over(now);
+            return known.hinting.request_is_noticed_over(now);
         };
         known.hinting.request_came(at);
         let (gpu, is_waited_out) = (known.gpu, known.hinting.follows_at_once());
+        let was_open = Sight::of(known.link.grip.page()) == Sight::Open;
         let Some(by) = self.ends_about(tenant, at).filter(|_| self.core.holds_for_hint(gpu)) else {
             return;
         };
-        if self.attention.awaits_end(gpu, tenant, by, is_waited_out) {
+        let ending = Ending { tenant, by, is_waited_out, was_open, seen: None };
+        if self.attention.awaits_end(gpu, ending) {
             self.executor(gpu).stand_by(by);
         }
     }
@@ -240,14 +304,17 @@ impl Daemon {
     /// When a request that comes then is over at the latest, if it takes as long as the last one. None if nobody stays awake for
     /// one that takes so long.
     fn ends_about(&self, tenant: TenantId, comes: Time) -> Option<Instant> {
-        let took = self.known.get(&tenant).and_then(|known| Hinting::took(&known.hinting))?;
-        let lasts = took + SLACK;
-        if Duration::from_nanos(lasts.0) > standby::LONGEST {
-            return None;
-        }
+        let took = self.known.get(&tenant)?.hinting.took()?;
         let (now, here) = (self.now(), Instant::now());
-        Some(here + Duration::from_nanos((comes + lasts).since(now).0))
+        ends_within(now, comes, took).map(|within| here + within)
     }
+}
+
+/// In which time a request is over that comes then and takes so long, if anybody stays awake for such a one.
+fn ends_within(now: Time, comes: Time, took: Span) -> Option<Duration> {
+    let lasts = took + SLACK;
+    let is_short = Duration::from_nanos(lasts.0) <= standby::LONGEST;
+    is_short.then(|| Duration::from_nanos((comes + lasts).since(now).0))
 }
 
 fn recv_until<T>(heard: &Receiver<T>, until: Instant) -> Result<T, RecvTimeoutError> {
@@ -264,18 +331,18 @@ mod tests {
     const WHO: TenantId = TenantId(3);
 
     /// Nobody's request is over.
-    fn no(_: TenantId) -> bool {
-        false
+    fn no(_: TenantId) -> Sight {
+        Sight::Open
     }
 
     fn ending(tenant: TenantId, by: Instant) -> Ending {
-        Ending { tenant, by, is_waited_out: false, seen: None }
+        Ending { tenant, by, is_waited_out: false, was_open: true, seen: None }
     }
 
     impl Attention {
         /// Waits for the end of somebody's request, for so long.
         fn awaits(&mut self, within: Duration) -> bool {
-            self.awaits_end(GPU, WHO, Instant::now() + within, false)
+            self.awaits_end(GPU, ending(WHO, Instant::now() + within))
         }
     }
 
@@ -429,14 +496,15 @@ mod tests {
         let (far, other) = (Instant::now() + Duration::from_secs(60), TenantId(4));
         attention.ends.insert(GPU, ending(WHO, far));
         attention.ends.insert(GpuId(1), ending(other, far));
-        let all = |_| true;
+        let all = |_| Sight::Over;
         say.send(1).unwrap();
-        let mut hear = |is_over: &dyn Fn(TenantId) -> bool| {
+        let mut hear = |sight: &dyn Fn(TenantId) -> Sight| {
             let wake = Instant::now() + 2 * MS;
-            attention.hear(&heard, wake, None, is_over, |_| panic!("nothing is due"))
+            attention.hear(&heard, wake, None, sight, |_| panic!("nothing is due"))
         };
         assert_eq!(hear(&all), Ok(Noticed::Heard(1)), "what was said before goes first");
-        assert_eq!(hear(&|tenant| tenant == other), Ok(Noticed::Over(other)));
+        let only_other = |tenant| if tenant == other { Sight::Over } else { Sight::Open };
+        assert_eq!(hear(&only_other), Ok(Noticed::Over(other)));
         assert_eq!(hear(&all), Ok(Noticed::Over(WHO)));
         assert_eq!(hear(&all), Err(RecvTimeoutError::Timeout), "nobody waits for one");
     }
@@ -455,32 +523,67 @@ mod tests {
 
     #[test]
     fn where_another_may_follow_an_end_counts_only_if_none_has() {
-        let mut end = Ending { is_waited_out: true, ..ending(WHO, Instant::now()) };
-        in_time(|| {
-            end.seen = None;
-            let begin = Instant::now();
-            let is_over = end.is_over(true);
-            // Where this thread was not held up.
-            (begin.elapsed() < Duration::from_nanos(FOLLOWS_WITHIN.0)).then_some(())?;
-            assert!(!is_over, "another one may follow");
-            Some(())
-        });
-        std::thread::sleep(Duration::from_nanos(FOLLOWS_WITHIN.0));
-        assert!(end.is_over(true), "none did");
-        assert!(!end.is_over(false) && end.seen.is_none(), "one did after all, and its end is another");
-        assert!(ending(WHO, Instant::now()).is_over(true), "nobody waits where each comes alone");
+        let now = Instant::now();
+        let mut end = Ending { is_waited_out: true, ..ending(WHO, now + MS) };
+        assert_eq!(end.look(now, Sight::Over), Seen::Nothing, "another one may follow");
+        assert_eq!(end.look(now + WAITED_OUT / 2, Sight::Over), Seen::Nothing);
+        assert_eq!(end.look(now + WAITED_OUT, Sight::Over), Seen::Over, "none did");
+        let mut end = Ending { is_waited_out: true, ..ending(WHO, now + MS) };
+        assert_eq!(end.look(now, Sight::Over), Seen::Nothing);
+        assert_eq!(end.look(now + WAITED_OUT / 2, Sight::Unknown), Seen::Nothing, "it has work again");
+        assert_eq!(end.look(now + WAITED_OUT / 2, Sight::Open), Seen::Followed);
+        assert_eq!(
+            ending(WHO, now).look(now, Sight::Over),
+            Seen::Over,
+            "where each comes alone nobody waits"
+        );
+    }
+
+    #[test]
+    fn what_was_not_seen_to_be_served_is_not_seen_to_be_over() {
+        let now = Instant::now();
+        let mut end = Ending { was_open: false, ..ending(WHO, now + MS) };
+        assert_eq!(end.look(now, Sight::Over), Seen::Nothing, "it may pause in the middle of one");
+        assert_eq!(end.look(now, Sight::Open), Seen::Nothing);
+        assert_eq!(end.look(now, Sight::Over), Seen::Over);
+    }
+
+    #[test]
+    fn only_an_end_that_is_waited_out_is_left_to_be_seen() {
+        let mut attention = attentive();
+        attention.ends.insert(GPU, ending(WHO, Instant::now() + Duration::from_secs(60)));
+        assert!(!attention.sees_end_of(WHO), "whoever is told first goes on");
+        attention.ends.get_mut(&GPU).unwrap().is_waited_out = true;
+        assert!(attention.sees_end_of(WHO) && !attention.sees_end_of(TenantId(4)));
+        attention.ends.get_mut(&GPU).unwrap().was_open = false;
+        assert!(!attention.sees_end_of(WHO), "its page does not tell");
+        attention.ends.insert(GPU, Ending { is_waited_out: true, ..ending(WHO, Instant::now()) });
+        assert!(!attention.sees_end_of(WHO), "nobody looks any more by then");
     }
 
     #[test]
     fn a_page_shows_the_end_of_requests_that_its_program_tells_of_and_of_no_others() {
         let page = wire::SharedPage::create(1).unwrap();
-        assert!(!shows_end(&page), "it has work, or nobody knows");
-        assert!(page.rest(1) && !shows_end(&page), "it may wait several times in a request");
+        assert_eq!(Sight::of(&page), Sight::Unknown, "it has work, or nobody knows");
+        assert!(page.rest(1));
+        assert_eq!(Sight::of(&page), Sight::Unknown, "it may wait several times in a request");
         page.tell_requests();
         page.set_requests_open(1);
-        assert!(!shows_end(&page), "one is served");
+        assert_eq!(Sight::of(&page), Sight::Open);
         page.set_requests_open(0);
-        assert!(shows_end(&page));
-        assert!(!page.wake(2) && !shows_end(&page), "it has work");
+        assert_eq!(Sight::of(&page), Sight::Over);
+        assert!(!page.wake(2));
+        assert_eq!(Sight::of(&page), Sight::Unknown, "it has work of its own");
+    }
+
+    #[test]
+    fn the_end_of_short_requests_is_waited_for_from_when_they_come() {
+        let (us, now) = (Span::from_micros, Time(1_000_000_000));
+        let within = |comes, took| ends_within(now, comes, us(took)).map(|within| within.as_micros());
+        assert_eq!(within(now, 80), Some(180));
+        assert_eq!(within(now.before(us(50)), 80), Some(130), "it was heard of a while later");
+        assert_eq!(within(now + us(700), 80), Some(880), "it is yet to come");
+        assert_eq!(within(now.before(us(5_000)), 80), Some(0), "it is over by now");
+        assert_eq!((within(now, 300), within(now, 301)), (Some(400), None), "others are too long");
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct Hinting {
     begun: Option<Time>,
     /// How long the last one took.
     took: Option<Span>,
-    /// When it was over.
+    /// When it was noticed to be over.
     ended: Option<Time>,
     /// The last requests, the latest in the lowest bit; set if it followed the one before at once.
     followed: u16,
@@ -58,8 +58,8 @@ impl Hinting {
         self.followed = self.followed << 1 | u16::from(follows);
     }
 
-    /// It is over, since this instant.
-    pub(super) fn request_is_over(&mut self, at: Time) {
+    /// It is over, which was noticed at this instant.
+    pub(super) fn request_is_noticed_over(&mut self, at: Time) {
         if let Some(begun) = self.begun.take() {
             self.took = Some(at.since(begun));
             self.ended = Some(at);
@@ -157,6 +157,9 @@ impl Daemon {
         let critical = self.is_critical(tenant);
         let Some(known) = self.known.get(&tenant) else { return };
         let page = known.link.grip.page();
+        if self.attention.sees_end_of(tenant) {
+            return;
+        }
         if critical && known.idleness.wants() && page.requests_open() == 0 && page.is_idle_when_watched() {
             self.goes_idle(tenant, Span::ZERO);
         }
@@ -331,11 +334,11 @@ mod tests {
         assert_eq!(hinting.took(), None);
         hinting.request_came(at(0));
         assert_eq!(hinting.took(), None);
-        hinting.request_is_over(at(80));
+        hinting.request_is_noticed_over(at(80));
         assert_eq!(hinting.took(), Some(Span::from_micros(80)));
         hinting.request_came(at(10_000));
-        hinting.request_is_over(at(10_200));
-        hinting.request_is_over(at(10_300));
+        hinting.request_is_noticed_over(at(10_200));
+        hinting.request_is_noticed_over(at(10_300));
         assert_eq!(hinting.took(), Some(Span::from_micros(200)), "it ended once");
     }
 
@@ -344,7 +347,7 @@ mod tests {
         let mut hinting = Hinting::default();
         let mut request = |begun: u64| {
             hinting.request_came(at(begun));
-            hinting.request_is_over(at(begun + 100));
+            hinting.request_is_noticed_over(at(begun + 100));
             hinting.follows_at_once()
         };
         assert!((1..50).all(|n| !request(n * 10_000)), "each comes alone");

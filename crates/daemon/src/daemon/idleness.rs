@@ -143,6 +143,11 @@ impl Idleness {
     }
 }
 
+/// How long after it had work a tenant is heard of, by its own word: neither before, nor longer than is believed.
+fn heard_after(now_ns: u64, since_ns: u64) -> Span {
+    Span(now_ns.saturating_sub(since_ns)).min(HEARD_WITHIN)
+}
+
 /// Where more than one wants turns, or any of the others is.
 fn sought(wanting: impl Iterator<Item = GpuId>, others: impl Iterator<Item = GpuId>) -> BTreeSet<GpuId> {
     let mut wanted = BTreeSet::new();
@@ -187,8 +192,7 @@ impl Daemon {
     /// found out when it has some.
     pub(super) fn wants(&mut self, tenant: TenantId, since_ns: u64) {
         if self.known.get(&tenant).is_some_and(|known| known.context) {
-            let since = self.time_of(since_ns).max(self.now().before(HEARD_WITHIN));
-            self.has_work(tenant, since);
+            self.has_work(tenant, self.now().before(heard_after(monotonic_ns(), since_ns)));
         }
     }
 
@@ -337,6 +341,14 @@ mod tests {
         assert_eq!(mark(20, 5, 4).since(&mark(10, 0, 2)), None, "frozen and thawed in between");
         assert_eq!(mark(20, 5, 3).since(&mark(10, 0, 3)), None, "frozen all the time");
         assert_eq!(mark(10, 0, 2).since(&mark(10, 0, 2)), None, "no time at all");
+    }
+
+    #[test]
+    fn nobody_has_work_before_it_says_so_by_more_than_is_believed() {
+        assert_eq!(heard_after(100 * MS, 99 * MS), Span(MS));
+        assert_eq!(heard_after(100 * MS, 100 * MS + 1), Span::ZERO, "nor later");
+        assert_eq!(heard_after(100 * MS, u64::MAX), Span::ZERO);
+        assert_eq!(heard_after(100 * MS, 0), HEARD_WITHIN);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::{Aim, Done, Link, Order, Switch, SwitchTo, complain, span};
 use crate::daemon::Input;
 use crate::events::{Events, nanos};
 use crate::grip::GripError;
-use crate::standby::{Crowd, Stamina};
+use crate::standby::{Allowance, Crowd};
 use sched::{Outcome, Scope, Slice};
 use serde_json::json;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -14,7 +14,7 @@ use wire::be_prompt;
 /// Does what it is told until nobody tells it anything any more.
 pub fn run(todo: &Receiver<Order>, report: &Sender<Input>, events: &Events) {
     be_prompt();
-    let mut watch = Watch::default();
+    let mut watch = Watch::new();
     while let Some(order) = watch.next(todo) {
         let Switch { op, link, to, aim, warms, then_by } = match order {
             Order::Switch(switch) => *switch,
@@ -30,6 +30,10 @@ pub fn run(todo: &Receiver<Order>, report: &Sender<Input>, events: &Events) {
             SwitchTo::Thawed(slice) => thaw(&link, slice, events),
             SwitchTo::Sliced(slice) => give_slice(&link, slice, events),
         };
+        if let SwitchTo::Thawed(_) = to {
+            // What was waited for has come.
+            watch.until = None;
+        }
         let end = Instant::now();
         let outcome = match switched {
             true => Outcome::Done { took: span(end - begin) },
@@ -46,18 +50,24 @@ pub fn run(todo: &Receiver<Order>, report: &Sender<Input>, events: &Events) {
     }
 }
 
-/// Until when this thread stays awake, for what follows. What it is told meanwhile does not end that.
-#[derive(Debug, Default)]
+/// Until when this thread stays awake, for what follows. What it is told meanwhile does not end that, but a thaw does.
+#[derive(Debug)]
 struct Watch {
     until: Option<Instant>,
-    stamina: Stamina,
+    allowance: Allowance,
     crowd: Crowd,
 }
 
 impl Watch {
-    /// Something follows before then.
+    fn new() -> Self {
+        let (allowance, crowd) = (Allowance::of_whoever_stands_by(), Crowd::default());
+        Self { until: None, allowance, crowd }
+    }
+
+    /// Something follows before then. What is too far away is not stayed awake for, as that would be over before.
     fn stay(&mut self, until: Instant) {
-        if self.crowd.leaves_room(Instant::now()) {
+        let now = Instant::now();
+        if self.allowance.reaches(now, until) && self.crowd.leaves_room(now) {
             self.until = self.until.max(Some(until));
         }
     }
@@ -65,7 +75,7 @@ impl Watch {
     /// What to do next. None once nobody tells it anything any more.
     fn next(&mut self, todo: &Receiver<Order>) -> Option<Order> {
         if let Some(until) = self.until {
-            match self.stamina.hear(todo, until) {
+            match self.allowance.hear(todo, until) {
                 Ok(order) => return Some(order),
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) => self.until = None,
@@ -282,6 +292,27 @@ mod tests {
         assert_eq!(done.iter().map(failed).collect::<Vec<_>>(), [true, false]);
         let noted = std::fs::read_to_string(timeline.path()).unwrap();
         assert!(noted.contains("thaw") && !noted.contains("error"), "{noted}");
+    }
+
+    #[test]
+    fn what_it_is_told_cuts_no_watch_short_and_what_is_far_away_is_slept_for() {
+        let mut watch = Watch { crowd: Crowd::of_nobody(), ..Watch::new() };
+        let now = Instant::now();
+        let [soon, sooner] = [900, 100].map(|us| now + Duration::from_micros(us));
+        watch.stay(soon);
+        assert_eq!(watch.until, Some(soon));
+        watch.stay(sooner);
+        watch.stay(now + Duration::from_secs(60));
+        assert_eq!(watch.until, Some(soon));
+        let (orders, todo) = mpsc::channel();
+        orders.send(Order::StandBy(sooner)).unwrap();
+        assert!(matches!(watch.next(&todo), Some(Order::StandBy(_))));
+        assert_eq!(watch.until, Some(soon), "it goes on");
+        drop(orders);
+        assert!(watch.next(&todo).is_none());
+        let mut busy = Watch { crowd: Crowd::of_many(), ..Watch::new() };
+        busy.stay(Instant::now() + Duration::from_micros(500));
+        assert_eq!(busy.until, None);
     }
 
     #[test]
