@@ -72,6 +72,9 @@ pub(crate) enum Verb {
         /// What it can hold, and near to which nodes
         #[arg(long = "part", value_name = "BYTES[@NODE]", required = true)]
         parts: Vec<keeper::Part>,
+        /// Take memory as it is used, and not all of it before
+        #[arg(long)]
+        pages_when_used: bool,
         /// The process to end with, once nothing is away
         #[arg(long, value_name = "PID")]
         parent: u32,

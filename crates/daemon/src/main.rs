@@ -17,6 +17,7 @@ mod worker;
 use anyhow::Context as _;
 use arguments::{Arguments, Verb};
 use clap::{CommandFactory as _, FromArgMatches as _};
+use keeper::segment::Pages;
 use rota_daemon::checkpoints::helper;
 use rota_daemon::config::{Config, Gpus, Settings};
 use rota_daemon::self_test;
@@ -36,8 +37,9 @@ fn main() -> ExitCode {
     let matches = Arguments::command().get_matches();
     let mut arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     arguments.settings.from_environment = arguments::from_environment(&matches);
-    if let Some(Verb::Keeper { socket, parts, parent }) = &arguments.command {
-        return supervisor::keeper::keep(socket, parts, *parent);
+    if let Some(Verb::Keeper { socket, parts, pages_when_used, parent }) = &arguments.command {
+        let pages = if *pages_when_used { Pages::WhenUsed } else { Pages::AtOnce };
+        return supervisor::keeper::keep(socket, parts, pages, *parent);
     }
     log::start();
     if arguments.on_demand {

@@ -5,6 +5,7 @@ mod log;
 mod place;
 mod signals;
 
+use crate::segment::Pages;
 use crate::{Keeper, Part, SEGMENT_BYTES, Server};
 use anyhow::Context as _;
 use log::Log;
@@ -19,9 +20,9 @@ use wire::quantity::Bytes;
 /// The least likely to be ended by the system for want of memory; only root may say so.
 const NEVER_FOR_WANT_OF_MEMORY: &str = "-1000";
 
-/// Is a keeper at this socket, with an arena of these parts, until it is to end. To be called once, before anything else in
+/// Is a keeper at this socket, with an arena of these parts and pages behind it as is said, until it is to end. To be called once, before anything else in
 /// the process has a log or hears signals.
-pub fn run(socket: &Path, parts: &[Part]) -> ExitCode {
+pub fn run(socket: &Path, parts: &[Part], pages: Pages) -> ExitCode {
     let mut log = match Log::start() {
         Ok(log) => log,
         Err(cause) => {
@@ -39,7 +40,7 @@ pub fn run(socket: &Path, parts: &[Part]) -> ExitCode {
         .with_target(false)
         .with_ansi(false)
         .init();
-    let result = keep(socket, parts);
+    let result = keep(socket, parts, pages);
     if let Err(cause) = &result {
         let _ = log.write_all(format!("rota-keeper: {cause:#}\n").as_bytes());
     }
@@ -47,7 +48,7 @@ pub fn run(socket: &Path, parts: &[Part]) -> ExitCode {
     if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn keep(socket: &Path, parts: &[Part]) -> anyhow::Result<()> {
+fn keep(socket: &Path, parts: &[Part], pages: Pages) -> anyhow::Result<()> {
     let wishes = signals::hear().context("cannot wait for signals")?;
     raise_file_limit();
     if let Err(error) = std::fs::write("/proc/self/oom_score_adj", NEVER_FOR_WANT_OF_MEMORY) {
@@ -55,7 +56,7 @@ fn keep(socket: &Path, parts: &[Part]) -> anyhow::Result<()> {
     }
     // First, so that a worker that finds the socket finds a keeper.
     let (place, listener) = Place::take(socket)?;
-    let keeper = match Keeper::start(parts, SEGMENT_BYTES) {
+    let keeper = match Keeper::start_with(parts, SEGMENT_BYTES, pages) {
         Ok(keeper) => keeper,
         Err(error) => {
             place.hide();

@@ -45,7 +45,7 @@ pub enum SegmentError {
 pub enum Pages {
     /// Before anybody has it: no access waits for one, or fails for lack of memory.
     AtOnce,
-    /// As they are used: for arenas of which little is ever used, one after the other.
+    /// As they are used: for arenas of virtual GPUs and of tests, of which little is ever used.
     WhenUsed,
 }
 

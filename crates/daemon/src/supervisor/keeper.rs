@@ -2,6 +2,7 @@
 
 use super::nodes;
 use anyhow::{Context as _, bail, ensure};
+use keeper::segment::Pages;
 use keeper::trust::may_have_everything;
 use keeper::{Node, Part, SEGMENT_BYTES};
 use rota_daemon::config::Config;
@@ -88,6 +89,10 @@ impl KeeperProcess {
         command.arg0("rotad").arg(VERB).arg("--socket").arg(&socket);
         for part in parts(arena_bytes(config)?, &nodes::of_gpus(config)) {
             command.arg("--part").arg(part.to_string());
+        }
+        if config.vgpu.is_some() {
+            // Nothing is pinned for a virtual GPU, so nothing has to be there before it is used.
+            command.arg("--pages-when-used");
         }
         command.args(["--parent", &std::process::id().to_string()]);
         // Whatever concerns people is said by the worker or here.
@@ -180,14 +185,14 @@ impl KeeperProcess {
 }
 
 /// In the keeper's process: is one, until nothing is away and its supervisor is gone, or that ends it.
-pub(crate) fn keep(socket: &Path, parts: &[Part], supervisor: u32) -> ExitCode {
+pub(crate) fn keep(socket: &Path, parts: &[Part], pages: Pages, supervisor: u32) -> ExitCode {
     let _ = rustix::thread::set_name(c"rota-keeper");
     let bound = rustix::process::set_parent_process_death_signal(Some(Signal::TERM));
     let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
     if bound.is_err() || parent != Some(supervisor) {
         return ExitCode::FAILURE;
     }
-    keeper::process::run(socket, parts)
+    keeper::process::run(socket, parts, pages)
 }
 
 /// Takes the place of the daemon at a socket, for as long as the file is open. One that ends has it until its keeper has

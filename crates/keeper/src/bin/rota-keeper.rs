@@ -7,6 +7,7 @@
 
 use clap::Parser;
 use rota_keeper::Part;
+use rota_keeper::segment::Pages;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -28,5 +29,5 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    rota_keeper::process::run(&arguments.socket, &arguments.parts)
+    rota_keeper::process::run(&arguments.socket, &arguments.parts, Pages::AtOnce)
 }
