@@ -158,6 +158,7 @@ impl Daemon {
         let Some(known) = self.known.get(&tenant) else { return };
         let page = known.link.grip.page();
         if self.attention.sees_end_of(tenant) {
+            // Another one may follow at once: it is over when the page has shown for a moment that none has.
             return;
         }
         if critical && known.idleness.wants() && page.requests_open() == 0 && page.is_idle_when_watched() {
