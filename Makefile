@@ -10,7 +10,8 @@ build:
 	$(CARGO) build --release --locked --workspace
 
 # All that needs no GPU and no network beyond fetching the dependencies: what CI runs. Most tests that take long wait, for fake
-# programs or for the time of a virtual GPU, so more of them run at once than there are CPUs; fewer of whole systems (stage/place.rs).
+# programs or for the time of a virtual GPU, so more of them run at once than there are CPUs. Of whole systems, which compute too,
+# there are fewer (crates/programs/tests/system/stage/place.rs).
 test: export RUST_TEST_THREADS ?= $(shell expr 4 '*' $$(nproc))
 # Model checks and simulations make and drop many small things of a few sizes: the C library keeps more of them at hand than it
 # does by itself, which is a fifth less work for them.

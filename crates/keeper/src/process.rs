@@ -20,8 +20,8 @@ use wire::quantity::Bytes;
 /// The least likely to be ended by the system for want of memory; only root may say so.
 const NEVER_FOR_WANT_OF_MEMORY: &str = "-1000";
 
-/// Is a keeper at this socket, with an arena of these parts and pages behind it as is said, until it is to end. To be called once, before anything else in
-/// the process has a log or hears signals.
+/// Is a keeper at this socket, with an arena of these parts and pages behind it as is said, until it is to end. To be called once,
+/// before anything else in the process has a log or hears signals.
 pub fn run(socket: &Path, parts: &[Part], pages: Pages) -> ExitCode {
     let mut log = match Log::start() {
         Ok(log) => log,

@@ -1,4 +1,5 @@
-//! The arena's memory, in pieces: each is a memfd that cannot change its size, with a page behind every byte.
+//! The arena's memory, in pieces: each is a memfd that cannot change its size, with a page behind every byte, or behind those that
+//! were used ([`Pages`]).
 //!
 //! Memory of a memfd belongs to whoever holds the file, so it outlives every worker. The keeper maps a segment only while
 //! it puts pages behind it: what it does not map is not counted as its own memory when the system looks for a process to
@@ -57,9 +58,10 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Makes one, of huge pages if the system has enough set aside, near to a node if that is told.
+    /// Makes one, near to a node if that is told, and of huge pages if the system has enough set aside; not where few of them
+    /// would be used.
     pub fn make(place: Extent, node: Option<Node>, pages: Pages) -> Result<Segment, SegmentError> {
-        if free_huge_bytes() >= place.bytes {
+        if pages == Pages::AtOnce && free_huge_bytes() >= place.bytes {
             // Others may be quicker to take them.
             match Segment::make_of(place, node, pages, true) {
                 Ok(segment) => return Ok(segment),
