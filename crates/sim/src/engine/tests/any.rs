@@ -10,8 +10,8 @@ const SEEDS: u64 = 64;
 /// In so many parts, so that each can have a processor.
 const PARTS: usize = 4;
 
-/// Left to [`nothing_happens_that_never_may_for_long`]: thousands of times somebody begins to wait there who is not next for as far as
-/// forecasts look ahead, so that these take most of a minute.
+/// Left to [`nothing_happens_that_never_may_for_long`]: thousands of times somebody begins to wait there who is not next for as far
+/// as forecasts look ahead, so that these take most of a minute.
 const SLOW: u64 = 18;
 
 #[test]
