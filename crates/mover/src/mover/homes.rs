@@ -80,13 +80,21 @@ impl<M> Stage<M> {
 pub(super) struct Homes<M> {
     pub(super) hosted: BTreeMap<HandleKey, Hosted<M>>,
     homing: BTreeMap<HandleKey, Homing<M>>,
+    /// Asked for, given up, and not answered: their tenants are asked for no other memory before, as the late answer would be taken
+    /// for that, and bytes be copied to where nobody looks for them.
+    owing: BTreeSet<HandleKey>,
     /// What was exchanged, or was not, and has not been told.
     settled: Vec<(HandleKey, Settled)>,
 }
 
 impl<M> Default for Homes<M> {
     fn default() -> Self {
-        Homes { hosted: BTreeMap::new(), homing: BTreeMap::new(), settled: Vec::new() }
+        Homes {
+            hosted: BTreeMap::new(),
+            homing: BTreeMap::new(),
+            owing: BTreeSet::new(),
+            settled: Vec::new(),
+        }
     }
 }
 
@@ -148,7 +156,7 @@ impl<D: Device> Mover<D> {
     /// A handle is to have another home: its tenant is about to be asked for memory there. Its size, if it can be so.
     pub fn begin_homing(&mut self, key: HandleKey, to: Home) -> Option<u64> {
         let bytes = self.at_home(key, to)?.0;
-        if self.homes.homing.contains_key(&key) {
+        if self.homes.homing.contains_key(&key) || self.homes.owing.contains(&key) {
             return None;
         }
         self.homes.homing.insert(key, Homing { bytes, to, stage: Stage::Asked });
@@ -245,6 +253,9 @@ impl<D: Device> Mover<D> {
         let mine = self.homes.homing.keys().filter(|key| key.owner == owner && !exchanging.contains(key));
         let given_up: Vec<HandleKey> = mine.copied().collect();
         for &key in &given_up {
+            if matches!(self.homes.homing.get(&key), Some(Homing { stage: Stage::Asked, .. })) {
+                self.homes.owing.insert(key);
+            }
             self.drop_homing(key);
         }
         given_up
@@ -271,6 +282,7 @@ impl<D: Device> Mover<D> {
             Reply::Stayed { owner, handles, code, call } => {
                 for handle in handles {
                     let key = HandleKey { owner, handle };
+                    self.homes.owing.remove(&key);
                     // Freed ones are told of so too.
                     if code != 0 {
                         tracing::warn!(%key, code, call, "it stays in its home");
@@ -283,6 +295,7 @@ impl<D: Device> Mover<D> {
     }
 
     fn prepared(&mut self, key: HandleKey, file: OwnedFd) {
+        self.homes.owing.remove(&key);
         let Some(Homing { bytes, stage: Stage::Asked, .. }) = self.homes.homing.get(&key) else {
             // Given up meanwhile: the tenant is told so.
             return;
@@ -347,6 +360,7 @@ impl<D: Device> Mover<D> {
     /// A handle is gone: so is what was prepared for it. True if it lay in the host's memory.
     pub(super) fn drop_home(&mut self, key: HandleKey) -> bool {
         self.drop_homing(key);
+        self.homes.owing.remove(&key);
         self.looks.forget(key);
         let Some(Hosted { bytes, memory }) = self.homes.hosted.remove(&key) else { return false };
         self.release(key, memory, bytes);
@@ -358,6 +372,7 @@ impl<D: Device> Mover<D> {
         for key in self.homed(owner) {
             self.drop_home(key);
         }
+        self.homes.owing.retain(|key| key.owner != owner);
         self.homes.settled.retain(|(key, _)| key.owner != owner);
         self.looks.forget_owner(owner);
     }

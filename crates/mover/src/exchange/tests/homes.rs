@@ -120,6 +120,35 @@ fn one_that_stays_or_ends_in_the_middle_leaves_nothing() {
 }
 
 #[test]
+fn a_late_answer_is_not_taken_for_that_to_another_question() {
+    let mut setup = Setup::new(16, 16);
+    let (one, host) = (key(A, 1), memory(2, 7));
+    setup.mover.adopt_hosted(one, host.bytes(), file(&host)).unwrap();
+    let stayed = || Reply::Stayed { owner: A, handles: vec![one.handle], code: 0, call: String::new() };
+    for answers_with_memory in [true, false] {
+        assert!(setup.mover.begin_homing(one, Home::Device).is_some());
+        assert_eq!(setup.mover.give_up_homing(A), [one]);
+        assert!(setup.mover.begin_homing(one, Home::Device).is_none(), "it has yet to answer");
+        match answers_with_memory {
+            true => prepared(&mut setup, one, &memory(2, 0xa5)),
+            false => says(&mut setup, stayed()),
+        }
+        assert_eq!(imports(&setup), 1, "nobody wants it any more");
+    }
+    exchange_begins(&mut setup, one, Home::Device, &memory(2, 0xa5));
+    exchanged(&mut setup, one);
+    assert!(!setup.mover.is_hosted(one));
+    // Nor is anything owed by those who are gone.
+    let gone = key(A, 2);
+    setup.mover.adopt_hosted(gone, host.bytes(), file(&host)).unwrap();
+    assert!(setup.mover.begin_homing(gone, Home::Device).is_some());
+    assert_eq!(setup.mover.give_up_homing(A), [gone]);
+    says(&mut setup, Reply::Freed { owner: A, handles: vec![gone.handle] });
+    setup.mover.adopt_hosted(gone, host.bytes(), file(&host)).unwrap();
+    assert!(setup.mover.begin_homing(gone, Home::Device).is_some(), "another one of its number");
+}
+
+#[test]
 fn what_cannot_be_imported_is_given_up_so_that_its_tenant_lets_it_go() {
     let mut setup = Setup::new(16, 16);
     let (one, device, host) = (key(A, 1), memory(2, 7), memory(2, 0xa5));
