@@ -154,7 +154,9 @@ impl Machine {
             return self.hello(connection, version, session);
         }
         let session = self.connections.get(&connection).and_then(|it| it.session);
-        let session = session.ok_or(CUresult::NOT_INITIALIZED)?;
+        // What a process asked for last may be read after its death.
+        let alive = |id: &SessionId| self.sessions.get(id).is_some_and(|session| !session.dead);
+        let session = session.filter(alive).ok_or(CUresult::NOT_INITIALIZED)?;
         let Some((request, file)) = self.park(connection, session, request, file) else {
             return Ok(Outcome::Silent);
         };

@@ -118,3 +118,18 @@ impl World {
         self.ask_with(asks, request, Some(program.file)).0
     }
 }
+
+/// It had all the memory there was, so that whatever is left of the dead is given back for it.
+#[test]
+fn what_a_process_asked_for_before_it_died_is_not_served_after() {
+    let mut world = World::new(round_spec());
+    let program = world.program(10, 0);
+    let rest = world.machine.spec().memory.0 - world.used(0);
+    world.create(&program, rest);
+    world.machine.died(program.pid);
+    world.machine.closed(program.file);
+    let want = memory::MemoryRequest::Create { bytes: 2 * MIB, properties: properties(DeviceId(0)) };
+    assert_eq!(code(world.memory(&program, want)), CUresult::NOT_INITIALIZED);
+    world.pass(6 * MS);
+    assert!(world.machine.is_clean());
+}
