@@ -9,7 +9,7 @@ use std::process::{Command as Process, Stdio};
 use std::time::Duration;
 use wire::{Answer, Command, WireError};
 
-/// Where a daemon is just ending, how often to try again, and how long to wait before that.
+/// Where a daemon or its worker is just ending, how often to try again, and how long to wait before that.
 const AGAIN_MAX: u32 = 10;
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
@@ -27,11 +27,12 @@ pub(crate) fn command_or_start(
             Err(error) => error,
         };
         let closed = matches!(error.downcast_ref::<WireError>(), Some(WireError::Closed));
-        if place.chosen || !(closed || error.is::<NobodyThere>()) || ending == AGAIN_MAX {
+        let starts = error.is::<NobodyThere>() && !place.chosen;
+        if !(closed || starts) || ending == AGAIN_MAX {
             return Err(error);
         }
         if closed {
-            // It was about to end when we came.
+            // It was about to end when we came; or its worker died with our question, and the next one answers.
             ending += 1;
             std::thread::sleep(AGAIN_AFTER);
             continue;
