@@ -22,6 +22,7 @@ pub mod times;
 use crate::arena::ArenaError;
 use crate::device::DeviceError;
 use crate::mover::clean::AuditError;
+use crate::mover::homes::Question;
 use crate::{HandleKey, Owner};
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -118,7 +119,7 @@ pub enum Reply {
         /// Who.
         owner: Owner,
         /// Which ones.
-        handles: Vec<u64>,
+        questions: Vec<Question>,
         /// Their files, in the same order.
         files: Vec<OwnedFd>,
     },
@@ -127,14 +128,14 @@ pub enum Reply {
         /// Who.
         owner: Owner,
         /// Which ones.
-        handles: Vec<u64>,
+        questions: Vec<Question>,
     },
     /// These stay where they are: preparing or exchanging failed.
     Stayed {
         /// Who.
         owner: Owner,
         /// Which ones.
-        handles: Vec<u64>,
+        questions: Vec<Question>,
         /// The CUDA error code.
         code: u32,
         /// The call that failed.
@@ -343,4 +344,6 @@ pub struct Outcome {
     pub stuck: Option<Stuck>,
     /// What an audit found: hashes that do not say the truth.
     pub audit_errors: Vec<AuditError>,
+    /// How much of `moved_out` was called the same by its hashes, and compared by an audit.
+    pub compared_bytes: u64,
 }

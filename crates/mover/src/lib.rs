@@ -27,7 +27,7 @@ pub use device::{Device, DeviceError, Registrar};
 pub use exchange::{Gone, MoveError, Outcome, Plan, Reply, Span, Step, Stuck, Tenants};
 pub use mover::adoption::{AdoptError, Adoption, Reported, ReportedMemory};
 pub use mover::clean::{AuditError, CleanCopies, CleanError};
-pub use mover::homes::{Home, Settled};
+pub use mover::homes::{Home, Question, Settled};
 pub use mover::looks::Look;
 pub use mover::passing::Domain;
 pub use mover::{Mover, MoverError};

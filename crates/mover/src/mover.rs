@@ -237,6 +237,8 @@ pub struct Mover<D: Device> {
     looks: looks::Looks,
     /// What was found and not told yet.
     audit_errors: Vec<AuditError>,
+    /// What an audit compared since that was told.
+    compared_bytes: u64,
     lost_device_bytes: u64,
     /// Handles whose space in the arena a failed copy may still write to, with their bytes: it stays reserved.
     lost: BTreeMap<HandleKey, u64>,
@@ -278,6 +280,7 @@ impl<D: Device> Mover<D> {
             homes: homes::Homes::default(),
             looks: looks::Looks::default(),
             audit_errors: Vec::new(),
+            compared_bytes: 0,
             lost_device_bytes: 0,
             lost: BTreeMap::new(),
             cellar_graves: Vec::new(),

@@ -22,6 +22,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 
+use cuda::CUresult;
 use cuda::types::CUstreamCaptureMode;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -268,8 +269,11 @@ fn export_next(session: &Session) -> Next {
             Next::AtOnce
         }
         Err(refused) => {
-            // Often the program has too many files open for the moment. Until it works the memory stays where it is.
-            FAILED.notice(format_args!("{} failed, trying again: {}", refused.call, refused.code));
+            // Often the program has too many files open for the moment. Until it works the memory stays where it is. One that
+            // ends needs no word of it.
+            if refused.code != CUresult::DEINITIALIZED {
+                FAILED.notice(format_args!("{} failed, trying again: {}", refused.call, refused.code));
+            }
             table.export_later(part.handle);
             SOON
         }
@@ -318,9 +322,9 @@ fn obey(session: &Session, message: FromDaemon, files: Vec<OwnedFd>) -> Result<(
         FromDaemon::Unmap { handles } => return orders::unmap(session, &handles),
         FromDaemon::Create { handles } => return orders::create(session, &handles),
         FromDaemon::Take { handles } => return orders::take(session, &handles, files),
-        FromDaemon::Prepare { handles, home } => return homes::prepare(session, &handles, home),
-        FromDaemon::Exchange { handles } => return homes::exchange(session, &handles),
-        FromDaemon::Discard { handles } => homes::discard(session, &handles),
+        FromDaemon::Prepare { questions, home } => return homes::prepare(session, &questions, home),
+        FromDaemon::Exchange { questions } => return homes::exchange(session, &questions),
+        FromDaemon::Discard { questions } => homes::discard(session, &questions),
         FromDaemon::Lost { reason } => return Err(Ended::Lost(reason)),
         FromDaemon::Welcome { .. }
         | FromDaemon::Waiting { .. }

@@ -30,7 +30,7 @@ pub use hints::{HintSource, Hints};
 pub use ids::{FileId, GrantId, HandleId, TenantId, Token};
 pub use latencies::Latencies;
 pub use listing::{Gpu, Listing, NotBack, NotDeep, SCHEMA_VERSION, Tenant, TenantState, Unmanaged};
-pub use message::{ChannelGroup, FromDaemon, Home, Occupant, SharedGpu, SizedHandle, ToDaemon};
+pub use message::{ChannelGroup, FromDaemon, Home, Occupant, Question, SharedGpu, SizedHandle, ToDaemon};
 pub use oversize::Oversize;
 pub use page::{IDLE_SINCE_OFFSET, PHASE_NAME_BYTES, Page, PageError, SharedPage, monotonic_ns};
 pub use peer::WatchedPeer;
@@ -46,7 +46,7 @@ pub use view::{
 };
 
 /// Version of the messages and of the shared page. Both sides must agree.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// The most bytes one message may have. A longer one ends its connection.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;

@@ -21,6 +21,16 @@ pub enum Home {
     Host,
 }
 
+/// A question for memory of a handle in another home. Whatever is said about that memory names it: with the number, so that what
+/// is said late about one question is not taken for another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    /// Whose memory.
+    pub handle: HandleId,
+    /// The daemon's name for this question, never used again on a connection.
+    pub number: u64,
+}
+
 /// A channel group of a tenant, and all that is needed to freeze it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChannelGroup {
@@ -305,22 +315,22 @@ pub enum ToDaemon {
         /// Which one.
         handle: SizedHandle,
     },
-    /// Done with `Prepare`: the tenant has memory for these in the other home, mapped nowhere. Carries one file per handle, in
+    /// Done with `Prepare`: the tenant has memory for these in the other home, mapped nowhere. Carries one file per question, in
     /// that order.
     Prepared {
         /// Which ones.
-        handles: Vec<HandleId>,
+        questions: Vec<Question>,
     },
     /// Done with `Exchange`: what was prepared lies under their addresses, and what lay there before is gone.
     Exchanged {
         /// Which ones.
-        handles: Vec<HandleId>,
+        questions: Vec<Question>,
     },
     /// `Prepare` or `Exchange` failed for these; what lies under their addresses is what lay there before, and nothing is
-    /// prepared for them any more.
+    /// prepared for these questions any more.
     Stayed {
         /// Which ones.
-        handles: Vec<HandleId>,
+        questions: Vec<Question>,
         /// The CUDA error code.
         code: u32,
         /// The call that failed.
@@ -462,22 +472,23 @@ pub enum FromDaemon {
         /// Which ones.
         handles: Vec<HandleId>,
     },
-    /// Make memory for these in another home, mapped nowhere, beside what they have. Answered by `Prepared` or `Stayed`.
+    /// Make memory for these in another home, mapped nowhere, beside what they have. Answered by `Prepared` or `Stayed`, or not
+    /// at all where `Discard` comes first. What was prepared for their handles before is not wanted any more.
     Prepare {
         /// Which ones.
-        handles: Vec<HandleId>,
+        questions: Vec<Question>,
         /// Where.
         home: Home,
     },
-    /// What was prepared for these has their bytes: it is to lie under their addresses; the tenant is frozen. Answered by
-    /// `Exchanged` or `Stayed`.
+    /// What was prepared for these has their bytes: it, and nothing that was prepared for another question, is to lie under their
+    /// addresses; the tenant is frozen. Answered by `Exchanged` or `Stayed`.
     Exchange {
         /// Which ones.
-        handles: Vec<HandleId>,
+        questions: Vec<Question>,
     },
-    /// What was prepared for these, or is to be, is not wanted any more.
+    /// What was prepared for these, or is to be, is not wanted any more. Not answered.
     Discard {
         /// Which ones.
-        handles: Vec<HandleId>,
+        questions: Vec<Question>,
     },
 }

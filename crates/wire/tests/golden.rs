@@ -7,9 +7,9 @@ use rota_wire::{
     Answer, Change, ChannelGroup, Class, Command, Connection, Description, FILES_MAX, FileId, FromDaemon,
     Gpu, GpuChoice, GpuView, GrantId, HANDLES_MAX, HandleId, HintSource, Hints, Home, IDLE_SINCE_OFFSET,
     JobMemory, JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, NotBack, NotDeep, Occupant,
-    Opened, Priority, ProcessOnGpu, RequestTimes, SCHEMA_VERSION, SelfTest, Setting, SharedGpu, SharedPage,
-    SizedHandle, Statistics, Status, Tenant, TenantId, TenantState, TenantView, Terms, Times, ToDaemon,
-    Token, Unmanaged, VERSION, WireError, monotonic_ns,
+    Opened, Priority, ProcessOnGpu, Question, RequestTimes, SCHEMA_VERSION, SelfTest, Setting, SharedGpu,
+    SharedPage, SizedHandle, Statistics, Status, Tenant, TenantId, TenantState, TenantView, Terms, Times,
+    ToDaemon, Token, Unmanaged, VERSION, WireError, monotonic_ns,
 };
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Serialize, de::DeserializeOwned};
@@ -217,15 +217,19 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
             "21 2a 80808010",
             ToDaemon::HostShown { handle: SizedHandle { handle: HandleId(42), bytes: 32 << 20 } },
         ),
-        ("22 02 2a 2b", ToDaemon::Prepared { handles: vec![HandleId(42), HandleId(43)] }),
-        ("23 01 2a", ToDaemon::Exchanged { handles: vec![HandleId(42)] }),
+        ("22 02 2a 07 2b ac02", ToDaemon::Prepared { questions: vec![question(42, 7), question(43, 300)] }),
+        ("23 01 2a 07", ToDaemon::Exchanged { questions: vec![question(42, 7)] }),
         (
-            "24 01 2a 02 0663754d656d43",
-            ToDaemon::Stayed { handles: vec![HandleId(42)], code: 2, call: "cuMemC".into() },
+            "24 01 2a 07 02 0663754d656d43",
+            ToDaemon::Stayed { questions: vec![question(42, 7)], code: 2, call: "cuMemC".into() },
         ),
         ("25 03 00", ToDaemon::Occupied { number: 3, by: Occupant::Work }),
         ("25 03 01", ToDaemon::Occupied { number: 3, by: Occupant::Foreign }),
     ]
+}
+
+fn question(handle: u64, number: u64) -> Question {
+    Question { handle: HandleId(handle), number }
 }
 
 fn command(command: Command) -> ToDaemon {
@@ -449,10 +453,10 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         ("13 03", FromDaemon::Vacate { number: 3 }),
         ("14", FromDaemon::Reenter),
         ("15 02 2a 07", FromDaemon::Take { handles: vec![HandleId(42), HandleId(7)] }),
-        ("16 01 2a 00", FromDaemon::Prepare { handles: vec![HandleId(42)], home: Home::Device }),
-        ("16 01 2a 01", FromDaemon::Prepare { handles: vec![HandleId(42)], home: Home::Host }),
-        ("17 01 2a", FromDaemon::Exchange { handles: vec![HandleId(42)] }),
-        ("18 01 2a", FromDaemon::Discard { handles: vec![HandleId(42)] }),
+        ("16 01 2a 07 00", FromDaemon::Prepare { questions: vec![question(42, 7)], home: Home::Device }),
+        ("16 01 2a 07 01", FromDaemon::Prepare { questions: vec![question(42, 7)], home: Home::Host }),
+        ("17 01 2a 07", FromDaemon::Exchange { questions: vec![question(42, 7)] }),
+        ("18 02 2a 07 2b ac02", FromDaemon::Discard { questions: vec![question(42, 7), question(43, 300)] }),
         ("10 07 80808001", FromDaemon::GrantedHost { grant: GrantId(7), host_bytes: 2 << 20 }),
         ("0f 04676f6e65", FromDaemon::Lost { reason: "gone".into() }),
         (
@@ -569,7 +573,7 @@ fn reasons_why_a_pause_is_not_deep_keep_their_numbers() {
 
 #[test]
 fn the_versions_belong_to_these_bytes() {
-    assert_eq!((VERSION, SCHEMA_VERSION), (8, 1), "write new golden bytes, then the new version here");
+    assert_eq!((VERSION, SCHEMA_VERSION), (9, 1), "write new golden bytes, then the new version here");
 }
 
 #[test]
@@ -600,7 +604,7 @@ fn the_page_keeps_its_offsets() {
     };
     assert_eq!(rustix::fs::fstat(page.file()).unwrap().st_size, 4096);
     assert_eq!(word(0).to_le_bytes(), *b"rotapage");
-    assert_eq!(word(8), 8, "version");
+    assert_eq!(word(8), 9, "version");
     assert_eq!(word(16), 0x1122_3344_5566_7788, "epoch");
     assert_eq!(word(24), 0, "freeze generation: even, not frozen");
     assert_eq!(word(32), 1, "residency commit: nothing is away");

@@ -4,7 +4,7 @@ use super::{Ears, Ended, Taken, tell};
 use crate::daemon::publications::Publish;
 use crate::daemon::{Input, Shown};
 use crate::names::{handles as in_core, owner};
-use mover::Reply;
+use mover::{Question, Reply};
 use sched::{Bytes, HandleId, Owned, RequestId};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
@@ -21,7 +21,7 @@ pub(super) fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &
         ToDaemon::Created { handles } => handles.len(),
         ToDaemon::Publish { handles, .. } => handles.len(),
         ToDaemon::Shown { .. } | ToDaemon::HostShown { .. } => 1,
-        ToDaemon::Prepared { handles } => handles.len(),
+        ToDaemon::Prepared { questions } => questions.len(),
         _ => 0,
     };
     if files.len() != files_expected {
@@ -65,15 +65,15 @@ pub(super) fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &
         ToDaemon::Failed { handles, code, call } => {
             answer(replies, Reply::Failed { owner, handles: numbers(&handles), code, call })
         }
-        ToDaemon::Prepared { handles } if handles.len() <= HANDLES_MAX => {
-            answer(replies, Reply::Prepared { owner, handles: numbers(&handles), files })
+        ToDaemon::Prepared { questions } if questions.len() <= HANDLES_MAX => {
+            answer(replies, Reply::Prepared { owner, questions: in_mover(&questions), files })
         }
         ToDaemon::Prepared { .. } => Err(Ended::OutOfOrder("too many handles in one message")),
-        ToDaemon::Exchanged { handles } => {
-            answer(replies, Reply::Exchanged { owner, handles: numbers(&handles) })
+        ToDaemon::Exchanged { questions } => {
+            answer(replies, Reply::Exchanged { owner, questions: in_mover(&questions) })
         }
-        ToDaemon::Stayed { handles, code, call } => {
-            answer(replies, Reply::Stayed { owner, handles: numbers(&handles), code, call })
+        ToDaemon::Stayed { questions, code, call } => {
+            answer(replies, Reply::Stayed { owner, questions: in_mover(&questions), code, call })
         }
         ToDaemon::Wants => tell(ears, Input::Wants(tenant)),
         ToDaemon::Hint { at_ns, source } => tell(ears, Input::Hint(tenant, at_ns, source)),
@@ -146,6 +146,10 @@ pub(super) fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &
         | ToDaemon::Has { .. }
         | ToDaemon::Survey { .. } => Err(Ended::OutOfOrder("a greeting in the middle of a conversation")),
     }
+}
+
+fn in_mover(questions: &[wire::Question]) -> Vec<Question> {
+    questions.iter().map(|it| Question { handle: it.handle.0, number: it.number }).collect()
 }
 
 /// A handle in the host's memory, if it can be one.

@@ -9,11 +9,11 @@
 mod tests;
 
 use super::memory::Memory;
-use super::moves::{Requests, STEP_WITHIN};
+use super::moves::STEP_WITHIN;
 use super::{Done, span};
 use crate::events::nanos;
 use crate::names::{key, owned, owner, tenant};
-use mover::{Device, HandleKey, Home, Mover, Owner, Settled};
+use mover::{Device, HandleKey, Home, Mover, Owner, Question, Settled};
 use sched::{OpId, Outcome, Owned, Sighting, TenantId};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -151,14 +151,14 @@ impl<D: Device> Memory<D> {
 
     /// Asks a tenant for memory in another home. Says for which it was asked.
     fn begin_homing(&mut self, tenant: TenantId, keys: &[HandleKey], home: Home) -> Vec<HandleKey> {
-        let keys: Vec<HandleKey> =
-            keys.iter().copied().filter(|&key| self.mover.begin_homing(key, home).is_some()).collect();
+        let questions: Vec<Question> =
+            keys.iter().filter_map(|&key| self.mover.begin_homing(key, home)).collect();
         let home = match home {
             Home::Device => wire::Home::Device,
             Home::Host => wire::Home::Host,
         };
-        self.ask(tenant, &keys, |handles| FromDaemon::Prepare { handles, home });
-        keys
+        self.ask(tenant, &questions, |questions| FromDaemon::Prepare { questions, home });
+        keys_of(tenant, &questions)
     }
 
     fn end_preparing(&mut self) -> Option<Done> {
@@ -253,14 +253,15 @@ impl<D: Device> Memory<D> {
         if Instant::now() >= until {
             return Exchanged::default();
         }
-        let keys: Vec<HandleKey> =
-            keys.iter().copied().filter(|&key| self.mover.begin_exchange(key)).collect();
+        let questions: Vec<Question> =
+            keys.iter().filter_map(|&key| self.mover.begin_exchange(key)).collect();
+        let keys = keys_of(tenant, &questions);
         let Some(link) = self.links.get(&tenant).filter(|_| !keys.is_empty()) else {
             return Exchanged::default();
         };
         // Until it has answered, nobody may thaw it: had it run since, what was filled would be old.
         link.grip.page().revoke_residency();
-        self.ask(tenant, &keys, |handles| FromDaemon::Exchange { handles });
+        self.ask(tenant, &questions, |questions| FromDaemon::Exchange { questions });
         self.wait_for_answers(until, |mover| mover.exchanging(owner(tenant)).next().is_none());
         let unsettled: Vec<HandleKey> =
             self.mover.exchanging(owner(tenant)).filter(|key| keys.contains(key)).collect();
@@ -279,25 +280,34 @@ impl<D: Device> Memory<D> {
     fn wait_for_answers(&mut self, until: Instant, is_over: impl Fn(&Mover<D>) -> bool) {
         while !is_over(&self.mover) && Instant::now() < until {
             let Ok(reply) = self.replies.recv_timeout(ANSWER_LOOK) else { continue };
-            if let Some(owner) = self.mover.late(reply, &mut Requests(&self.links)) {
-                self.end(owner);
-            }
+            self.hear(reply);
         }
     }
 
     /// What a tenant has prepared, or is to, is not wanted any more.
     fn give_up_homing(&mut self, tenant: TenantId) {
         let given_up = self.mover.give_up_homing(owner(tenant));
-        self.ask(tenant, &given_up, |handles| FromDaemon::Discard { handles });
+        self.ask(tenant, &given_up, |questions| FromDaemon::Discard { questions });
     }
 
-    fn ask(&self, tenant: TenantId, keys: &[HandleKey], message: impl Fn(Vec<HandleId>) -> FromDaemon) {
+    fn ask(
+        &self,
+        tenant: TenantId,
+        questions: &[Question],
+        message: impl Fn(Vec<wire::Question>) -> FromDaemon,
+    ) {
         let Some(link) = self.links.get(&tenant) else { return };
-        for batch in keys.chunks(HANDLES_MAX) {
+        let on_wire = |it: &Question| wire::Question { handle: HandleId(it.handle), number: it.number };
+        for batch in questions.chunks(HANDLES_MAX) {
             // One that is gone is told of elsewhere.
-            let _ = link.outgoing.send(message(batch.iter().map(|key| HandleId(key.handle)).collect()));
+            let _ = link.outgoing.send(message(batch.iter().map(on_wire).collect()));
         }
     }
+}
+
+/// What a tenant's questions are about.
+fn keys_of(tenant: TenantId, questions: &[Question]) -> Vec<HandleKey> {
+    questions.iter().map(|it| HandleKey { owner: owner(tenant), handle: it.handle }).collect()
 }
 
 /// First those behind the last.

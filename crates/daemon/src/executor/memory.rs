@@ -31,6 +31,9 @@ pub struct Memory<D: Device> {
     pub(super) unsettled: BTreeMap<TenantId, BTreeSet<Owned>>,
     pub(super) homing: Homing,
     commits: u64,
+    /// Tenants that are gone or were put out. What they had is dropped, or cannot be put right: it is never all there again, though
+    /// the mover knows of nothing that is missing. Their programs may live.
+    bereft: BTreeSet<TenantId>,
 }
 
 impl<D: Device> Memory<D> {
@@ -49,6 +52,7 @@ impl<D: Device> Memory<D> {
             unsettled: BTreeMap::new(),
             homing: Homing::new(looks_every),
             commits: 1,
+            bereft: BTreeSet::new(),
         }
     }
 
@@ -169,6 +173,7 @@ impl<D: Device> Memory<D> {
                 self.mover.forget_owner(owner(tenant));
                 self.links.remove(&tenant);
                 self.unsettled.remove(&tenant);
+                self.bereft.remove(&tenant);
                 Some(Done::Reaped(tenant, seen))
             }
             Work::Stop => None,
@@ -188,10 +193,23 @@ impl<D: Device> Memory<D> {
             self.mover.catch_up(&mut Requests(&self.links));
         }
         while let Ok(reply) = self.replies.try_recv() {
-            if let Some(owner) = self.mover.late(reply, &mut Requests(&self.links)) {
-                self.end(owner);
-            }
+            self.hear(reply);
         }
+    }
+
+    /// Takes in what no move waits for.
+    pub(super) fn hear(&mut self, reply: Reply) {
+        if let Reply::Gone { owner } = reply {
+            self.lost(owner);
+        }
+        if let Some(owner) = self.mover.late(reply, &mut Requests(&self.links)) {
+            self.end(owner);
+        }
+    }
+
+    /// All of a tenant's memory is dropped.
+    pub(super) fn lost(&mut self, owner: Owner) {
+        self.bereft.insert(tenant(owner));
     }
 
     /// Tenants of which something has settled since the core was told.
@@ -262,7 +280,7 @@ impl<D: Device> Memory<D> {
 
     /// Commits that a tenant's memory is there, if it is: from here on the tenant may go on without the daemon.
     pub(super) fn commit_if_whole(&mut self, tenant: TenantId) {
-        let whole = self.is_whole(tenant);
+        let whole = self.is_whole(tenant) && !self.bereft.contains(&tenant);
         let Some(link) = self.links.get(&tenant).filter(|_| whole) else { return };
         if !link.grip.page().resident() {
             self.commits += 1;
@@ -272,8 +290,9 @@ impl<D: Device> Memory<D> {
 
     /// A tenant has memory under its addresses that is not its own, and could not be made to drop it: its program must
     /// not go on. Hung up on with its residency revoked, it ends itself and says why.
-    pub(super) fn end(&self, owner: Owner) {
+    pub(super) fn end(&mut self, owner: Owner) {
         let tenant = tenant(owner);
+        self.bereft.insert(tenant);
         self.error(Some(tenant), "its memory cannot be brought back or put right: the program is ended");
         if let Some(link) = self.links.get(&tenant) {
             link.outgoing.hang_up();

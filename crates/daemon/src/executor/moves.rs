@@ -59,6 +59,7 @@ impl<D: Device> Memory<D> {
                 "took_ns": nanos(moved.elapsed()),
                 "bytes_out": outcome.bytes_out,
                 "copied_bytes": outcome.copied_bytes,
+                "compared_bytes": outcome.compared_bytes,
                 "bytes_in": outcome.bytes_in,
                 "passed_bytes": outcome.passed_bytes,
                 "sunk_bytes": outcome.sunk_bytes,
@@ -75,6 +76,9 @@ impl<D: Device> Memory<D> {
         }
         for &owner in &outcome.must_end {
             self.end(owner);
+        }
+        for &owner in &outcome.gone {
+            self.lost(owner);
         }
         let concerned: BTreeSet<TenantId> = sums_out.keys().chain(sums_in.keys()).copied().collect();
         for &tenant in &concerned {

@@ -62,9 +62,9 @@ fn a_limit_on_memory_holds_and_can_be_lifted_while_it_runs() {
     assert!(reason.contains("that its job may have"), "{reason}");
     assert_eq!(job(set(&world, blocks(5))).terms.memory_max_bytes, Some(5 * BLOCK_BYTES));
     tenant.allocate(BLOCK_BYTES);
-    let seen = job(world.command(Command::Describe { what: JOB.into() }));
-    assert_eq!(seen.used_bytes, 5 * BLOCK_BYTES, "memory and a context");
-    assert_eq!(seen.root_pid, Some(std::process::id()));
+    let seen = || job(world.command(Command::Describe { what: JOB.into() }));
+    await_that("memory and a context are seen", || seen().used_bytes == 5 * BLOCK_BYTES);
+    assert_eq!(seen().root_pid, Some(std::process::id()));
 }
 
 /// The size of the GPU that a program of the job is told.

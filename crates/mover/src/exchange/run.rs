@@ -40,7 +40,7 @@ impl<D: Device> Mover<D> {
         let Run { mut outcome, meter, .. } = run;
         outcome.times = meter.end(self.clock.now());
         self.give_back_reserved();
-        outcome.audit_errors = self.take_audit_errors();
+        (outcome.audit_errors, outcome.compared_bytes) = self.take_audited();
         outcome
     }
 }

@@ -53,6 +53,7 @@ impl<D: Device> Mover<D> {
         for &block in &wrong {
             now[block] = hasher.key.hash(looked_at[block].0);
         }
+        self.compared_bytes += seen.iter().flatten().count() as u64 * BLOCK_BYTES;
         if let Some(&first) = wrong.first() {
             self.audit_errors.push(AuditError { key, blocks: wrong.len(), first });
         }

@@ -144,9 +144,9 @@ impl<D: Device> Mover<D> {
         Ok(())
     }
 
-    /// What audits have found since the last call.
-    pub(crate) fn take_audit_errors(&mut self) -> Vec<AuditError> {
-        std::mem::take(&mut self.audit_errors)
+    /// What audits have found since the last call, and how much they compared.
+    pub(crate) fn take_audited(&mut self) -> (Vec<AuditError>, u64) {
+        (std::mem::take(&mut self.audit_errors), std::mem::take(&mut self.compared_bytes))
     }
 }
 

@@ -5,6 +5,10 @@
 //! under the addresses is the valid copy until the tenant says that it has exchanged it, and nothing else has a byte of it.
 //! So whoever dies, whenever, nothing is lost: what was prepared and not exchanged is dropped on both sides.
 //!
+//! A tenant that was stopped may answer a question that was given up, after it was asked again: with memory that it lets go of
+//! next. So each question has a number, and only what is said about the open one of a handle counts. Numbers begin anew with
+//! each worker: before a tenant joins the next one it drops what is prepared, what is to be, and what it has not sent.
+//!
 //! None of these handles takes part in moves: whoever plans sees to that. Those on the device that are asked for another home
 //! are as all others until their tenant has exchanged them.
 
@@ -37,6 +41,15 @@ pub enum Settled {
     Stayed,
 }
 
+/// What a tenant is asked for one of its handles, and answers: see the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Which one of the tenant's.
+    pub handle: u64,
+    /// Never used again.
+    pub number: u64,
+}
+
 /// In the host's memory.
 #[derive(Debug)]
 pub(super) struct Hosted<M> {
@@ -47,6 +60,8 @@ pub(super) struct Hosted<M> {
 /// On its way to another home.
 #[derive(Debug)]
 struct Homing<M> {
+    /// Of the question that is open.
+    number: u64,
     bytes: u64,
     to: Home,
     stage: Stage<M>,
@@ -80,21 +95,15 @@ impl<M> Stage<M> {
 pub(super) struct Homes<M> {
     pub(super) hosted: BTreeMap<HandleKey, Hosted<M>>,
     homing: BTreeMap<HandleKey, Homing<M>>,
-    /// Asked for, given up, and not answered: their tenants are asked for no other memory before, as the late answer would be taken
-    /// for that, and bytes be copied to where nobody looks for them.
-    owing: BTreeSet<HandleKey>,
+    /// The number of the last question.
+    asked: u64,
     /// What was exchanged, or was not, and has not been told.
     settled: Vec<(HandleKey, Settled)>,
 }
 
 impl<M> Default for Homes<M> {
     fn default() -> Self {
-        Homes {
-            hosted: BTreeMap::new(),
-            homing: BTreeMap::new(),
-            owing: BTreeSet::new(),
-            settled: Vec::new(),
-        }
+        Homes { hosted: BTreeMap::new(), homing: BTreeMap::new(), asked: 0, settled: Vec::new() }
     }
 }
 
@@ -153,14 +162,16 @@ impl<D: Device> Mover<D> {
         self.homes.hosted.keys().map(|key| key.owner).collect()
     }
 
-    /// A handle is to have another home: its tenant is about to be asked for memory there. Its size, if it can be so.
-    pub fn begin_homing(&mut self, key: HandleKey, to: Home) -> Option<u64> {
+    /// A handle is to have another home: its tenant is about to be asked for memory there. The question, if it can be so.
+    pub fn begin_homing(&mut self, key: HandleKey, to: Home) -> Option<Question> {
         let bytes = self.at_home(key, to)?.0;
-        if self.homes.homing.contains_key(&key) || self.homes.owing.contains(&key) {
+        if self.homes.homing.contains_key(&key) {
             return None;
         }
-        self.homes.homing.insert(key, Homing { bytes, to, stage: Stage::Asked });
-        Some(bytes)
+        self.homes.asked += 1;
+        let number = self.homes.asked;
+        self.homes.homing.insert(key, Homing { number, bytes, to, stage: Stage::Asked });
+        Some(Question { handle: key.handle, number })
     }
 
     /// The size and the memory of a handle that is wholly in the other home than this one.
@@ -236,27 +247,29 @@ impl<D: Device> Mover<D> {
         filled
     }
 
-    /// The tenant is about to be asked to exchange this. False if it has not all of its bytes there.
-    pub fn begin_exchange(&mut self, key: HandleKey) -> bool {
-        let Some(homing) = self.homes.homing.remove(&key) else { return false };
+    /// The tenant is about to be asked to exchange this: what was made for this question. None if that has not all of its bytes.
+    pub fn begin_exchange(&mut self, key: HandleKey) -> Option<Question> {
+        let homing = self.homes.homing.remove(&key)?;
         let (is_filled, stage) = match homing.stage {
             Stage::Filled(memory) => (true, Stage::Exchanging(memory)),
             other => (false, other),
         };
+        let question = Question { handle: key.handle, number: homing.number };
         self.homes.homing.insert(key, Homing { stage, ..homing });
-        is_filled
+        is_filled.then_some(question)
     }
 
-    /// What a tenant was asked to prepare and not to exchange is not wanted any more. Says what that was.
-    pub fn give_up_homing(&mut self, owner: Owner) -> Vec<HandleKey> {
-        let exchanging: BTreeSet<HandleKey> = self.exchanging(owner).collect();
-        let mine = self.homes.homing.keys().filter(|key| key.owner == owner && !exchanging.contains(key));
-        let given_up: Vec<HandleKey> = mine.copied().collect();
-        for &key in &given_up {
-            if matches!(self.homes.homing.get(&key), Some(Homing { stage: Stage::Asked, .. })) {
-                self.homes.owing.insert(key);
-            }
-            self.drop_homing(key);
+    /// What a tenant was asked to prepare and not to exchange is not wanted any more. Says what that was; answers that are on
+    /// their way are passed over.
+    pub fn give_up_homing(&mut self, owner: Owner) -> Vec<Question> {
+        let is_mine = |(key, it): &(&HandleKey, &Homing<_>)| {
+            key.owner == owner && !matches!(it.stage, Stage::Exchanging(_))
+        };
+        let mine = self.homes.homing.iter().filter(is_mine);
+        let given_up: Vec<Question> =
+            mine.map(|(key, it)| Question { handle: key.handle, number: it.number }).collect();
+        for question in &given_up {
+            self.drop_homing(HandleKey { owner, handle: question.handle });
         }
         given_up
     }
@@ -269,20 +282,25 @@ impl<D: Device> Mover<D> {
     /// Takes in what a tenant says about homes.
     pub(crate) fn home_answer(&mut self, reply: Reply) {
         match reply {
-            Reply::Prepared { owner, handles, files } => {
-                for (handle, file) in handles.into_iter().zip(files) {
-                    self.prepared(HandleKey { owner, handle }, file);
+            Reply::Prepared { owner, questions, files } => {
+                for (question, file) in questions.into_iter().zip(files) {
+                    // What nobody wants any more closes here, and its tenant was told so.
+                    if let Some(key) = self.open(owner, question) {
+                        self.prepared(key, file);
+                    }
                 }
             }
-            Reply::Exchanged { owner, handles } => {
-                for handle in handles {
-                    self.exchanged(HandleKey { owner, handle });
+            Reply::Exchanged { owner, questions } => {
+                for question in questions {
+                    match self.open(owner, question) {
+                        Some(key) => self.exchanged(key),
+                        None => tracing::debug!(%owner, ?question, "exchanged, which nobody waits for"),
+                    }
                 }
             }
-            Reply::Stayed { owner, handles, code, call } => {
-                for handle in handles {
-                    let key = HandleKey { owner, handle };
-                    self.homes.owing.remove(&key);
+            Reply::Stayed { owner, questions, code, call } => {
+                for question in questions {
+                    let Some(key) = self.open(owner, question) else { continue };
                     // Freed ones are told of so too.
                     if code != 0 {
                         tracing::warn!(%key, code, call, "it stays in its home");
@@ -294,10 +312,15 @@ impl<D: Device> Mover<D> {
         }
     }
 
+    /// What a question is about, if it is the one that is open for that.
+    fn open(&self, owner: Owner, question: Question) -> Option<HandleKey> {
+        let key = HandleKey { owner, handle: question.handle };
+        self.homes.homing.get(&key).filter(|homing| homing.number == question.number).map(|_| key)
+    }
+
     fn prepared(&mut self, key: HandleKey, file: OwnedFd) {
-        self.homes.owing.remove(&key);
         let Some(Homing { bytes, stage: Stage::Asked, .. }) = self.homes.homing.get(&key) else {
-            // Given up meanwhile: the tenant is told so.
+            tracing::debug!(%key, "prepared twice");
             return;
         };
         let stage = match self.device.device_mut().import(file, *bytes) {
@@ -317,8 +340,8 @@ impl<D: Device> Mover<D> {
         let is_exchanging = |homing: &Homing<_>| matches!(homing.stage, Stage::Exchanging(_));
         let is_awaited = self.homes.homing.get(&key).is_some_and(is_exchanging);
         let awaited = is_awaited.then(|| self.homes.homing.remove(&key)).flatten();
-        let Some(Homing { bytes, to, stage: Stage::Exchanging(memory) }) = awaited else {
-            tracing::warn!(%key, "exchanged, which nobody waits for");
+        let Some(Homing { bytes, to, stage: Stage::Exchanging(memory), .. }) = awaited else {
+            tracing::debug!(%key, "exchanged, which nobody waits for");
             return;
         };
         // A file that is kept is of the memory that it had.
@@ -360,7 +383,6 @@ impl<D: Device> Mover<D> {
     /// A handle is gone: so is what was prepared for it. True if it lay in the host's memory.
     pub(super) fn drop_home(&mut self, key: HandleKey) -> bool {
         self.drop_homing(key);
-        self.homes.owing.remove(&key);
         self.looks.forget(key);
         let Some(Hosted { bytes, memory }) = self.homes.hosted.remove(&key) else { return false };
         self.release(key, memory, bytes);
@@ -372,7 +394,6 @@ impl<D: Device> Mover<D> {
         for key in self.homed(owner) {
             self.drop_home(key);
         }
-        self.homes.owing.retain(|key| key.owner != owner);
         self.homes.settled.retain(|(key, _)| key.owner != owner);
         self.looks.forget_owner(owner);
     }

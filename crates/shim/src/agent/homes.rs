@@ -2,7 +2,8 @@
 //!
 //! New memory is made beside the old one and shown to the daemon, which fills it while the program is frozen; then it is put
 //! under the same addresses, and the old one goes. Until then the old one has the program's bytes: should the daemon be gone
-//! before, the new one is dropped, and nothing has happened.
+//! before, the new one is dropped, and nothing has happened. Each question for it has a number: the daemon may have given one
+//! up and asked anew before the first is heard here, and has filled only what was made for the one that it names.
 //!
 //! Memory of the host's takes long to make, a quarter of a second for a GiB: it is made while the program runs, one part at a time,
 //! so that other orders are served in between.
@@ -10,7 +11,7 @@
 use std::os::fd::OwnedFd;
 
 use cuda::CUresult;
-use wire::{HandleId, ToDaemon};
+use wire::{HandleId, Question, ToDaemon};
 
 use super::{Ended, Next};
 use crate::memory::physical::{self, Refused};
@@ -22,12 +23,15 @@ use crate::session::Session;
 const NOT_NOW: Refused = Refused { call: "not now", code: CUresult::SUCCESS };
 
 /// Makes memory for these in another home, at once or, of the host's, one after the other.
-pub(super) fn prepare(session: &Session, handles: &[HandleId], home: wire::Home) -> Result<(), Ended> {
+pub(super) fn prepare(session: &Session, questions: &[Question], home: wire::Home) -> Result<(), Ended> {
+    // First, so that there is room for the new.
+    let outdated = session.table().take_outdated(questions);
+    release(session, outdated);
     match home {
-        wire::Home::Host => session.table().want_prepared(handles),
+        wire::Home::Host => session.table().want_prepared(questions),
         wire::Home::Device => {
-            for &handle in handles {
-                prepare_or_say(session, handle, Home::Device)?;
+            for &question in questions {
+                prepare_or_say(session, question, Home::Device)?;
             }
         }
     }
@@ -41,25 +45,25 @@ pub(super) fn go_on(session: &Session) -> Next {
         (table.next_to_prepare(), table.take_unwanted(false))
     };
     release(session, unwanted);
-    let Some(handle) = next else { return Next::WhenWoken };
+    let Some(question) = next else { return Next::WhenWoken };
     // A program that exits is found out by the next order.
-    let _ = prepare_or_say(session, handle, Home::Host(oversize::near_node(session)));
+    let _ = prepare_or_say(session, question, Home::Host(oversize::near_node(session)));
     Next::AtOnce
 }
 
-fn prepare_or_say(session: &Session, handle: HandleId, home: Home) -> Result<(), Ended> {
-    match prepare_one(session, handle, home) {
+fn prepare_or_say(session: &Session, question: Question, home: Home) -> Result<(), Ended> {
+    match prepare_one(session, question, home) {
         Ok(file) => {
-            session.outbox.put(ToDaemon::Prepared { handles: vec![handle] }, vec![file]);
+            session.outbox.put(ToDaemon::Prepared { questions: vec![question] }, vec![file]);
             Ok(())
         }
-        Err(refused) => stay(session, handle, refused),
+        Err(refused) => stay(session, question, refused),
     }
 }
 
-fn prepare_one(session: &Session, handle: HandleId, home: Home) -> Result<OwnedFd, Refused> {
+fn prepare_one(session: &Session, question: Question, home: Home) -> Result<OwnedFd, Refused> {
     let driver = session.driver;
-    let part = changing(session, handle, home)?;
+    let part = changing(session, question.handle, home)?;
     let prop = match home {
         Home::Device => part.kind.made(),
         Home::Host(node) | Home::Named(node) => Kind::on_host(node),
@@ -67,7 +71,7 @@ fn prepare_one(session: &Session, handle: HandleId, home: Home) -> Result<OwnedF
     // Without the table: the program may be busy with its memory.
     let physical = physical::make(driver, &prop, part.bytes)?;
     let file = physical::export(driver, physical).inspect_err(|_| physical::release(driver, physical))?;
-    let before = session.table().add_prepared(handle, home, physical);
+    let before = session.table().add_prepared(question, home, physical);
     release(session, before.into_iter().collect());
     Ok(file)
 }
@@ -82,20 +86,20 @@ fn changing(session: &Session, handle: HandleId, home: Home) -> Result<Part, Ref
 }
 
 /// Puts what was prepared, and has their bytes by now, under the addresses of these.
-pub(super) fn exchange(session: &Session, handles: &[HandleId]) -> Result<(), Ended> {
+pub(super) fn exchange(session: &Session, questions: &[Question]) -> Result<(), Ended> {
     // As for unmapping: calls that look up addresses wait meanwhile.
     session.table().begin_unmapping();
     session.gate.close();
     let mut done = Vec::new();
     let mut result = Ok(());
-    for &handle in handles {
-        match exchange_one(session, handle) {
-            Ok(()) => done.push(handle),
-            Err(refused) => result = result.and(stay(session, handle, refused)),
+    for &question in questions {
+        match exchange_one(session, question) {
+            Ok(()) => done.push(question),
+            Err(refused) => result = result.and(stay(session, question, refused)),
         }
     }
     if !done.is_empty() {
-        session.say(ToDaemon::Exchanged { handles: done });
+        session.say(ToDaemon::Exchanged { questions: done });
     }
     let mut table = session.table();
     table.end_unmapping();
@@ -103,10 +107,10 @@ pub(super) fn exchange(session: &Session, handles: &[HandleId]) -> Result<(), En
     result
 }
 
-fn exchange_one(session: &Session, handle: HandleId) -> Result<(), Refused> {
-    let driver = session.driver;
+fn exchange_one(session: &Session, question: Question) -> Result<(), Refused> {
+    let (driver, handle) = (session.driver, question.handle);
     let mut table = session.table();
-    let Some((home, new)) = table.take_prepared(handle) else { return Err(NOT_NOW) };
+    let Some((home, new)) = table.take_prepared(question) else { return Err(NOT_NOW) };
     let drop_new = |refused: Refused| {
         physical::release(driver, new);
         refused
@@ -128,19 +132,19 @@ fn exchange_one(session: &Session, handle: HandleId) -> Result<(), Refused> {
     Ok(())
 }
 
-fn stay(session: &Session, handle: HandleId, refused: Refused) -> Result<(), Ended> {
+fn stay(session: &Session, question: Question, refused: Refused) -> Result<(), Ended> {
     if refused.code == CUresult::DEINITIALIZED {
         return Err(Ended::Program);
     }
     let (code, call) = (refused.code.0, refused.call.to_owned());
-    session.say(ToDaemon::Stayed { handles: vec![handle], code, call });
+    session.say(ToDaemon::Stayed { questions: vec![question], code, call });
     Ok(())
 }
 
 /// What was prepared for these, or is to be, is not wanted any more.
-pub(super) fn discard(session: &Session, handles: &[HandleId]) {
+pub(super) fn discard(session: &Session, questions: &[Question]) {
     let mut table = session.table();
-    let made = handles.iter().filter_map(|&handle| table.take_prepared(handle));
+    let made = questions.iter().filter_map(|&question| table.take_prepared(question));
     let made = made.map(|(_, physical)| physical).collect();
     drop(table);
     release(session, made);

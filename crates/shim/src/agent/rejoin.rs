@@ -61,6 +61,8 @@ fn join_some(session: &'static Session) -> bool {
     }
     session.connection.shut_down();
     homes::discard_all(session);
+    // Nobody hears it any more, and its files would keep memory that was let go of. What the next daemon has to know it is told anew.
+    session.outbox.clear();
     let Some(socket) = settings::socket() else {
         return go_on_alone(session, can_go_on, "the daemon is gone");
     };

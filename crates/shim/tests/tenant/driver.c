@@ -209,6 +209,10 @@ int cuMemUnmap(uint64_t address, size_t bytes) {
 int cuMemSetAccess(uint64_t address, size_t bytes, const void *access, size_t count) { (void)address, (void)bytes, (void)access; if (getenv("FAKE_NOTES_ACCESS")) note("access"); return count == 1 ? SUCCESS : INVALID_VALUE; }
 int cuMemExportToShareableHandle(int *file, uint64_t handle, int kind, unsigned long long flags) {
     (void)flags;
+    if (deinitialized) {
+        note("export at the end");
+        return 4;
+    }
     const char *fails = getenv("FAKE_EXPORTS_FAIL"); // While this file is there.
     if (fails && !access(fails, F_OK)) return OPERATING_SYSTEM;
     *file = kind == 1 && !imported[handle % sizeof imported] ? fcntl((int)handle, F_DUPFD_CLOEXEC, 0) : -1;

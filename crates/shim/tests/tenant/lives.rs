@@ -17,6 +17,21 @@ fn a_program_that_exits_hangs_up_instead_of_failing() {
 }
 
 #[test]
+fn a_program_that_exits_right_after_an_allocation_is_told_of_no_failure() {
+    let bench = Bench::new();
+    let (mut program, daemon) = bench.tenant(&[]);
+    program.enter();
+    program.ask("deinitialize");
+    program.tell("alloc 100");
+    daemon.grant(0x100);
+    program.allocated();
+    // When it is tried again, what the first time led to is said.
+    wait_for(|| bench.log().iter().filter(|line| *line == "export at the end").count() >= 2);
+    assert!(program.end().success());
+    assert_eq!(bench.stderr(), "", "nothing is wrong");
+}
+
+#[test]
 fn without_its_daemon_a_resident_program_goes_on() {
     let bench = Bench::new();
     let (mut program, daemon) = bench.tenant(&[]);

@@ -6,6 +6,7 @@ mod bench;
 mod channels;
 mod contexts;
 mod created;
+mod homes;
 mod lives;
 mod memory;
 mod names;

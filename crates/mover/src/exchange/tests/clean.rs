@@ -274,6 +274,7 @@ fn an_audit_finds_hashes_that_do_not_say_the_truth() {
     }
     let outcome = setup.out(&keys);
     assert_eq!(outcome.audit_errors, [AuditError { key: keys[0], blocks: 2, first: 1 }]);
+    assert_eq!(outcome.compared_bytes, 4 * BLOCK_BYTES, "all that was called the same");
     // The bytes win.
     setup.back(&keys);
     assert_eq!(setup.copied_blocks(&keys), 4);
@@ -312,7 +313,11 @@ fn an_audit_needs_no_space_of_its_own() {
     let keys = setup.allocate(A, &[3]);
     for round in 1..4 {
         setup.write(keys[0], 1, Content::Version(round));
-        assert_eq!(setup.copied_blocks(&keys), 3);
+        let outcome = setup.out(&keys);
+        assert_eq!(outcome.copied_bytes, 3 * BLOCK_BYTES);
+        // The first time there is nothing to compare with.
+        assert_eq!(outcome.compared_bytes, if round == 1 { 0 } else { 2 * BLOCK_BYTES });
+        setup.back(&keys);
     }
     say_what_was_said_first(&mut setup);
     setup.copied_blocks(&keys);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use cuda::types::CUmemGenericAllocationHandle;
-use wire::{HandleId, SizedHandle};
+use wire::{HandleId, Question, SizedHandle};
 
 use super::parts::Whole;
 use super::{Created, Home, Making, Part, Table};
@@ -12,9 +12,17 @@ use super::{Created, Home, Making, Part, Table};
 #[derive(Debug, Default)]
 pub(super) struct Prepared {
     /// Memory of the host's is to be made for these, the first first.
-    wanted: VecDeque<HandleId>,
-    /// It is there, in this home, and mapped nowhere.
-    made: BTreeMap<HandleId, (Home, CUmemGenericAllocationHandle)>,
+    wanted: VecDeque<Question>,
+    /// It is there, and mapped nowhere.
+    made: BTreeMap<HandleId, Made>,
+}
+
+#[derive(Debug)]
+struct Made {
+    /// Of the question that it was made for. What is ordered about another is not about this.
+    number: u64,
+    home: Home,
+    physical: CUmemGenericAllocationHandle,
 }
 
 impl Table {
@@ -51,29 +59,43 @@ impl Table {
     }
 
     /// Memory of the host's is wanted for these.
-    pub(crate) fn want_prepared(&mut self, handles: &[HandleId]) {
-        self.prepared.wanted.extend(handles);
+    pub(crate) fn want_prepared(&mut self, questions: &[Question]) {
+        self.prepared.wanted.extend(questions);
     }
 
     /// The next of them.
-    pub(crate) fn next_to_prepare(&mut self) -> Option<HandleId> {
+    pub(crate) fn next_to_prepare(&mut self) -> Option<Question> {
         self.prepared.wanted.pop_front()
     }
 
     /// There is memory for a part in another home. Returns what there was before.
     pub(crate) fn add_prepared(
         &mut self,
-        handle: HandleId,
+        question: Question,
         home: Home,
         physical: CUmemGenericAllocationHandle,
     ) -> Option<CUmemGenericAllocationHandle> {
-        self.prepared.made.insert(handle, (home, physical)).map(|(_, before)| before)
+        let made = Made { number: question.number, home, physical };
+        self.prepared.made.insert(question.handle, made).map(|before| before.physical)
     }
 
-    /// What was prepared for a part. Whoever takes it uses it, or lets it go.
-    pub(crate) fn take_prepared(&mut self, handle: HandleId) -> Option<(Home, CUmemGenericAllocationHandle)> {
-        self.prepared.wanted.retain(|wanted| *wanted != handle);
-        self.prepared.made.remove(&handle)
+    /// What was prepared for a question, and nothing else. Whoever takes it uses it, or lets it go.
+    pub(crate) fn take_prepared(
+        &mut self,
+        question: Question,
+    ) -> Option<(Home, CUmemGenericAllocationHandle)> {
+        self.prepared.wanted.retain(|wanted| *wanted != question);
+        if self.prepared.made.get(&question.handle)?.number != question.number {
+            return None;
+        }
+        self.prepared.made.remove(&question.handle).map(|made| (made.home, made.physical))
+    }
+
+    /// What was prepared for the parts that these are about, when they were asked for before. Whoever takes it lets it go.
+    pub(crate) fn take_outdated(&mut self, questions: &[Question]) -> Vec<CUmemGenericAllocationHandle> {
+        let Prepared { wanted, made } = &mut self.prepared;
+        wanted.retain(|wanted| questions.iter().all(|question| question.handle != wanted.handle));
+        questions.iter().filter_map(|question| made.remove(&question.handle)).map(|it| it.physical).collect()
     }
 
     /// What was prepared for parts that are gone, or for all. Whoever takes it lets it go.
@@ -83,7 +105,7 @@ impl Table {
         }
         let parts = &self.parts;
         let unwanted = |handle: &HandleId, _: &mut _| all || parts.place(*handle).is_none();
-        self.prepared.made.extract_if(.., unwanted).map(|(_, (_, physical))| physical).collect()
+        self.prepared.made.extract_if(.., unwanted).map(|(_, made)| made.physical).collect()
     }
 
     /// Other memory lies under a part from now on, in another home.

@@ -1,5 +1,5 @@
 use cuda::types::CUmemGenericAllocationHandle;
-use wire::BLOCK_BYTES;
+use wire::{BLOCK_BYTES, Question};
 
 use super::*;
 
@@ -194,29 +194,56 @@ fn a_part_that_changes_its_home_is_another_to_the_daemon_and_the_same_to_the_pro
     assert_eq!(freed.map(|part| part.handle.0).collect::<Vec<_>>(), [900], "it is freed by its new name");
 }
 
+fn question(handle: u64, number: u64) -> Question {
+    Question { handle: HandleId(handle), number }
+}
+
 #[test]
 fn what_is_prepared_for_a_part_is_used_once_or_let_go() {
     let mut table = table();
     let memory = CUmemGenericAllocationHandle;
-    table.want_prepared(&[HandleId(101), HandleId(102)]);
-    assert_eq!(table.next_to_prepare(), Some(HandleId(101)));
-    assert_eq!(table.add_prepared(HandleId(101), Home::Host(0), memory(7)), None);
-    assert_eq!(table.take_prepared(HandleId(101)), Some((Home::Host(0), memory(7))));
-    assert_eq!(table.take_prepared(HandleId(101)), None);
+    table.want_prepared(&[question(101, 1), question(102, 2)]);
+    assert_eq!(table.next_to_prepare(), Some(question(101, 1)));
+    assert_eq!(table.add_prepared(question(101, 1), Home::Host(0), memory(7)), None);
+    assert_eq!(table.take_prepared(question(101, 1)), Some((Home::Host(0), memory(7))));
+    assert_eq!(table.take_prepared(question(101, 1)), None);
     table.set_home(HandleId(101), Home::Host(0), memory(7));
     let (_, part) = table.part(HandleId(101)).unwrap();
     assert!(part.is_on_host() && part.physical == Some(memory(7)) && table.can_change_home(HandleId(101)));
-    assert_eq!(table.take_prepared(HandleId(102)), None, "it was only wanted");
+    assert_eq!(table.take_prepared(question(102, 2)), None, "it was only wanted");
     assert_eq!(table.next_to_prepare(), None);
     // Of what the program frees, and of all when the daemon is gone.
-    table.add_prepared(HandleId(103), Home::Host(0), memory(8));
-    table.add_prepared(HandleId(1), Home::Host(0), memory(9));
+    table.add_prepared(question(103, 3), Home::Host(0), memory(8));
+    table.add_prepared(question(1, 4), Home::Host(0), memory(9));
     assert_eq!(table.take_unwanted(false), []);
     table.take(wanted(100)).unwrap();
     table.drop_idle(u64::MAX, u64::MAX);
     assert_eq!(table.take_unwanted(false), [memory(8)]);
     assert_eq!(table.take_unwanted(true), [memory(9)]);
     assert!(!table.can_change_home(HandleId(103)), "it is gone");
+}
+
+#[test]
+fn what_was_prepared_for_another_question_is_not_used() {
+    let mut table = table();
+    let memory = CUmemGenericAllocationHandle;
+    let (first, second, other) = (question(101, 1), question(101, 3), question(102, 2));
+    table.add_prepared(first, Home::Device, memory(7));
+    assert_eq!(table.take_prepared(second), None, "whatever is asked for it");
+    // Asked anew, it goes; what is prepared for others stays.
+    table.add_prepared(other, Home::Device, memory(8));
+    assert_eq!(table.take_outdated(&[second]), [memory(7)]);
+    table.add_prepared(second, Home::Device, memory(9));
+    assert_eq!(table.take_prepared(first), None, "neither used nor let go for a question that is over");
+    assert_eq!(table.take_prepared(second), Some((Home::Device, memory(9))));
+    assert_eq!(table.take_prepared(other), Some((Home::Device, memory(8))));
+    // The same of what is wanted, and not made yet.
+    table.want_prepared(&[first, other]);
+    assert_eq!(table.take_outdated(&[second]), []);
+    table.want_prepared(&[second]);
+    assert_eq!(table.take_prepared(first), None);
+    assert_eq!([table.next_to_prepare(), table.next_to_prepare()], [Some(other), Some(second)]);
+    assert_eq!(table.next_to_prepare(), None);
 }
 
 #[test]
