@@ -74,9 +74,9 @@ conformance:
 	ROTA_BUNDLE=$(TARGET)/release OUT=$(TARGET)/conformance gpu/conformance.sh --virtual
 
 # Long random histories: of the mover with its keeper and its cellar, always the same for a seed; then of whole systems, eight
-# programs on two virtual GPUs for a minute with one of them killed every two seconds, and four on one for two minutes where
-# everything goes wrong; warm-ups, which need a machine that does nothing else; then what tests freeze at random, more often
-# than they do. ROTA_SEED chooses what happens, ROTA_EVENTS how long the first are.
+# programs on two virtual GPUs for a minute with one of them killed every two seconds, and ten storms of a thousand events on
+# one GPU where everything goes wrong; warm-ups, which need a machine that does nothing else; then what tests freeze at random,
+# more often than they do. ROTA_SEED chooses what happens, ROTA_EVENTS how long the first are.
 soak: export ROTA_EVENTS ?= 2000
 soak:
 	$(CARGO) build --locked --workspace

@@ -47,6 +47,7 @@ impl Options {
             hot_mib: None,
             hot_steps: None,
             segments: false,
+            syncs: false,
         }
     }
 

@@ -49,6 +49,8 @@ pub struct Options {
     pub streams: usize,
     /// Whether pieces lie in memory that it creates and maps itself; with copies also at other addresses in between.
     pub segments: bool,
+    /// Whether to wait for the GPU before its sums are read, so that no copy waits.
+    pub syncs: bool,
 }
 
 /// Why a worker ends early.

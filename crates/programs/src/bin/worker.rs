@@ -46,6 +46,10 @@ struct Arguments {
     /// Holds its memory by handles that it creates and maps itself.
     #[arg(long)]
     segments: bool,
+    /// Waits for the GPU before it reads what that found. Otherwise the copy waits, and whoever moves its memory waits for the
+    /// copy first.
+    #[arg(long)]
+    syncs: bool,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -64,6 +68,7 @@ fn main() -> anyhow::Result<ExitCode> {
         kernel: Duration::from_millis(arguments.kernel_ms),
         streams: arguments.streams,
         segments: arguments.segments,
+        syncs: arguments.syncs,
     })?;
     Ok(if work.wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

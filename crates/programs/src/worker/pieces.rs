@@ -38,6 +38,7 @@ pub(crate) struct Pieces<'a> {
     /// Pinned memory that holds one piece; empty if nothing is copied.
     host: &'static mut [u8],
     seed: u64,
+    syncs: bool,
 }
 
 const MIB: u64 = 1 << 20;
@@ -62,7 +63,7 @@ impl<'a> Pieces<'a> {
         }
         let sums = allocate(bench, 0, 16 * pieces.len().max(1) as u64)?;
         let host = if options.copies { bench.pinned(each as usize) } else { &mut [] };
-        Ok(Pieces { bench, segment, pieces, sums, host, seed: options.seed })
+        Ok(Pieces { bench, segment, pieces, sums, host, seed: options.seed, syncs: options.syncs })
     }
 
     /// Gives every piece the bytes of a step, or only the last ones, that have so many MiB; or so many times that much before
@@ -190,6 +191,9 @@ impl<'a> Pieces<'a> {
         }
         // While the GPU does the same.
         let expected: Vec<Checksum> = self.pieces.iter_mut().map(Piece::expected).collect();
+        if self.syncs {
+            ok("cuCtxSynchronize", step, cu.cuCtxSynchronize())?;
+        }
         let mut found = vec![[0_u64; 2]; self.pieces.len()];
         ok("cuMemcpyDtoH", step, cu.cuMemcpyDtoH_v2(found.as_mut_ptr().cast(), self.sums, bytes))?;
         let wrong = found.iter().zip(expected).filter(|(found, sum)| **found != [sum.plain, sum.mixed]);

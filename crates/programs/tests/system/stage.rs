@@ -167,6 +167,11 @@ impl Stage {
         self.timeline.borrow_mut().events().to_vec()
     }
 
+    /// The same, without the first ones.
+    pub(crate) fn events_from(&self, first: usize) -> Vec<Rc<Value>> {
+        self.timeline.borrow_mut().events()[first..].to_vec()
+    }
+
     /// How often an event of this name was told.
     pub(crate) fn count(&self, event: &str) -> usize {
         self.timeline.borrow_mut().events().iter().filter(|line| line["event"] == event).count()
