@@ -3,9 +3,10 @@
 `read`: two programs of 12 GiB, of which one fits, that only read: PASS if at most 5% of what goes out is copied, once each has been out.
 The same with programs that rewrite everything, with copies kept and without, says what looking for changes costs.
 
-`audit`: two programs that read everything and turn one random bit over in about half of all blocks of 2 MiB in every step, under a
-daemon that copies all of what goes out whatever its hashes say, and compares. PASS if over 1 TiB no block was called the same that was
-not, and every word is right: a flipped bit that was missed would be an error event, and a wrong word where it is not audited.
+`audit`: two programs that read everything and, once in each turn, turn one random bit over in about half of all blocks of 2 MiB,
+under a daemon that copies all of what goes out whatever its hashes say, and compares what they call the same. PASS if over 1 TiB
+about half of the blocks were called the same and compared, none of them wrongly, and every word is right: a flipped bit that was
+missed would be an error event, and a wrong word where it is not audited.
 """
 
 import argparse
@@ -17,6 +18,8 @@ from harness.waiting import until
 
 COPIED_MOST = 0.05
 ARENA = "32GiB"
+FLIPS_S = 0.6
+"""Longer than a program stays when it is its turn, shorter than it is away: bits are turned over once a turn."""
 
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("--parts", default="read,audit", help="some of them, with commas")
@@ -99,26 +102,38 @@ def auditing(run, turns, shape, given):
     daemon.wait_arena(120)
     start = run.work / "audit.start"
     seeds = {"audit-A": 1, "audit-B": 2}
-    flipping = replace(shape, read_only=True, flips=True, rounds=1)
+    flipping = replace(shape, read_only=True, flips_s=FLIPS_S, rounds=1)
     programs = crowd.gathered(run, daemon, turns, flipping, seeds, dict.fromkeys(seeds, 0), start)
     mark = daemon.events.mark()
     harness.touch(start)
 
+    def moves(compared=True):
+        # What goes out for the first time has nothing to be compared with.
+        return [end for end in daemon.events.of("move_end", since=mark) if end["bytes_out"] and bool(end["compared_bytes"]) == compared]
+
+    def gone():
+        return sum(end["bytes_out"] for end in moves())
+
     def enough():
         for program in programs.values():
             program.program.must_live()
-        return moved_out(daemon, mark)[0] >= given.audit_gib * GIB
+        return gone() >= given.audit_gib * GIB
 
     until(f"{given.audit_gib:g} GiB to go out", 480, enough, 0.5)
-    out, copied = moved_out(daemon, mark)
-    moves = [end for end in daemon.events.of("move_end", since=mark) if end["bytes_out"]]
+    out, ends = gone(), moves()
+    stays = len(daemon.events.of("turn_begin", since=mark))
     results = end(run, programs)
-    flips = sum(result["flips"] for result in results.values())
-    blocks = sum(result["bytes"] // (2 * MIB) * result["steps"] for result in results.values())
-    run.fact(f"{out / GIB:.0f} GiB went out in {len(moves)} moves, {copied / GIB:.0f} GiB were copied; {flips} bits turned over, in {flips / max(blocks, 1):.3f} of the blocks a step")
+    compared, copied = (sum(end[kind] for end in ends) for kind in ("compared_bytes", "copied_bytes"))
+    flips, turned = (sum(result[kind] for result in results.values()) for kind in ("flips", "turned"))
+    blocks = sum(result["bytes"] // (2 * MIB) * result["turned"] for result in results.values())
+    run.fact(f"{out / GIB:.0f} GiB went out in {len(ends)} moves, all of it copied: {copied / GIB:.0f} GiB; {flips} bits turned over, {turned} times in {stays} turns, in {flips / max(blocks, 1):.3f} of the blocks each time")
     errors = [event.get("what", "?") for event in daemon.events.of("error")]
-    run.check(f"over {given.audit_gib / 1024:g} TiB every flipped bit was found", out >= given.audit_gib * GIB and flips and not errors, f"{len(errors)} errors {errors[:2]}")
-    run.check("about half of the blocks had a bit turned over", 0.45 <= flips / max(blocks, 1) <= 0.55, f"{flips / max(blocks, 1):.3f}")
+    blind = len(moves(compared=False))
+    run.check("only first moves had nothing to compare with", blind <= len(programs), f"{blind} of {blind + len(ends)}")
+    run.check("bits were turned over once a turn", 0.9 <= turned / max(stays, 1) <= 1.1, f"{turned / max(stays, 1):.3f} times")
+    run.check("about half of the blocks had one bit turned over", 0.45 <= flips / max(blocks, 1) <= 0.55, f"{flips / max(blocks, 1):.3f}")
+    run.check("about half of the blocks were called the same, and compared", 0.45 <= compared / out <= 0.55, f"{compared / GIB:.0f} GiB, {compared / out:.3f}")
+    run.check(f"over {given.audit_gib / 1024:g} TiB every flipped bit was found", out >= given.audit_gib * GIB and not errors, f"{len(errors)} errors {errors[:2]}")
     daemon.check_no_errors()
 
 

@@ -1,9 +1,10 @@
 """Oversize: a program of 24 GiB on a GPU that counts as 16 GiB, with `rota run --oversize`, rewriting every word in every step.
 
-What the GPU cannot have lies in the host's memory, so no step can be faster than the bus lets a kernel rewrite that much. That
-bound is measured in the same run, by the same kind of kernel alone, before and after. PASS if every word is right, with the
-same bits as natively on the whole GPU, at least 0.7 of the bound is reached, and used memory stays under 16 GiB by NVML; and if
-the same program without --oversize is out of memory.
+What the GPU cannot have lies in the host's memory, so no step can be faster than the bus lets a kernel rewrite that much. How fast
+that is is measured in the same run, by the same kind of kernel alone, before and after. The bound is by what the GPU could have at
+best: rota leaves a part of that for others' contexts, which counts against it. PASS if every word is right, with the same bits as
+natively on the whole GPU, at least 0.7 of the bound is reached, and used memory stays under 16 GiB by NVML; and if the same program
+without --oversize is out of memory.
 
 Then the same size once more, with steps that rewrite only the 4 GiB that were allocated last, which is what the GPU had no room for:
 what changes has to come to the GPU, so that the program ends up at least 0.9 as fast as natively, from the speed of the
@@ -14,7 +15,7 @@ import argparse
 import time
 
 import harness
-from harness import GIB, MemorySampler, crowd
+from harness import GIB, MIB, MemorySampler, crowd
 from harness.waiting import until
 
 LEAST = 0.7
@@ -121,17 +122,19 @@ def rewrite(run, given, turns, host_peak):
     large.wait_ready(180)
     described = daemon.describe(large.pid)["jobs"][0]["tenants"][0]
     host_bytes = described["host_bytes"]
+    least_bytes = given.gib * GIB - daemon.room_bytes()
     harness.touch(start)
     found = large.result(given.steps * given.gib * GIB / 10e9 + 120)
     memory.stop()
     after = peak(run, host_peak, "peak after", given.peak_gib)
 
     best = max(before, after)
-    typical, bound = typical_of(large.step_times()), host_bytes / best
-    row = [given.gib, described["resident_bytes"] / GIB, host_bytes / GIB, typical * 1e3, bound * 1e3, bound / typical]
-    print(harness.table([row], ["GiB", "on the GPU", "on the host", "step ms", "bound ms", "of the bound"]), flush=True)
+    typical, bound = typical_of(large.step_times()), least_bytes / best
+    rows = [["could not be on the GPU", least_bytes / GIB, bound * 1e3, bound / typical], ["lies on the host", host_bytes / GIB, host_bytes / best * 1e3, host_bytes / best / typical]]
+    print(harness.table(rows, ["what", "GiB", "the bus takes ms", f"of a step of {typical * 1e3:.1f} ms"]), flush=True)
     crowd.check_right(run, "large", found, natively)
-    run.check("some of it lies in the host's memory", host_bytes >= (given.gib - 16) * GIB, f"{host_bytes / GIB:.2f} GiB")
+    spared = host_bytes - least_bytes
+    run.check("no more is left free than four contexts take, and a handle", spared <= (4 * crowd.CONTEXT_MIB + 256) * MIB, f"{spared / GIB:.2f} GiB")
     run.check(f"at least {LEAST} of the bus bound", bound / typical >= LEAST, f"{bound / typical:.3f}")
     most = memory.before + memory.most()[0] - at_first
     run.check("used memory stays under 16 GiB", most <= 16 * GIB, f"{most / GIB:.2f} GiB more than at first, at most")

@@ -32,7 +32,8 @@ class Shape:
     rounds: int = 64
     step_s: float = 0.0
     read_only: bool = False
-    flips: bool = False
+    flips_s: float = 0.0
+    """So far apart bits are turned over, if it is not 0."""
     hot_gib: float = 0.0
     sleep_s: float = 0.0
 
@@ -41,7 +42,7 @@ class Shape:
         size = ["--gib", self.gib, "--alloc-mib", self.alloc_mib]
         hot = ["--hot-gib", self.hot_gib] if self.hot_gib else []
         hot += ["--sleep-s", self.sleep_s] if self.sleep_s else []
-        kinds = (["--read-only"] if self.read_only else []) + (["--flips"] if self.flips else [])
+        kinds = (["--read-only"] if self.read_only else []) + (["--flips", self.flips_s] if self.flips_s else [])
         return size + hot + ["--rounds", self.rounds] + kinds
 
 

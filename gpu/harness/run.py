@@ -25,6 +25,19 @@ HERE = Path(__file__).resolve().parent.parent
 PROGRAMS = HERE / "programs"
 
 
+def flags(words) -> list[list[str]]:
+    """Each flag, with its value where one follows it."""
+    found = []
+    for word in words:
+        if word.startswith("--"):
+            found.append([word])
+        elif found and len(found[-1]) == 1:
+            found[-1].append(word)
+        else:
+            raise Failed(f"{word} is of no flag in: {' '.join(words)}")
+    return found
+
+
 class Run:
     """One script's run: its logs, its checks, what it started."""
 
@@ -42,7 +55,7 @@ class Run:
         self.cache = Path(os.environ.get("ROTA_CACHE", Path(tempfile.gettempdir()) / f"rota-gpu-cache-{os.getuid()}"))
         self.cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._daemons: list[Daemon] = []
-        self._unknown_terms: set[tuple[str, str]] = set()
+        self._unknown_terms: list[list[str]] = []
         self.xids_before = xids()
 
     def header(self):
@@ -131,15 +144,16 @@ class Run:
         return Program(self, label, argv, under, env, terms, **pipes)
 
     def terms(self, *wanted: str) -> list[str]:
-        """Flags of `rota run` with their values, as in `--memory 8GiB`; a FAIL where this rota does not know one of them."""
+        """Flags of `rota run`, with their values where they have one, as in `--memory 8GiB --reserve`; a FAIL where this rota does
+        not know one of them."""
         known = output_of([str(self.bundled("rota")), "run", "--help"]) or ""
         found = []
-        for flag, value in zip(wanted[::2], wanted[1::2]):
-            if flag in known:
-                found += [flag, value]
-            elif (flag, value) not in self._unknown_terms:
-                self._unknown_terms.add((flag, value))
-                self.check(f"rota run knows {flag}", False, f"this rota does not: measured without {flag} {value}")
+        for words in flags(wanted):
+            if words[0] in known:
+                found += words
+            elif words not in self._unknown_terms:
+                self._unknown_terms.append(words)
+                self.check(f"rota run knows {words[0]}", False, f"this rota does not: measured without {' '.join(words)}")
         return found
 
     def end_programs(self):

@@ -7,16 +7,24 @@ import time
 import harness
 from harness import Busy, Failed, percentile
 
-from .cells import RATE, TURNS_OF_A_REQUEST, Beside, Service, end_busy
+from .cells import PREPARES_US, RATE, TURNS_OF_A_REQUEST, Beside, Service, end_busy
 
 LEVELS = ("realtime", "high", "normal", "low", "idle")
 HEARD_MS = 2.0
 """From when a program says that it has work to when it is acted upon, and from the thaw to when that is counted."""
 AROUND_A_MOVE_MS = 20.0
 """What comes before and after the copies of a move."""
+RESIDENT_MAX_MS, AWAY_MAX_MS = 5.0, 1000.0
+"""However long a freeze or a move of 10 GiB takes: this is too long."""
+ASKED, ASKED_AWAY = 100, 6
+WAITED = 0.9
+"""Of what was asked for: so often it has to have waited, else nothing was shown."""
+AWAY = (("high", "low"), ("realtime", "idle"))
 LOAD = 0.6
-AGEING_S = 150
-"""Long enough for the lowest to rise above the highest: 30 s a level."""
+KEEPS_UP = 0.97
+"""Of the rate at which requests come: so many are to be served."""
+AGEING, AGEING_S = "6s", 30
+"""Long enough for the lowest to rise above the highest: four levels."""
 
 
 def priorities(bench, requests):
@@ -27,10 +35,10 @@ def priorities(bench, requests):
 
 
 class Watched:
-    """The daemon's events from now on."""
+    """The daemon's events from now on, and one process."""
 
-    def __init__(self, daemon):
-        self.events, self.since = daemon.events, daemon.events.mark()
+    def __init__(self, daemon, pid):
+        self.events, self.since, self.pid = daemon.events, daemon.events.mark(), pid
 
     def of(self, name, pid=None):
         return self.events.of(name, pid, self.since)
@@ -39,44 +47,58 @@ class Watched:
         """The longest of such events, of each kind."""
         return [max((event["took_ns"] / 1e6 for event in self.of(name) if "took_ns" in event), default=0.0) for name in names]
 
-    def waits_ms(self, pid):
-        """How long a process waited each time: from when it had work, and was off the GPU, until it was thawed."""
-        mine = [event for name in ("wants", "thaw", "idle") for event in self.of(name, pid)]
+    def waits_ms(self):
+        """How long the process waited each time: from when it had work, and was off the GPU, until it was thawed."""
+        mine = [event for name in ("wants", "thaw", "idle") for event in self.of(name, self.pid)]
         waits, since = [], None
         for event in sorted(mine, key=lambda event: event["t_ns"]):
             if event["event"] == "thaw" and since is not None:
                 waits.append((event["t_ns"] - since) / 1e6)
-            since = event["t_ns"] if event["event"] == "wants" else None
+            since = event.get("since_ns", event["t_ns"]) if event["event"] == "wants" else None
         return sorted(waits)
 
 
-def asks_again_and_again(bench, daemon, level, times, every_s, **words):
-    """A best-effort program of this priority that has a little work now and then: how long it waited, and what happened."""
-    service = Service(bench, f"{level}-asks", "kernel", daemon, terms=("--priority", level), **words)
+def asks_again_and_again(bench, daemon, label, level, times, every_s, **words):
+    """A best-effort program of this priority that has a little work now and then: how long it waited by the daemon's events, how
+    long its work took by its own clock, both in milliseconds, and what happened."""
+    service = Service(bench, label, "kernel", daemon, terms=("--priority", level), **words)
     service.ready()
-    watched = Watched(daemon)
-    service.serve(times, prepares_us=0, rate=1 / every_s)()
+    watched = Watched(daemon, service.program.pid)
+    took, _ = service.serve(times, prepares_us=0, rate=1 / every_s)()
     time.sleep(0.1)  # for the last of the events
-    waits = watched.waits_ms(service.program.pid)
+    waits = watched.waits_ms()
     service.end()
-    return waits, watched
+    return waits, [time_us / 1e3 for time_us in took], watched
+
+
+def least(asked):
+    """How often it has to have waited."""
+    return int(WAITED * asked)
+
+
+def check_waits(bench, what, asked, waits, own, allowed, most):
+    """It waited as often as it asked, or nearly; never longer than allowed, nor than the most, whatever is allowed; and its own
+    clock says so, too."""
+    longest, bound = max(waits, default=0.0), min(allowed, most)
+    bench.run.check(what, len(waits) >= least(asked) and longest <= bound, f"{longest:.2f} ms of {bound:.2f}, {len(waits)} of {asked} times")
+    bench.run.check(f"{what}, by its own clock", len(own) == asked and own[-1] <= most, f"{own[-1]:.2f} ms of {most:.2f}, {len(own)} of {asked} served")
 
 
 def resident(bench):
-    """Whoever is on the device waits for a lower one no longer than a freeze."""
+    """Whoever is on the device waits for a lower one no longer than a freeze: each for each that is lower."""
     daemon = bench.daemon(more=["--policy", "priority"])
-    lowest = Busy(bench.run, "idle-works", bench.busy, "50us", daemon, bench.run.terms("--priority", "idle"))
-    lowest.wait(60)
     rows = []
-    for level in LEVELS[:-1]:
-        waits, watched = asks_again_and_again(bench, daemon, level, 100, 0.03)
-        freeze, thaw = watched.longest_ms("freeze", "thaw")
-        most = max(waits, default=0.0)
-        rows.append([level, len(waits), percentile(waits, 0.5), percentile(waits, 0.99), most, freeze, thaw])
-        allowed = freeze + thaw + HEARD_MS
-        bench.run.check(f"{level} waits for idle no longer than one freeze", bool(waits) and most <= allowed, f"{most:.2f} ms of {allowed:.2f}, {len(waits)} times")
-    lowest.end()
-    print(harness.table(rows, ["priority", "waits", "p50 ms", "p99", "longest", "longest freeze", "longest thaw"]), flush=True)
+    for place, lower in enumerate(LEVELS[1:], 1):
+        works = Busy(bench.run, f"{lower}-works", bench.busy, "50us", daemon, bench.run.terms("--priority", lower))
+        works.wait(60)
+        for level in LEVELS[:place]:
+            waits, own, watched = asks_again_and_again(bench, daemon, f"{level}-asks-{lower}", level, ASKED, 0.03)
+            freeze, thaw = watched.longest_ms("freeze", "thaw")
+            rows.append([level, lower, len(waits), percentile(waits, 0.5), percentile(waits, 0.99), max(waits, default=None), percentile(own, 0.5), own[-1], freeze, thaw])
+            check_waits(bench, f"{level} waits for {lower} no longer than one freeze", ASKED, waits, own, freeze + thaw + HEARD_MS, RESIDENT_MAX_MS)
+        works.end()
+    header = ["priority", "beside", "waits", "p50 ms", "p99", "longest", "own p50", "own longest", "longest freeze", "longest thaw"]
+    print(harness.table(rows, header), flush=True)
     daemon.check_no_errors()
     bench.run.end_daemons()
 
@@ -84,19 +106,37 @@ def resident(bench):
 def away(bench):
     """Whoever is away waits for a freeze and its own move."""
     daemon = bench.daemon(capacity="16GiB", arena="24GiB", more=["--policy", "priority"])
-    lowest = Busy(bench.run, "low-works", bench.busy, "memory:10", daemon, bench.run.terms("--priority", "low"))
-    lowest.wait(60)
-    waits, watched = asks_again_and_again(bench, daemon, "high", 8, 3.0, gib=10)
-    freeze, thaw, move = watched.longest_ms("freeze", "thaw", "move_end")
-    most, allowed = max(waits, default=0.0), freeze + move + thaw + HEARD_MS + AROUND_A_MOVE_MS
-    bench.run.check("high, away, waits for low no longer than a freeze and its own move", bool(waits) and most <= allowed, f"{most:.1f} ms of {allowed:.1f}, {len(waits)} times")
-    lowest.end()
+    for level, lower in AWAY:
+        works = Busy(bench.run, f"{lower}-works", bench.busy, "memory:10", daemon, bench.run.terms("--priority", lower))
+        works.wait(60)
+        waits, own, watched = asks_again_and_again(bench, daemon, f"{level}-asks-{lower}", level, ASKED_AWAY, 3.0, gib=10)
+        freeze, thaw, move = watched.longest_ms("freeze", "thaw", "move_end")
+        moves = len(watched.of("moving_in", watched.pid))
+        allowed = freeze + move + thaw + HEARD_MS + AROUND_A_MOVE_MS
+        check_waits(bench, f"{level}, away, waits for {lower} no longer than a freeze and its own move", ASKED_AWAY, waits, own, allowed, AWAY_MAX_MS)
+        bench.run.check(f"{level} was away when it asked", moves >= least(ASKED_AWAY), f"came back {moves} times, asked {ASKED_AWAY}")
+        works.end()
     daemon.check_no_errors()
     bench.run.end_daemons()
 
 
+def hold(bench, service, shape, slo_ms, asked, rate):
+    """Whether a service kept its SLO, and kept up. Where requests come by chance it is only shown."""
+    times = [whole_us - PREPARES_US for whole_us in service.whole]
+    p99, missed = percentile(times, 0.99) / 1e3, sum(time_us > slo_ms * 1e3 for time_us in times)
+    begun = [begun_ns for begun_ns, _ in service.last]
+    reached = (len(begun) - 1) / max(1e-9, (begun[-1] - begun[0]) / 1e9)
+    said = f"{p99:.2f} ms, {missed} of {len(times)} missed"
+    if shape != "steady":
+        return bench.run.fact(f"{service.label}, {shape}, an SLO of {slo_ms:g} ms: p99 {said}, {reached:.1f} a second of {rate:.1f}")
+    bench.run.check(f"{service.label}: p99 within its SLO of {slo_ms:g} ms at {100 * LOAD:.0f}% load", p99 <= slo_ms, said)
+    kept_up = len(times) == asked and reached >= KEEPS_UP * rate
+    bench.run.check(f"{service.label}: keeps up with its requests", kept_up, f"{reached:.1f} a second of {rate:.1f}, {len(times)} of {asked}")
+
+
 def two_services(bench, requests):
-    """Two services with different SLOs, beside one that keeps the GPU busy, hold them at 60% load."""
+    """Two services with different SLOs, beside one that keeps the GPU busy, hold them at 60% load. A request's time is from when it
+    is ready for the GPU, whether the one before it has ended or not. By chance they come too, which is shown."""
     bench.solo_rates(["50us"])
     wanted = {"fast": (16, 5.0), "slow": (160, 50.0)}  # how many usual requests one is, and its SLO in ms
     cores = {"fast": 0, "slow": 4}
@@ -115,17 +155,16 @@ def two_services(bench, requests):
     for service in services.values():
         service.ready()
     beside = Beside(bench, "beside", "1x50us", daemon)
-    before = beside.counts()
-    seconds = requests / RATE
-    served = {name: service.serve(int(seconds * rates[name]), True, rate=rates[name]) for name, service in services.items()}
-    took = {name: hear()[0] for name, hear in served.items()}
-    after = beside.counts()
-    for name, (_, slo_ms) in wanted.items():
-        p99 = percentile(took[name], 0.99) / 1e3
-        missed = sum(time > slo_ms * 1e3 for time in took[name])
-        bench.run.check(f"{name}: p99 within its SLO of {slo_ms:g} ms at {100 * LOAD:.0f}% load", p99 <= slo_ms, f"{p99:.2f} ms, {missed} of {len(took[name])} missed, {rates[name]:.0f} a second")
-    kept = (after[1] - before[1]) / (after[0] - before[0]) / bench.solo["50us"]
-    bench.run.fact(f"the one beside them keeps {100 * kept:.1f}% of what it does alone")
+    for shape in ("steady", "poisson"):
+        before = beside.counts()
+        served = {name: service.serve(int(requests / RATE * rates[name]), True, rate=rates[name], shape=shape) for name, service in services.items()}
+        for hear in served.values():
+            hear()
+        after = beside.counts()
+        for name, (_, slo_ms) in wanted.items():
+            hold(bench, services[name], shape, slo_ms, int(requests / RATE * rates[name]), rates[name])
+        kept = (after[1] - before[1]) / (after[0] - before[0]) / bench.solo["50us"][0]
+        bench.run.fact(f"{shape}: the one beside them keeps {100 * kept:.1f}% of what it does alone")
     beside.end()
     for service in services.values():
         service.end()
@@ -135,7 +174,7 @@ def two_services(bench, requests):
 
 def ageing(bench):
     """All five keep the GPU busy: each gets on."""
-    daemon = bench.daemon(more=["--policy", "priority"])
+    daemon = bench.daemon(more=["--policy", "priority", "--ageing", AGEING])
     programs = [Busy(bench.run, f"{level}-busy", bench.busy, "50us", daemon, bench.run.terms("--priority", level)) for level in reversed(LEVELS)]
     try:
         # The lowest come first: they are not to have begun only because nobody else was there.

@@ -31,11 +31,11 @@ class Processors:
         """Of which processes, by their numbers, and what to call them."""
         self.names, self.begun = names, time.monotonic()
         self.stolen, self.waited = stolen_s(), {pid: waited_s(pid) for pid in names}
-
-        self.said = None
+        self.said, self.stolen_ms = None, 0.0
 
     def end(self):
         """What it was, in words, in milliseconds a second."""
         passed = max(1e-3, time.monotonic() - self.begun)
+        self.stolen_ms = 1e3 * (stolen_s() - self.stolen) / passed
         each = [f"{name} waited {1e3 * max(0.0, waited_s(pid) - self.waited[pid]) / passed:.2f}" for pid, name in self.names.items()]
-        self.said = ", ".join([f"stolen {1e3 * (stolen_s() - self.stolen) / passed:.2f}", *each])
+        self.said = ", ".join([f"stolen {self.stolen_ms:.2f}", *each])

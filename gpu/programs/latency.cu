@@ -1,9 +1,10 @@
 // A service whose request is one short kernel.
 //
-//   latency [core=N] [turns=N] [gib=N] [copied=1]    serves the orders on its input: see latency.h
+//   latency [core=N] [turns=N] [gib=N] [copied=1] [sends=1]    serves the orders on its input: see latency.h
 //
 // The thread stays on the core, if one is given. The kernel has so many turns of its loop. With gib, the service has so much memory,
-// another part of which is read by each request. With copied=1 a request's input is sent to the GPU when it arrives.
+// another part of which is read by each request. With copied=1 a request's input is sent to the GPU when it arrives, with sends=1
+// right before its kernel, as part of it.
 #include "latency.h"
 #include <cuda_runtime.h>
 #include <rota.h>
@@ -24,11 +25,12 @@ __global__ void compute(int turns, const float *in, float *out)
 
 int main(int given, char **arguments)
 {
-    int core = -1, turns = TURNS, gib = 0, copied = 0;
+    int core = -1, turns = TURNS, gib = 0, copied = 0, sends = 0;
     for (int n = 1; n < given; n++) {
         bool known = sscanf(arguments[n], "core=%d", &core) == 1 || sscanf(arguments[n], "turns=%d", &turns) == 1 ||
-                     sscanf(arguments[n], "gib=%d", &gib) == 1 || sscanf(arguments[n], "copied=%d", &copied) == 1;
-        if (!known) return fprintf(stderr, "latency [core=N] [turns=N] [gib=N] [copied=1], not %s\n", arguments[n]), 2;
+                     sscanf(arguments[n], "gib=%d", &gib) == 1 || sscanf(arguments[n], "copied=%d", &copied) == 1 ||
+                     sscanf(arguments[n], "sends=%d", &sends) == 1;
+        if (!known) return fprintf(stderr, "latency [core=N] [turns=N] [gib=N] [copied=1] [sends=1], not %s\n", arguments[n]), 2;
     }
     float *out, *input;
     void *host;
@@ -48,7 +50,9 @@ int main(int given, char **arguments)
     }
     NEED(cudaDeviceSynchronize());
     size_t served = 0;
+    auto send = [&] { NEED(cudaMemcpyAsync(input, host, INPUT_BYTES, cudaMemcpyHostToDevice, stream)); };
     auto request = [&] {
+        if (sends) send();
         const float *in = pieces.empty() ? input : pieces[served++ % pieces.size()];
         compute<<<FULL, 256, 0, stream>>>(turns, in, out);
         NEED(cudaGetLastError());
@@ -64,7 +68,7 @@ int main(int given, char **arguments)
     service.hint = [](int64_t in_ns) { rota_hint(uint64_t(in_ns)); };
     service.begin = [&] { rota_request_begin(&open, 0, 0); };
     service.end = [&] { rota_request_end(&open); };
-    if (copied) service.arrives = [&] { NEED(cudaMemcpyAsync(input, host, INPUT_BYTES, cudaMemcpyHostToDevice, stream)); };
+    if (copied) service.arrives = send;
     latency::serve(service);
     return 0;
 }

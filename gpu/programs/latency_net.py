@@ -2,15 +2,18 @@
 
     latency_net.py transformer|convolution [CORE]
 
-Serves the orders on its input, as programs/latency.h says.
+Serves the orders on its input, as programs/latency.h says. Natively it says first how many nodes its graph has.
 """
 
 import array
+import gc
 import json
 import math
 import os
 import random
+import re
 import sys
+import tempfile
 import time
 
 import torch
@@ -36,9 +39,26 @@ def convolution():
     return torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(512, 1000)), (8, 3, 224, 224)
 
 
-def arrivals(shape, count, rate, seed):
+def nodes_of(net, there, stream):
+    """How many nodes its graph has; None where this PyTorch does not tell. The graph is one that is not used."""
+    try:
+        graph = torch.cuda.CUDAGraph()
+        graph.enable_debug_mode()
+        with torch.cuda.graph(graph, stream=stream):
+            net(there)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "graph.dot")
+            graph.debug_dump(path)
+            with open(path) as file:
+                return len(set(re.findall(r"graph_\d+_node_\d+", file.read()))) or None
+    except Exception as reason:
+        print(f"nodes of the graph: {reason}", file=sys.stderr)
+        return None
+
+
+def arrivals(shape, count, rate, number):
     """When requests arrive, in nanoseconds from the first on."""
-    draw, mean, at = random.Random(seed), 1e9 / rate, 0.0
+    draw, mean, at = random.Random(number), 1e9 / rate, 0.0
     for n in range(count):
         yield int(at)
         if shape == "steady":
@@ -60,17 +80,21 @@ def wait_until(when):
 
 
 def serve(request, order):
-    file, shape, count, rate, hints, prepares_us, off_us, seed = order.split()
-    hints, prepares, off = int(hints), int(float(prepares_us) * 1e3), int(float(off_us) * 1e3)
+    file, shape, count, rate, hints, prepares_us, off_us, spread_us, max_s, number = order.split()
+    hints, number, prepares, most = int(hints), int(number), int(float(prepares_us) * 1e3), int(float(max_s) * 1e9)
+    draw = random.Random(~number)  # its own: when requests arrive does not hang on it
     if hints:
         import rota
-    took, began, late, free_at = array.array("d"), array.array("d"), 0, 0
-    first = time.monotonic_ns() + 20_000_000
-    for at in arrivals(shape, int(count), float(rate), int(seed)):
+    took, began, whole = (array.array("d") for _ in range(3))
+    late, free_at, first = 0, 0, time.monotonic_ns() + 20_000_000
+    for at in arrivals(shape, int(count), float(rate), number):
+        if took and time.monotonic_ns() - first > most:
+            break
         arrives = first + at
         calls = max(arrives + prepares, free_at)
         wait_until(max(arrives, free_at))
         if hints:
+            off = int(1e3 * (float(off_us) + draw.uniform(-1, 1) * float(spread_us)))
             rota.hint(in_ms=max(0, calls - time.monotonic_ns() - off) / 1e6)
         wait_until(calls)
         if hints:
@@ -85,11 +109,13 @@ def serve(request, order):
         late += begun - calls > LATE_NS
         took.append((ended - begun) / 1e3)
         began.append(float(begun))
+        whole.append((ended - arrives) / 1e3)
         free_at = time.monotonic_ns()
     with open(file, "wb") as out:
         took.tofile(out)
         began.tofile(out)
-    print(json.dumps({"requests": len(took), "late": late}), flush=True)
+        whole.tofile(out)
+    print(json.dumps({"order": number, "requests": len(took), "late": late}), flush=True)
 
 
 def main():
@@ -109,6 +135,7 @@ def main():
         with torch.cuda.graph(graph, stream=stream):
             result = net(there)
         host_out = torch.empty(result.shape, dtype=result.dtype).pin_memory()
+        nodes = None if "ROTA_SOCKET" in os.environ else nodes_of(net, there, stream)
 
         def request():
             there.copy_(host_in, non_blocking=True)
@@ -120,7 +147,10 @@ def main():
             request()
         if len(sys.argv) > 2:
             os.sched_setaffinity(0, {int(sys.argv[2])})
-        print(json.dumps({"ready": True}), flush=True)
+        # Whatever is there stays; nothing is to be looked through in the middle of a request.
+        gc.collect()
+        gc.disable()
+        print(json.dumps({"ready": True, "nodes": nodes}), flush=True)
         for order in sys.stdin:
             serve(request, order)
 

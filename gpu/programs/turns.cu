@@ -11,11 +11,12 @@
 //
 // The file of --progress-file holds words of 64 bits: how many steps are done, then for each of them when it was done on
 // CLOCK_MONOTONIC, in nanoseconds. The file of --context-file is made when its context is, and memory is taken only when that of
-// --memory-file is there. With --read-only steps read every word and write none. With --flips they read every word and turn
-// one bit over in about half of all blocks of 2 MiB, each time another one; at the end all are turned back before words are looked
-// at. With --hot-gib G steps work on the last G GiB only, which were allocated last; the rest is filled once, and checked at the end
-// like all. With --sleep-s T it sleeps for T seconds in each step, once the kernel is handed over and before it is waited for: no thread
-// of it is in the driver then. Ends with 0 when it did all that was asked: how many words are wrong is in its line.
+// --memory-file is there. With --read-only steps read every word and write none. With --flips T they read every word, and a step
+// that begins T seconds or more after the last one that did turns one bit over in about half of all blocks of 2 MiB, each time
+// another bit and another half; at the end all are turned back before words are looked at. With --hot-gib G steps work on the last G
+// GiB only, which were allocated last; the rest is filled once, and checked at the end like all. With --sleep-s T it sleeps for T
+// seconds in each step, once the kernel is handed over and before it is waited for: no thread of it is in the driver then. Ends with 0
+// when it did all that was asked: how many words are wrong is in its line.
 #include "turns.h"
 #include <cuda_runtime.h>
 #include <algorithm>
@@ -37,7 +38,6 @@ static const int EACH = 8;                   // words of a thread at a time: eno
 static const int BLOCKS_EACH = 4;            // blocks that a multiprocessor has at a time: all of them begin at once
 static const size_t CHUNK = THREADS * EACH;  // words of a block at a time: 16 KiB
 static const size_t BLOCK = (2 << 20) / sizeof(word);
-static const word SAME_BLOCKS = 64;          // steps in a row that turn bits over in the same blocks
 static const size_t STEPS_MAX = 1 << 20;     // that a progress file has room for
 
 // All of the memory, as kernels see it: chunks in a row over pieces of one size.
@@ -96,13 +96,13 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_EACH) look(Memory memory, long
     }
 }
 
-// Turns one bit over in the blocks of this step. An odd number of 24 bits times the step makes it another one each time, so none is turned
-// back before the end.
-__global__ void flip(Memory memory, word step, word *flipped)
+// Turns one bit over in about half of the blocks, for the time of this number. An odd number of 24 bits times that makes it another
+// bit each time, so none is turned back before the end.
+__global__ void flip(Memory memory, word number, word *flipped)
 {
     size_t block = (size_t)blockIdx.x * blockDim.x + threadIdx.x, blocks = memory.chunks * CHUNK / BLOCK;
-    if (block >= blocks || mixed(memory.seed ^ mixed(block * STEPS_MAX + step / SAME_BLOCKS)) & 1) return;
-    word start = mixed(memory.seed + mixed(~block)), bit = (start + step * 0x9e3779b1) % (BLOCK * 64), place = block * BLOCK + bit / 64;
+    if (block >= blocks || mixed(memory.seed ^ mixed(block * STEPS_MAX + number)) & 1) return;
+    word start = mixed(memory.seed + mixed(~block)), bit = (start + number * 0x9e3779b1) % (BLOCK * 64), place = block * BLOCK + bit / 64;
     memory.at(place / CHUNK)[place % CHUNK] ^= 1ull << bit % 64;
     atomicAdd(flipped, 1);
 }
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_EACH) check(Memory memory, Rou
 }
 
 struct Options {
-    double gib = 12, hot_gib = 0, calibrate_s = 0, sleep_s = 0;
+    double gib = 12, hot_gib = 0, calibrate_s = 0, sleep_s = 0, flips_s = 0;
     size_t alloc_mib = 1024, steps = 0;
     long rounds = 64;
     word seed = 1;
@@ -145,9 +145,8 @@ static Options options(int count, char **given)
     Options found;
     for (int i = 1; i < count; i++) {
         std::string flag = given[i];
-        if (flag == "--read-only" || flag == "--flips") {
+        if (flag == "--read-only") {
             found.read_only = true;
-            found.flips = found.flips || flag == "--flips";
             continue;
         }
         if (i + 1 == count) fprintf(stderr, "turns: %s has no value, or is not known\n", given[i]), exit(2);
@@ -160,6 +159,7 @@ static Options options(int count, char **given)
         else if (flag == "--steps") found.steps = strtoull(value, nullptr, 10);
         else if (flag == "--calibrate-s") found.calibrate_s = atof(value);
         else if (flag == "--sleep-s") found.sleep_s = atof(value);
+        else if (flag == "--flips") found.read_only = found.flips = true, found.flips_s = atof(value);
         else if (flag == "--ready-file") found.ready = value;
         else if (flag == "--start-file") found.start = value;
         else if (flag == "--stop-file") found.stop = value;
@@ -281,11 +281,14 @@ int main(int count, char **given)
 
     if (!wanted.ready.empty()) close(open(wanted.ready.c_str(), O_CREAT | O_WRONLY, 0644));
     while (!wanted.start.empty() && !there(wanted.start)) usleep(2000);
-    word began = now_ns(), ended = began, steps = 0, hole = 0;
+    word began = now_ns(), ended = began, steps = 0, hole = 0, turned = 0, turned_ns = 0;
     size_t most = wanted.steps ? wanted.steps : STEPS_MAX;
     NEED(cudaMemset(flipped, 0, sizeof *flipped));
     while (steps < most && !there(wanted.stop)) {
-        if (wanted.flips) turn_over(steps);
+        if (wanted.flips && now_ns() - turned_ns >= (word)(wanted.flips_s * 1e9)) {
+            turn_over(turned++);
+            turned_ns = now_ns();
+        }
         step(wanted.rounds, wanted.sleep_s);
         word now = now_ns();
         hole = std::max(hole, now - ended);
@@ -294,12 +297,12 @@ int main(int count, char **given)
         __atomic_store_n(&progress[0], ++steps, __ATOMIC_RELEASE);
     }
     NEED(cudaMemcpy(&flips, flipped, sizeof flips, cudaMemcpyDeviceToHost));
-    for (word number = 0; wanted.flips && number < steps; number++) turn_over(number);
+    for (word number = 0; number < turned; number++) turn_over(number);
     Found all = checked(steps);
-    printf("{\"program\": \"turns\", \"seed\": %llu, \"bytes\": %zu, \"rounds\": %ld, \"steps\": %llu, \"read_only\": %s, \"flips\": %llu, "
+    printf("{\"program\": \"turns\", \"seed\": %llu, \"bytes\": %zu, \"rounds\": %ld, \"steps\": %llu, \"read_only\": %s, \"flips\": %llu, \"turned\": %llu, "
            "\"began_ns\": %llu, \"ended_ns\": %llu, \"gpu_phase_s\": %.6f, \"hole_s\": %.6f, "
            "\"sum\": \"%016llx\", \"xor\": \"%016llx\", \"placed\": \"%016llx\", \"wrong\": %llu, \"first_wrong\": %lld}\n",
-           wanted.seed, pieces * piece_bytes, wanted.rounds, steps, wanted.read_only ? "true" : "false", flips, began, ended,
+           wanted.seed, pieces * piece_bytes, wanted.rounds, steps, wanted.read_only ? "true" : "false", flips, turned, began, ended,
            (ended - began) / 1e9, hole / 1e9, all.sum, all.xored, all.placed, all.wrong, (long long)all.first);
     fflush(stdout);
     _exit(0); // what the driver would tidy up now, it does anyway
