@@ -77,6 +77,8 @@ pub struct Switch {
     pub aim: Option<Aim>,
     /// Whose request is expected, and who is to warm up when it is done.
     pub warms: Option<Link>,
+    /// Something follows before this instant, once it is done.
+    pub then_by: Option<Instant>,
 }
 
 /// What the thread that switches hears.

@@ -134,7 +134,7 @@ impl Default for Settings {
             tenants_max: 128,
             filler_below: Ratio::from_percent(80),
             lc_linger: Span::from_secs(1),
-            lc_turn: Span::from_millis(100),
+            lc_turn: Span::from_millis(200),
             hint_lead: Span::from_micros(900),
             be_guarantee: Ratio::from_percent(10),
             favour: Favour::default(),

@@ -133,7 +133,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ("0a 03 07 0161", command(Command::Memory { job: "a".into() })),
         ("0a 03 08 0161", command(Command::PauseDeep { job: "a".into() })),
         ("0a 03 09 0161", command(Command::AwaitDeep { job: "a".into() })),
-        ("0b", ToDaemon::Wants),
+        ("0b ac02", ToDaemon::Wants { since_ns: 300 }),
         ("0c 07 02 01 02", ToDaemon::Pin { request: GrantId(7), handles: vec![HandleId(1), HandleId(2)] }),
         ("0d 01 01", ToDaemon::Unpin { handles: vec![HandleId(1)] }),
         (
@@ -491,7 +491,7 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::Failed { .. } => 8,
         ToDaemon::List { .. } => 9,
         ToDaemon::Command { .. } => 10,
-        ToDaemon::Wants => 11,
+        ToDaemon::Wants { .. } => 11,
         ToDaemon::Pin { .. } => 12,
         ToDaemon::Unpin { .. } => 13,
         ToDaemon::Kept { .. } => 14,

@@ -4,7 +4,7 @@ use super::{Aim, Done, Link, Order, Switch, SwitchTo, complain, span};
 use crate::daemon::Input;
 use crate::events::{Events, nanos};
 use crate::grip::GripError;
-use crate::standby::{self, Crowd};
+use crate::standby::{Allowance, Crowd};
 use sched::{Outcome, Scope, Slice};
 use serde_json::json;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -14,12 +14,12 @@ use wire::be_prompt;
 /// Does what it is told until nobody tells it anything any more.
 pub fn run(todo: &Receiver<Order>, report: &Sender<Input>, events: &Events) {
     be_prompt();
-    let (mut awake_until, mut crowd) = (None, Crowd::default());
-    while let Some(order) = next(todo, awake_until.take()) {
-        let Switch { op, link, to, aim, warms } = match order {
+    let mut watch = Watch::new();
+    while let Some(order) = watch.next(todo) {
+        let Switch { op, link, to, aim, warms, then_by } = match order {
             Order::Switch(switch) => *switch,
             Order::StandBy(until) => {
-                awake_until = crowd.leaves_room(Instant::now()).then_some(until);
+                watch.stay(until);
                 continue;
             }
         };
@@ -30,6 +30,10 @@ pub fn run(todo: &Receiver<Order>, report: &Sender<Input>, events: &Events) {
             SwitchTo::Thawed(slice) => thaw(&link, slice, events),
             SwitchTo::Sliced(slice) => give_slice(&link, slice, events),
         };
+        if let SwitchTo::Thawed(_) = to {
+            // What was waited for has come.
+            watch.until = None;
+        }
         let end = Instant::now();
         let outcome = match switched {
             true => Outcome::Done { took: span(end - begin) },
@@ -40,15 +44,44 @@ pub fn run(todo: &Receiver<Order>, report: &Sender<Input>, events: &Events) {
         {
             return;
         }
+        if let Some(until) = then_by {
+            watch.stay(until);
+        }
     }
 }
 
-/// What to do next. None once nobody tells it anything any more.
-fn next(todo: &Receiver<Order>, awake_until: Option<Instant>) -> Option<Order> {
-    match awake_until.map(|until| standby::hear(todo, until)) {
-        Some(Ok(order)) => Some(order),
-        Some(Err(RecvTimeoutError::Disconnected)) => None,
-        Some(Err(RecvTimeoutError::Timeout)) | None => todo.recv().ok(),
+/// Until when this thread stays awake, for what follows. What it is told meanwhile does not end that, but a thaw does.
+#[derive(Debug)]
+struct Watch {
+    until: Option<Instant>,
+    allowance: Allowance,
+    crowd: Crowd,
+}
+
+impl Watch {
+    fn new() -> Self {
+        let (allowance, crowd) = (Allowance::of_whoever_stands_by(), Crowd::default());
+        Self { until: None, allowance, crowd }
+    }
+
+    /// Something follows before then. What is too far away is not stayed awake for, as that would be over before.
+    fn stay(&mut self, until: Instant) {
+        let now = Instant::now();
+        if self.allowance.reaches(now, until) && self.crowd.leaves_room(now) {
+            self.until = self.until.max(Some(until));
+        }
+    }
+
+    /// What to do next. None once nobody tells it anything any more.
+    fn next(&mut self, todo: &Receiver<Order>) -> Option<Order> {
+        if let Some(until) = self.until {
+            match self.allowance.hear(todo, until) {
+                Ok(order) => return Some(order),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => self.until = None,
+            }
+        }
+        todo.recv().ok()
     }
 }
 
@@ -207,7 +240,8 @@ mod tests {
             let (report, done) = mpsc::channel();
             switches.send(Order::StandBy(Instant::now() + Duration::from_secs(60))).unwrap();
             let to = SwitchTo::Frozen(Scope::Compute);
-            let switch = Switch { op: Some(OpId(1)), link, to, aim: None, warms: Some(hinted.clone()) };
+            let switch =
+                Switch { op: Some(OpId(1)), link, to, aim: None, warms: Some(hinted.clone()), then_by: None };
             switches.send(Order::Switch(Box::new(switch))).unwrap();
             drop(switches);
             run(&todo, &report, &Events::begin(None).unwrap());
@@ -247,7 +281,8 @@ mod tests {
         let (switches, todo) = mpsc::channel();
         let (report, done) = mpsc::channel();
         for (op, to) in [(1, SwitchTo::FrozenIfReady), (2, SwitchTo::Thawed(Slice::Own))] {
-            let switch = Switch { op: Some(OpId(op)), link: link.clone(), to, aim: None, warms: None };
+            let switch =
+                Switch { op: Some(OpId(op)), link: link.clone(), to, aim: None, warms: None, then_by: None };
             switches.send(Order::Switch(Box::new(switch))).unwrap();
         }
         drop(switches);
@@ -257,6 +292,27 @@ mod tests {
         assert_eq!(done.iter().map(failed).collect::<Vec<_>>(), [true, false]);
         let noted = std::fs::read_to_string(timeline.path()).unwrap();
         assert!(noted.contains("thaw") && !noted.contains("error"), "{noted}");
+    }
+
+    #[test]
+    fn what_it_is_told_cuts_no_watch_short_and_what_is_far_away_is_slept_for() {
+        let mut watch = Watch { crowd: Crowd::of_nobody(), ..Watch::new() };
+        let now = Instant::now();
+        let [soon, sooner] = [900, 100].map(|us| now + Duration::from_micros(us));
+        watch.stay(soon);
+        assert_eq!(watch.until, Some(soon));
+        watch.stay(sooner);
+        watch.stay(now + Duration::from_secs(60));
+        assert_eq!(watch.until, Some(soon));
+        let (orders, todo) = mpsc::channel();
+        orders.send(Order::StandBy(sooner)).unwrap();
+        assert!(matches!(watch.next(&todo), Some(Order::StandBy(_))));
+        assert_eq!(watch.until, Some(soon), "it goes on");
+        drop(orders);
+        assert!(watch.next(&todo).is_none());
+        let mut busy = Watch { crowd: Crowd::of_many(), ..Watch::new() };
+        busy.stay(Instant::now() + Duration::from_micros(500));
+        assert_eq!(busy.until, None);
     }
 
     #[test]
@@ -272,6 +328,7 @@ mod tests {
                     to,
                     aim: None,
                     warms: None,
+                    then_by: None,
                 })))
                 .expect("there is a queue");
         };
