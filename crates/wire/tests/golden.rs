@@ -573,7 +573,7 @@ fn reasons_why_a_pause_is_not_deep_keep_their_numbers() {
 
 #[test]
 fn the_versions_belong_to_these_bytes() {
-    assert_eq!((VERSION, SCHEMA_VERSION), (9, 1), "write new golden bytes, then the new version here");
+    assert_eq!((VERSION, SCHEMA_VERSION), (10, 1), "write new golden bytes, then the new version here");
 }
 
 #[test]
