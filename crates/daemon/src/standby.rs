@@ -53,11 +53,16 @@ impl Allowance {
     pub fn take(&mut self, from: Instant, until: Instant) -> bool {
         self.recover(from);
         let awake = until.saturating_duration_since(from);
-        let may = awake <= LONGEST && awake <= self.left;
+        let may = awake <= self.left;
         if may {
             self.left -= awake;
         }
         may
+    }
+
+    /// It did not until there, as what it waited for came here.
+    pub fn give_back(&mut self, from: Instant, until: Instant) {
+        self.left = (self.left + until.saturating_duration_since(from)).min(self.most);
     }
 
     /// Whether it could be awake until then, if it had not been for a while.
@@ -106,7 +111,7 @@ mod tests {
     fn nobody_waits_awake_for_more_than_a_quarter_of_the_time() {
         let mut allowance = Allowance::of_whoever_waits();
         let begin = Instant::now();
-        assert!(!allowance.take(begin, begin + LONGEST + us(1)), "nor for too long at a time");
+        assert!(!allowance.take(begin, begin + AHEAD + LONGEST + us(1)), "nor for too long at a time");
         let asks = (1_000..101_000).map(|at| (begin + us(at), begin + us(at + 120)));
         let awake = asks.filter(|&(from, until)| allowance.take(from, until)).count() as u64 * 120;
         let at_first = (AHEAD + LONGEST).as_micros() as u64;
@@ -115,6 +120,9 @@ mod tests {
         assert!(allowance.take(back, back + LONGEST) && allowance.take(back, back + AHEAD));
         assert!(!allowance.take(back + us(10), back + us(20)));
         assert!(allowance.take(back + us(10), back + us(5)), "what is over already costs nothing");
+        allowance.give_back(back + us(10), back + us(60));
+        assert!(allowance.take(back + us(10), back + us(60)), "nor what was not needed");
+        assert!(!allowance.take(back + us(10), back + us(20)));
     }
 
     #[test]

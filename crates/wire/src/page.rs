@@ -103,9 +103,11 @@ pub struct Page {
     awaits_warm_ups: AtomicU64,
     /// Tenant: warm-up kernels that it launched because it was awake for them.
     warm_ups_awaited: AtomicU64,
+    /// Daemon: when the last one that it wanted is to be launched, on the system's monotonic clock; 0 for at once.
+    warm_up_due_ns: AtomicU64,
 }
 
-const _: () = assert!(size_of::<Page>() == 3528 && size_of::<Page>() <= PAGE_BYTES);
+const _: () = assert!(size_of::<Page>() == 3536 && size_of::<Page>() <= PAGE_BYTES);
 
 /// As much of a phase's name is kept.
 pub const PHASE_NAME_BYTES: usize = 32;
@@ -199,6 +201,7 @@ impl Page {
             warm_up_expected_ns: AtomicU64::new(0),
             awaits_warm_ups: AtomicU64::new(0),
             warm_ups_awaited: AtomicU64::new(0),
+            warm_up_due_ns: AtomicU64::new(0),
             requests_told: AtomicU64::new(0),
             phase_name: [const { AtomicU64::new(0) }; PHASE_NAME_BYTES / 8],
             latencies: Latencies::new(),
@@ -315,6 +318,11 @@ impl Page {
             self.stop_watching();
         }
         idle
+    }
+
+    /// Does the daemon wait to be told that the tenant has work?
+    pub fn is_watched(&self) -> bool {
+        self.watched.load(SeqCst) != 0
     }
 
     /// The daemon need not be told. It may be all the same, if the tenant woke just before.

@@ -2,8 +2,9 @@
 //! a request is served whose end brings it back, if requests are as short as that; the thread that switches also in between.
 //! Nobody does while nothing is due, nor all the time where something always is ([`Allowance`]).
 //!
-//! Whoever is awake for the end of a request sees it in the page of a program that says when its requests begin and end: word of
-//! it comes some 80 us later. Where requests follow each other at once, one is over only if for a moment none has followed.
+//! Whoever is awake for a request sees its beginning and its end in the page of a program that says when its requests begin and
+//! end: word of them comes some 50 and 80 us later, now and then hundreds. Where requests follow each other at once, one is over
+//! only if for a moment none has followed.
 
 use super::{Daemon, Input};
 use crate::standby::{self, Allowance, Crowd};
@@ -11,7 +12,7 @@ use sched::{GpuId, Span, TenantId, Time};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
-use wire::Page;
+use wire::{Page, monotonic_ns};
 
 /// After a request is expected to end: so much longer it is waited for.
 const SLACK: Span = Span::from_micros(100);
@@ -32,18 +33,18 @@ pub(super) struct Attention {
     told_of: Option<Time>,
     /// Is it stayed awake for that one?
     stays_awake: bool,
-    /// The requests that are expected to end: at most one on each GPU.
+    /// The requests that are expected to come and to end, or to end: at most one on each GPU.
     ends: BTreeMap<GpuId, Ending>,
 }
 
 /// What a page shows of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sight {
-    /// One is served.
+    /// One is served, and its work has begun or is about to: the program has said so.
     Open,
     /// None is, and there is no work.
     Over,
-    /// There is work of none, or the program does not say.
+    /// There is work of none, or none yet, or the program does not say.
     Unknown,
 }
 
@@ -52,6 +53,8 @@ impl Sight {
         match page.requests_open() {
             0 if page.requests_are_told() && page.idle_since_ns().is_some() => Self::Over,
             0 => Self::Unknown,
+            // It only prepares one.
+            _ if page.is_watched() => Self::Unknown,
             _ => Self::Open,
         }
     }
@@ -63,6 +66,8 @@ struct Ending {
     tenant: TenantId,
     /// Before this.
     by: Instant,
+    /// It is expected to begin before that.
+    comes: bool,
     /// Another one may follow at once.
     is_waited_out: bool,
     /// It was seen to be served: what no request is told of may pause in the middle.
@@ -75,6 +80,7 @@ struct Ending {
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
     Nothing,
+    Begun,
     Over,
     /// It was over, and another one has begun.
     Followed,
@@ -87,6 +93,7 @@ impl Ending {
                 let since = now.saturating_duration_since(*self.seen.get_or_insert(now));
                 if !self.is_waited_out || since >= WAITED_OUT { Seen::Over } else { Seen::Nothing }
             }
+            Sight::Open if self.comes => Seen::Begun,
             Sight::Open if self.seen.take().is_some() => Seen::Followed,
             Sight::Open => {
                 self.was_open = true;
@@ -102,6 +109,8 @@ impl Ending {
 enum Noticed<T> {
     /// Something was said.
     Heard(T),
+    /// A request of this tenant has begun, by its page.
+    Begun(TenantId),
     /// The request of this tenant is over, by its page.
     Over(TenantId),
     /// It was, for a moment: another one has followed it.
@@ -192,12 +201,13 @@ impl Attention {
                 (seen != Seen::Nothing).then_some((gpu, seen))
             });
             if let Some((gpu, seen)) = seen
-                && let Some(Ending { tenant, .. }) = self.ends.remove(&gpu)
+                && let Some(Ending { tenant, by, .. }) = self.ends.remove(&gpu)
             {
-                return Ok(if seen == Seen::Over {
-                    Noticed::Over(tenant)
-                } else {
-                    Noticed::Followed(tenant)
+                self.allowance.give_back(now, by);
+                return Ok(match seen {
+                    Seen::Begun => Noticed::Begun(tenant),
+                    Seen::Followed => Noticed::Followed(tenant),
+                    Seen::Over | Seen::Nothing => Noticed::Over(tenant),
                 });
             }
             if now >= until {
@@ -218,7 +228,10 @@ impl Attention {
 
     /// The end of a tenant's request is not waited for any more.
     fn awaits_no_end(&mut self, of: TenantId) {
-        self.ends.retain(|_, end| end.tenant != of);
+        let now = Instant::now();
+        for (_, end) in self.ends.extract_if(.., |_, end| end.tenant == of) {
+            self.allowance.give_back(now, end.by);
+        }
     }
 
     /// Whether it is about to be seen if a tenant's request is over, and none follows: then nobody has to be told.
@@ -244,6 +257,7 @@ impl Daemon {
         loop {
             match self.notice(heard, wake)? {
                 Noticed::Heard(input) => return Ok(input),
+                Noticed::Begun(tenant) => return Ok(Input::Wants(tenant, monotonic_ns())),
                 Noticed::Over(tenant) => return Ok(Input::Served(tenant)),
                 // To the core it is still the same one.
                 Noticed::Followed(tenant) => {
@@ -288,9 +302,24 @@ impl Daemon {
         let Some(by) = self.ends_about(tenant, at).filter(|_| self.core.holds_for_hint(gpu)) else {
             return;
         };
-        let ending = Ending { tenant, by, is_waited_out, was_open, seen: None };
+        let ending = Ending { tenant, by, comes: false, is_waited_out, was_open, seen: None };
         if self.attention.awaits_end(gpu, ending) {
             self.executor(gpu).stand_by(by);
+        }
+    }
+
+    /// The way is free for a request of a tenant that tells of them: it is stayed awake for, and for its end.
+    pub(super) fn await_request(&mut self, tenant: TenantId) {
+        let Some(known) = self.known.get(&tenant).filter(|known| !known.idleness.wants()) else { return };
+        let (gpu, is_waited_out) = (known.gpu, known.hinting.follows_at_once());
+        if !known.link.grip.page().requests_are_told() {
+            return;
+        }
+        let expect = self.core.aim(gpu).map(|(_, expect)| expect);
+        if let Some(by) = expect.and_then(|expect| self.ends_about(tenant, expect)) {
+            self.attention.awaits_no_end(tenant);
+            let ending = Ending { tenant, by, comes: true, is_waited_out, was_open: false, seen: None };
+            self.attention.awaits_end(gpu, ending);
         }
     }
 
@@ -336,7 +365,7 @@ mod tests {
     }
 
     fn ending(tenant: TenantId, by: Instant) -> Ending {
-        Ending { tenant, by, is_waited_out: false, was_open: true, seen: None }
+        Ending { tenant, by, comes: false, is_waited_out: false, was_open: true, seen: None }
     }
 
     impl Attention {
@@ -557,6 +586,31 @@ mod tests {
     }
 
     #[test]
+    fn whoever_is_awake_for_a_request_sees_it_begin_and_what_was_not_needed_is_given_back() {
+        let (_say, heard) = mpsc::channel::<u32>();
+        let mut attention = attentive();
+        let far = Instant::now() + standby::LONGEST;
+        let coming = Ending { comes: true, was_open: false, ..ending(WHO, far) };
+        assert!(attention.awaits_end(GPU, coming));
+        let begun = attention.hear(&heard, far, None, no, |_| panic!("nothing is due"));
+        assert!(
+            begun == Ok(Noticed::Begun(WHO)) || Instant::now() >= far,
+            "{begun:?}, unless this machine is far too busy"
+        );
+        assert!(attention.ends.is_empty(), "it is told of once");
+        for _ in 0..20 {
+            let until = Instant::now() + standby::LONGEST;
+            assert!(attention.awaits_end(GPU, ending(WHO, until)));
+            attention.awaits_no_end(TenantId(4));
+            assert!(!attention.ends.is_empty(), "that is another one");
+            attention.awaits_no_end(WHO);
+        }
+        let mut coming = Ending { comes: true, was_open: false, ..ending(WHO, far) };
+        assert_eq!(coming.look(far, Sight::Over), Seen::Nothing, "it is yet to come");
+        assert_eq!(coming.look(far, Sight::Unknown), Seen::Nothing);
+    }
+
+    #[test]
     fn only_an_end_that_is_waited_out_is_left_to_be_seen() {
         let mut attention = attentive();
         attention.ends.insert(GPU, ending(WHO, Instant::now() + Duration::from_secs(60)));
@@ -577,6 +631,10 @@ mod tests {
         assert_eq!(Sight::of(&page), Sight::Unknown, "it may wait several times in a request");
         page.tell_requests();
         page.set_requests_open(1);
+        assert_eq!(Sight::of(&page), Sight::Open);
+        assert!(page.is_idle_when_watched());
+        assert_eq!(Sight::of(&page), Sight::Unknown, "it is prepared");
+        assert!(page.take_watch());
         assert_eq!(Sight::of(&page), Sight::Open);
         page.set_requests_open(0);
         assert_eq!(Sight::of(&page), Sight::Over);

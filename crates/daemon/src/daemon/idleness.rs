@@ -58,6 +58,8 @@ pub(super) struct Idleness {
     /// Where the stretch that is measured began.
     mark: Option<Mark>,
     window: Window,
+    /// When it was last found to have no work, on the monotonic clock.
+    rested_ns: u64,
     /// How busy the core believes it to be.
     believed: Option<Ratio>,
 }
@@ -130,6 +132,11 @@ impl Idleness {
         self.wants
     }
 
+    /// Is word of work since this instant out of date? It was found to have none after that.
+    fn is_over(&self, since_ns: u64) -> bool {
+        !self.wants && since_ns <= self.rested_ns
+    }
+
     /// What the core is to be told, if it believes something else.
     fn news(&mut self) -> Option<Ratio> {
         let busy = self.window.busy()?;
@@ -191,9 +198,12 @@ impl Daemon {
     /// A tenant that was watched says that it has work, since this instant of the monotonic clock. Without channels, that is
     /// found out when it has some.
     pub(super) fn wants(&mut self, tenant: TenantId, since_ns: u64) {
-        if self.known.get(&tenant).is_some_and(|known| known.context) {
-            self.has_work(tenant, self.now().before(heard_after(monotonic_ns(), since_ns)));
+        let Some(known) = self.known.get(&tenant).filter(|known| known.context) else { return };
+        if known.idleness.is_over(since_ns) && known.link.grip.page().is_idle_when_watched() {
+            // It was seen to begin, and to end, before this was heard.
+            return;
         }
+        self.has_work(tenant, self.now().before(heard_after(monotonic_ns(), since_ns)));
     }
 
     fn has_work(&mut self, tenant: TenantId, since: Time) {
@@ -260,6 +270,7 @@ impl Daemon {
     pub(super) fn goes_idle(&mut self, tenant: TenantId, spent: Span) {
         if let Some(known) = self.known.get_mut(&tenant) {
             known.idleness.wants = false;
+            known.idleness.rested_ns = monotonic_ns();
             known.idleness.mark = None;
             known.link.grip.page().await_end(false);
         }

@@ -88,7 +88,9 @@ impl Daemon {
                 self.warming.action_ends(op, &outcome);
                 self.step_at(at, Event::Done { op, outcome });
                 self.action_ended();
-                self.warming.action_ended();
+                if let Some(tenant) = self.warming.action_ended() {
+                    self.await_request(tenant);
+                }
             }
             Done::Adopted(owned, movable) => self.adopted(owned, movable),
             Done::Arena(bytes) => self.step(Event::Arena(bytes)),

@@ -1,5 +1,6 @@
 //! The thread that switches tenants off the GPU and back on.
 
+use super::ahead::Ahead;
 use super::{Aim, Done, Link, Order, Switch, SwitchTo, complain, span};
 use crate::daemon::Input;
 use crate::events::{Events, nanos};
@@ -9,12 +10,12 @@ use sched::{Outcome, Scope, Slice};
 use serde_json::json;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Instant;
-use wire::be_prompt;
+use wire::{be_prompt, monotonic_ns};
 
 /// Does what it is told until nobody tells it anything any more.
 pub fn run(todo: &Receiver<Order>, report: &Sender<Input>, events: &Events) {
     be_prompt();
-    let mut watch = Watch::new();
+    let (mut watch, mut ahead) = (Watch::new(), Ahead::default());
     while let Some(order) = watch.next(todo) {
         let Switch { op, link, to, aim, warms, then_by } = match order {
             Order::Switch(switch) => *switch,
@@ -25,7 +26,9 @@ pub fn run(todo: &Receiver<Order>, report: &Sender<Input>, events: &Events) {
         };
         let begin = Instant::now();
         let switched = match to {
-            SwitchTo::Frozen(scope) => freeze(&link, scope, aim, warms.as_ref(), events),
+            SwitchTo::Frozen(scope) => {
+                freeze(&link, scope, aim, warms.as_ref().map(|hinted| (hinted, &mut ahead)), events)
+            }
             SwitchTo::FrozenIfReady => freeze_rest(&link, events),
             SwitchTo::Thawed(slice) => thaw(&link, slice, events),
             SwitchTo::Sliced(slice) => give_slice(&link, slice, events),
@@ -85,14 +88,32 @@ impl Watch {
     }
 }
 
-fn freeze(link: &Link, scope: Scope, aim: Option<Aim>, warms: Option<&Link>, events: &Events) -> bool {
+fn freeze(
+    link: &Link,
+    scope: Scope,
+    aim: Option<Aim>,
+    warms: Option<(&Link, &mut Ahead)>,
+    events: &Events,
+) -> bool {
     let is_rest = link.grip.page().frozen();
+    // Only one that is awake launches in the middle of this.
+    let awake = warms.as_ref().filter(|(hinted, _)| hinted.grip.page().awaits_warm_ups());
+    let after = awake.and_then(|(hinted, ahead)| {
+        let after = ahead.after()?;
+        hinted.grip.page().order_warm_up_at(monotonic_ns() + nanos(after));
+        Some(after)
+    });
     let begin = Instant::now();
     match link.grip.freeze(scope) {
         Ok(channels) => {
             let took = begin.elapsed();
-            if let Some(hinted) = warms {
-                hinted.order_warm_up();
+            if let Some((hinted, ahead)) = warms {
+                match after {
+                    // It may not have been awake.
+                    Some(after) if !Ahead::is_lost(after, took) => hinted.ring_for_warm_up(),
+                    _ => hinted.order_warm_up(),
+                }
+                ahead.learn(took);
             }
             let scope = match scope {
                 Scope::Compute => "compute",
@@ -109,7 +130,7 @@ fn freeze(link: &Link, scope: Scope, aim: Option<Aim>, warms: Option<&Link>, eve
             true
         }
         Err(cause) => {
-            if let Some(hinted) = warms {
+            if let Some((hinted, _)) = warms {
                 hinted.grip.page().expect_no_warm_up();
             }
             failed("freeze", link, &cause, events)
@@ -260,12 +281,13 @@ mod tests {
     fn only_whoever_stays_awake_is_told_that_a_warm_up_is_about_to_come() {
         let (link, service) = link();
         let page = SharedPage::open(link.grip.page().file().try_clone_to_owned().unwrap()).unwrap();
-        link.announce_warm_up();
+        assert!(!link.expect_warm_up());
         assert!(!page.warm_up_is_expected(wire::monotonic_ns()));
         page.await_warm_ups();
-        link.announce_warm_up();
+        assert!(link.expect_warm_up());
         assert!(page.warm_up_is_expected(wire::monotonic_ns()));
         assert_eq!(page.warm_ups_ordered(), 0);
+        link.ring_for_warm_up();
         drop(link);
         let heard = std::iter::from_fn(|| service.receive::<FromDaemon>().ok());
         assert_eq!(heard.map(|(message, _)| message).collect::<Vec<_>>(), [FromDaemon::WarmUp], "once");

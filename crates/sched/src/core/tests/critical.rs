@@ -137,16 +137,16 @@ fn best_effort_work_goes_as_late_as_it_may() {
         assert_eq!(lead(&mut rig, service), 700);
     }
     rig.freeze = Span::from_micros(900);
-    lead(&mut rig, service);
-    assert_eq!(lead(&mut rig, service), 1_100, "they take longer");
+    let leads: Vec<_> = (0..5).map(|_| lead(&mut rig, service)).collect();
+    assert_eq!(leads, [700, 900, 1_000, 1_050, 1_075], "they take longer, which may be chance at first");
     rig.freeze = Span::from_millis(3);
-    lead(&mut rig, service);
-    assert_eq!(lead(&mut rig, service), 2_000, "never more than it may be");
+    let leads: Vec<_> = (0..4).map(|_| lead(&mut rig, service)).collect();
+    assert_eq!(leads[2..], [2_000, 2_000], "never more than it may be");
     let missed = rig.said(0.0, |action| match action {
         Action::HintMissed { why, .. } => Some(*why),
         _ => None,
     });
-    assert_eq!(missed.len(), 3, "only those that took longer than any before: {missed:?}");
+    assert_eq!(missed.len(), 5, "only those that took longer than was known: {missed:?}");
 }
 
 /// The core hears that the service was warmed up so soon after the last freeze.
@@ -175,7 +175,7 @@ fn best_effort_work_goes_the_later_the_sooner_warm_ups_are_launched() {
         assert_eq!(lead(&mut rig, service), 595);
     }
     warmed(&mut rig, service, Span::from_micros(60));
-    assert_eq!(lead(&mut rig, service), 650, "that one was later");
+    assert_eq!(lead(&mut rig, service), 622, "that one was later");
 }
 
 #[test]
