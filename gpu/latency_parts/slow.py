@@ -55,6 +55,8 @@ class Course:
         self.due, self.ordered = aim["due_ns"] - begun_ns, aim["ordered_ns"] - begun_ns
         self.begun = freeze["begun_ns"] - begun_ns
         self.off = self.begun + freeze["took_ns"]
+        if self.warmed is not None and self.warmed < self.begun:
+            self.warmed = None  # of a request before: this one's goes while the freeze is under way, or after it
         thaw = after(thaws, freeze["t_ns"])
         self.on = thaw["t_ns"] - begun_ns if thaw else None
         self.thawing = self.on - thaw["took_ns"] if thaw else None
@@ -67,9 +69,9 @@ class Course:
             return "the daemon woke late"
         if self.begun - self.ordered > LATE_NS:
             return "the thread that switches woke late"
-        if self.off > -LOADED_NS:
+        if self.off > 0:
             return "the freeze was over late"
-        if self.warmed is None or self.warmed < self.off:
+        if self.warmed is None:
             return "the warm-up was launched after it came"
         if self.warmed > -LOADED_NS:
             return "the warm-up was launched late"
@@ -115,7 +117,7 @@ def explained(events, offset_ns, job, requests, limit_us):
         "ordered": [c.ordered for c in frozen],
         "begun": [c.begun for c in frozen],
         "off": [c.off for c in frozen],
-        "warmed": [c.warmed for c in frozen if c.warmed is not None and c.warmed >= c.off],
+        "warmed": [c.warmed for c in frozen],
         "heard": [c.heard for c in frozen],
         "ended": [c.took_ns for c in frozen],
         "thawing": [c.thawing for c in frozen],
