@@ -48,6 +48,15 @@ CASES = {
         "the same, gaps of at most 35 s", seconds=43.5, gap_max="34.5s", moving_share="2%", ratio_most=1.03, gap_most_s=35.0
     ),
     "kernels3s": Case("as four22, a step is one kernel of more than 3 s", seconds=26.4, step_s=3.3),
+    "kernels3s35": Case(
+        "as four35, a step is one kernel of more than 3 s",
+        seconds=42.9,
+        step_s=3.3,
+        gap_max="34.5s",
+        moving_share="2%",
+        ratio_most=1.03,
+        gap_most_s=35.0,
+    ),
     "one_ends": Case("as four22, one ends at 60%: the others speed up to N/(N - 1) within one turn", seconds=40.0, first_ends_at=0.6),
     "pair": Case(
         "two of 100 GiB on the whole GPU",

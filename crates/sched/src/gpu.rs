@@ -208,6 +208,8 @@ pub(crate) struct Gpu {
     pub(crate) starved_since: Option<Time>,
     /// Since when a move waits for what the dead held.
     pub(crate) burials_since: Option<Time>,
+    /// Since when a turn waits for memory that others were just given, and that could make room for it.
+    pub(crate) making_since: Option<Time>,
     /// What the switch under way has cost so far.
     pub(crate) switch_cost: Option<Span>,
     /// What was fetched ahead of it, while somebody else ran, took so long.
@@ -309,6 +311,7 @@ impl Gpu {
             ahead_retry: Time::ZERO,
             starved_since: None,
             burials_since: None,
+            making_since: None,
             switch_cost: None,
             ahead_cost: Span::ZERO,
             expected_cost: Span::ZERO,

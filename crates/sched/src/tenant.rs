@@ -299,6 +299,13 @@ impl Tenant {
         self.unsettled > Bytes::ZERO || self.returning > Bytes::ZERO
     }
 
+    /// What it was given and the mover does not know yet: it can go once that does, in most cases.
+    pub(crate) fn just_given(&self) -> Bytes {
+        let is_new = |held: &&Held| held.spot == Spot::Device && !held.adopted && !held.pinned;
+        let unknown: Bytes = self.handles.values().filter(is_new).map(|held| held.bytes).sum();
+        if self.reserved || !self.context { Bytes::ZERO } else { unknown + self.granted_sum }
+    }
+
     /// What of it could make room for others.
     pub(crate) fn could_go(&self) -> Bytes {
         if self.reserved { Bytes::ZERO } else { self.resident.less(self.fixed) }

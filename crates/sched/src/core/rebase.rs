@@ -259,9 +259,9 @@ impl Shift {
         self.over(&mut books.crowd.until);
         self.over(&mut books.parted_until);
         self.over(&mut books.pressed_until);
-        let since =
-            [&mut books.starved_since, &mut books.burials_since, &mut books.held_since, &mut books.wake];
-        since.into_iter().flatten().for_each(|time| self.at(time));
+        let waits = [&mut books.starved_since, &mut books.burials_since, &mut books.making_since];
+        let since = waits.into_iter().chain([&mut books.held_since, &mut books.wake]);
+        since.flatten().for_each(|time| self.at(time));
         if let Some(turn) = &mut books.turn {
             self.at(&mut turn.since);
             self.at(&mut turn.charged);

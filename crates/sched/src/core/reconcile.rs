@@ -10,6 +10,9 @@ use crate::tenant::{Grip, Hurry, Spot, Tenant};
 use crate::{Action, Bytes, GpuId, Owned, Scope, Slice, Span, TenantId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// So long a turn waits for the mover to know what others were just given.
+pub(super) const MAKES_WITHIN: Span = Span::from_millis(200);
+
 /// Who has to give what, so that there is enough room.
 struct Room {
     out: Vec<(Owned, Bytes)>,
@@ -207,7 +210,7 @@ impl Core {
         let grows: Bytes = company.iter().map(|&id| self.grantable(id)).sum();
         if over == Bytes::ZERO && needs == Bytes::ZERO && grows == Bytes::ZERO {
             let books = self.gpu_mut(gpu);
-            books.starved_since = None;
+            (books.starved_since, books.making_since) = (None, None);
             // Others may have turns meanwhile that need no room: it is still the same wait.
             books.burials_since = books.burials_since.filter(|_| books.burials_pending());
             if !self.empty_the_deep(gpu) && !self.change_homes(gpu) {
@@ -234,7 +237,9 @@ impl Core {
         let short = short(needs);
         if room.freed < short {
             if let Some(id) = main.filter(|_| needs > Bytes::ZERO) {
-                self.put_off_for_room(gpu, id);
+                if !self.waits_for_new_memory(gpu, id, short.less(room.freed)) {
+                    self.put_off_for_room(gpu, id);
+                }
                 return;
             }
             // Others took so much of the device that whoever runs must go too.
@@ -244,6 +249,19 @@ impl Core {
             return;
         }
         self.move_or_wait(gpu, &company, room);
+    }
+
+    /// Not enough of the others can go, but so much more could in a moment: somebody was just given it, and the mover does not know
+    /// it yet. To put the turn off for that would be to put it off for much longer. Not waited for without end, since a program
+    /// may be stopped before it makes what it was given.
+    fn waits_for_new_memory(&mut self, gpu: GpuId, main: TenantId, missing: Bytes) -> bool {
+        let kept = self.fellows(gpu, main);
+        let all = self.gpu_of(gpu).sizes.iter().map(|&(_, id)| id);
+        let others = all.filter(|id| *id != main && !kept.contains(id));
+        let new: Bytes = others.filter_map(|id| self.tenants.get(id)).map(Tenant::just_given).sum();
+        let now = self.now;
+        // Whoever is tried next after it was in vain waits for the same memory.
+        new >= missing && now < *self.gpu_mut(gpu).making_since.get_or_insert(now) + MAKES_WITHIN
     }
 
     /// Moves, if all concerned are off the GPU; otherwise sees to it that they go.
@@ -260,7 +278,7 @@ impl Core {
             return;
         }
         let books = self.gpu_mut(gpu);
-        (books.starved_since, books.burials_since) = (None, None);
+        (books.starved_since, books.burials_since, books.making_since) = (None, None, None);
     }
 
     /// Begins a move. False if the arena has no place for what goes.

@@ -66,6 +66,8 @@ struct Rig {
     fail: fn(&Action) -> bool,
     /// Freezes of a tenant begin so much later than they are asked for, and it runs on meanwhile.
     late: BTreeMap<TenantId, Span>,
+    /// If there is such a list, the mover does not know new memory, and that is in the list.
+    unknown: Option<Vec<Owned>>,
     freeze: Span,
     thaw: Span,
     bandwidth: u64,
@@ -89,6 +91,7 @@ impl Rig {
             lose: |_| false,
             fail: |_| false,
             late: BTreeMap::new(),
+            unknown: None,
             freeze: Span::from_millis(1),
             thaw: Span::from_micros(500),
             bandwidth: 40 << 30,
@@ -234,7 +237,10 @@ impl Rig {
                 let bytes = self.requests[&(tenant, request)];
                 self.sizes.insert(owned, bytes);
                 self.tell(Event::Claimed { owned, request, bytes });
-                self.tell(Event::Adopted { owned, movable: true });
+                match &mut self.unknown {
+                    Some(unknown) => unknown.push(owned),
+                    None => self.tell(Event::Adopted { owned, movable: true }),
+                }
             }
             Action::End { tenant, .. } => {
                 self.after(Span(1000), Event::Left(tenant));

@@ -1,6 +1,7 @@
 //! When to look at a GPU again, so that nothing is missed.
 
 use super::Core;
+use super::reconcile::MAKES_WITHIN;
 use crate::guarantee::HALF;
 use crate::tenant::Tenant;
 use crate::{GpuId, TenantId, Time};
@@ -77,6 +78,9 @@ impl Core {
         }
         if let Some(since) = books.burials_since {
             at(since + self.settings.deadlines.retry);
+        }
+        if let Some(since) = books.making_since {
+            at(since + MAKES_WITHIN);
         }
         if books.critical_mode {
             at(books.critical_until);

@@ -117,3 +117,42 @@ fn whoever_has_to_come_back_for_more_gets_on_too() {
     let kept = kept_for_nothing(&rig, newcomer);
     assert!(kept.iter().all(|&kept| kept <= SWITCH_S), "{kept:?}");
 }
+
+/// A turn ends whose owner has just been given most of its memory, which the mover knows so much later: until then there is no
+/// room for any of the others. Who had the next turn, and how long after that, in seconds.
+fn next_turn_after_new_memory(known_after: Span) -> (u64, f64) {
+    let (mut rig, newcomer) = two_and_a_newcomer();
+    rig.tell(Event::Wants(newcomer));
+    rig.wait_for(|rig| rig.runs() == [newcomer.0]);
+    rig.unknown = Some(Vec::new());
+    for piece in 1..=14 {
+        rig.ask(newcomer, piece, GIB);
+    }
+    rig.wait_for(|rig| has(rig, newcomer) == 14);
+    let until = rig.core.gpu_of(GpuId(0)).turn.unwrap().until;
+    rig.until(until.0 as f64 / 1e9 - 0.001);
+    for owned in rig.unknown.take().unwrap() {
+        rig.after(Span::from_millis(1) + known_after, Event::Adopted { owned, movable: true });
+    }
+    let (begun, ended) = (rig.diary.len(), until.0 as f64 / 1e9);
+    let next = |rig: &Rig| {
+        let begins = |(_, action): &(Time, Action)| match action {
+            Action::TurnBegins { tenant, .. } => Some(tenant.0),
+            _ => None,
+        };
+        rig.diary[begun..].iter().find_map(begins)
+    };
+    let at = rig.wait_for(|rig| next(rig).is_some());
+    (next(&rig).unwrap(), at - ended)
+}
+
+#[test]
+fn memory_that_is_just_being_made_keeps_others_from_their_turns_for_a_moment_only() {
+    for known_after in [0, 1, 30, 150] {
+        let (next, after) = next_turn_after_new_memory(Span::from_millis(known_after));
+        assert!(next != 3 && after < SWITCH_S + 0.22, "{next} after {after} s, known after {known_after} ms");
+    }
+    // It may have been stopped in the middle: then nobody waits for that, and as there is room for nobody else, it goes on.
+    let (next, after) = next_turn_after_new_memory(Span::from_secs(60));
+    assert!(next == 3 && after < 0.22, "{next} after {after} s");
+}
