@@ -4,7 +4,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BUNDLE := gpu/bundle
 
-.PHONY: build test lint style format deny advisories bench demo conformance soak mutants model gpu-bundle clean
+.PHONY: build test unplanted lint style format deny advisories bench demo conformance soak mutants model gpu-bundle clean
 
 build:
 	$(CARGO) build --release --locked --workspace
@@ -21,9 +21,14 @@ test: export GLIBC_TUNABLES ?= glibc.malloc.tcache_count=500
 test: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
 test: export RUSTFLAGS := $(RUSTFLAGS) -D warnings
 test: export CARGO_TARGET_DIR := $(TARGET)/test
-test: format
+test: format unplanted
 	$(CARGO) test --locked --workspace --all-targets --no-run
 	$(CARGO) test --locked --workspace
+
+# Bugs that tests put into the daemon (crates/mover/src/mover/planted.rs) are in no build without tests.
+unplanted:
+	@if $(CARGO) tree --locked --workspace --edges features,no-dev | grep 'feature "planted"'; \
+	then echo "unplanted: what is not for tests has this feature"; exit 1; fi
 
 lint: style deny
 

@@ -106,6 +106,10 @@ pub trait Device {
     /// Drops an import. No copy of it may be under way. After an error the memory may still be held.
     fn release(&mut self, memory: Self::Memory) -> Result<(), DeviceError>;
 
+    /// What a bug lets go of twice.
+    #[cfg(any(test, feature = "planted"))]
+    fn twice(&self, memory: &Self::Memory) -> Self::Memory;
+
     /// Starts a copy to the host, on [`Lane::Out`].
     ///
     /// # Safety

@@ -312,6 +312,11 @@ impl Device for FakeDevice {
         Ok(())
     }
 
+    #[cfg(any(test, feature = "planted"))]
+    fn twice(&self, memory: &FakeMemory) -> FakeMemory {
+        memory.clone()
+    }
+
     unsafe fn copy_out(
         &mut self,
         memory: &FakeMemory,

@@ -24,7 +24,7 @@ pub mod homes;
 pub mod looks;
 mod parts;
 pub mod passing;
-#[cfg(test)]
+#[cfg(any(test, feature = "planted"))]
 pub(crate) mod planted;
 mod recording;
 mod reserving;
@@ -255,7 +255,7 @@ pub struct Mover<D: Device> {
     pub(crate) request_bytes: u64,
     /// How far apart the marks within a long copy are.
     pub(crate) waypoint_bytes: u64,
-    #[cfg(test)]
+    #[cfg(any(test, feature = "planted"))]
     pub(crate) planted: planted::Planted,
     /// What may go from one tenant to the next.
     passing: passing::Passing,
@@ -290,8 +290,8 @@ impl<D: Device> Mover<D> {
             clock: Clock::new(),
             request_bytes: REQUEST_BYTES_MAX,
             waypoint_bytes: transit::WAYPOINT_BYTES,
-            #[cfg(test)]
-            planted: planted::Planted::default(),
+            #[cfg(any(test, feature = "planted"))]
+            planted: planted::Planted::asked_for(),
             passing: passing::Passing::default(),
             reserved: BTreeMap::new(),
             arena,

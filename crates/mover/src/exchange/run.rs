@@ -14,7 +14,7 @@ use super::patience::Idleness;
 use super::times::{Chore, Meter};
 use super::{MoveError, Outcome, Plan, Reply, Step, Stuck, Tenants};
 use crate::device::{Device, HASHES_MAX};
-#[cfg(test)]
+#[cfg(any(test, feature = "planted"))]
 use crate::mover::planted::Bug;
 use crate::mover::{CopyState, HashState, Started};
 use crate::{HandleKey, Mover};
@@ -284,7 +284,7 @@ impl<'a, D: Device> Run<'a, D> {
         while let Some(&key) = self.copying_in.front() {
             match self.mover.look_in(key) {
                 CopyState::UnderWay => break,
-                #[cfg(test)]
+                #[cfg(any(test, feature = "planted"))]
                 CopyState::Done if self.mover.planted.has(Bug::LostCompletion) => {}
                 CopyState::Done => copied_in.push(key),
                 CopyState::Failed(error) => self.back_out(key, error),

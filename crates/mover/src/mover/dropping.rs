@@ -130,7 +130,7 @@ impl<D: Device> Mover<D> {
     /// Drops what a handle holds on the device, now or as soon as its copy has ended. Says whether the arena may have
     /// something of it that nothing uses any more.
     fn bury(&mut self, key: HandleKey, held: Held<D::Memory>, dropped: &mut Dropped) -> bool {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "planted"))]
         self.see_buried(key, &held.place);
         let bytes = held.bytes;
         dropped.handles.push(key);
@@ -207,7 +207,7 @@ impl<D: Device> Mover<D> {
         if self.arena.free(key) == Some(Outcome::AlreadySo) {
             tracing::error!(%key, "its arena space was free already, while a copy used it");
             #[cfg(test)]
-            self.planted.freed_twice.push(key);
+            self.planted.seen.freed_twice.push(key);
         }
     }
 

@@ -11,7 +11,7 @@
 use super::{Leaving, Mover, Place, Returning, Stage};
 use crate::device::{Device, DeviceError, Mark};
 use crate::exchange::MoveError;
-#[cfg(test)]
+#[cfg(any(test, feature = "planted"))]
 use crate::mover::planted::Bug;
 use crate::mover::transit::CopyState;
 use crate::{HandleKey, Owner};
@@ -183,8 +183,10 @@ impl<D: Device> Mover<D> {
     /// Looks at the copy into a frame. When it is done, the tenant is to take that memory.
     pub(super) fn look_at_frame(&mut self, key: HandleKey, mark: Mark, bytes: u64) -> CopyState {
         let passed = self.device.passed(mark);
-        #[cfg(test)]
-        let passed = passed.map(|passed| passed || self.planted.has(Bug::TakenBeforeFilled));
+        #[cfg(any(test, feature = "planted"))]
+        let passed = passed.map(|passed| {
+            (passed || self.planted.has(Bug::TakenBeforeFilled)) && !self.planted.has(Bug::UnseenCompletion)
+        });
         let mut state = match &passed {
             Ok(false) => return CopyState::UnderWay,
             Ok(true) => CopyState::Filled,

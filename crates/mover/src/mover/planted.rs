@@ -1,10 +1,17 @@
-//! Bugs that tests put in on purpose, to see that others find them; and what tests want to know of the inside. In no other
-//! build.
+//! Bugs that tests put in on purpose, to see that others find them. In no release.
+//!
+//! This crate's own tests say which one themselves. Tests of whole systems start a `rotad` of their own build, which has the
+//! feature `planted` from its package's tests, and name one in the environment ([`VARIABLE`]).
 
-use super::{Leaving, Mover, Place, Returning, Stage};
+#[cfg(test)]
+pub(crate) mod burials;
+
+use super::{Mover, Place, Returning};
 use crate::HandleKey;
 use crate::device::Device;
-use std::collections::BTreeMap;
+
+/// Names the bug that a daemon is to have.
+const VARIABLE: &str = "ROTA_PLANTED";
 
 /// What can be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,86 +22,81 @@ pub(crate) enum Bug {
     ThawBeforeLastBlock,
     /// The arena space of a tenant that dies while it is copied in is freed at once, and again when the copy has ended.
     DoubleFree,
+    /// The memory of a tenant that dies while it is copied in is let go of at once, and again when the copy has ended.
+    DoubleRelease,
     /// That a copy in has ended is noticed and forgotten.
     LostCompletion,
+    /// That a copy in has ended is never noticed.
+    UnseenCompletion,
     /// A tenant gets memory that another had before all of that one's bytes are written over.
     TakenBeforeFilled,
 }
 
 impl Bug {
-    pub(crate) const ALL: [Bug; 5] = [
+    pub(crate) const ALL: [Bug; 7] = [
         Bug::UnmapBeforeCopyEnds,
         Bug::ThawBeforeLastBlock,
         Bug::DoubleFree,
+        Bug::DoubleRelease,
         Bug::LostCompletion,
+        Bug::UnseenCompletion,
         Bug::TakenBeforeFilled,
     ];
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Planted {
     pub(crate) bug: Option<Bug>,
-    /// How many handles were dropped in each phase.
-    pub(crate) buried: BTreeMap<&'static str, u64>,
-    /// Handles whose arena space was free before a copy of them had ended.
-    pub(crate) freed_twice: Vec<HandleKey>,
+    #[cfg(test)]
+    pub(crate) seen: burials::Burials,
 }
 
 impl Planted {
+    /// What a new mover has: what the environment says.
+    pub(super) fn asked_for() -> Planted {
+        Planted {
+            bug: asked_for(),
+            #[cfg(test)]
+            seen: burials::Burials::default(),
+        }
+    }
+
     pub(crate) fn has(&self, bug: Bug) -> bool {
         self.bug == Some(bug)
     }
 }
 
-/// The phases in which a handle can be dropped.
-pub(crate) const PHASES: [&str; 13] = [
-    "on the device",
-    "in the arena",
-    "in the cellar",
-    "going to the cellar",
-    "coming from the cellar",
-    "being hashed",
-    "being copied out",
-    "being unmapped",
-    "being created",
-    "being copied in",
-    "backing out",
-    "being filled",
-    "being taken",
-];
-
-fn phase<M>(place: &Place<M>) -> Option<&'static str> {
-    let phase = match place {
-        Place::Device { .. } => 0,
-        Place::Arena(_) => 1,
-        Place::Cellar { .. } => 2,
-        Place::Sinking { .. } => 3,
-        Place::Fetching { .. } => 4,
-        Place::Leaving(Leaving { stage: Stage::Hashing(_), .. }) => 5,
-        Place::Leaving(Leaving { stage: Stage::Copying(_), .. }) => 6,
-        Place::Leaving(Leaving { stage: Stage::Unmapping, .. }) => 7,
-        Place::Returning { stage: Returning::Creating, .. } => 8,
-        Place::Returning { stage: Returning::Copying { .. }, .. } => 9,
-        Place::Returning { stage: Returning::BackingOut { .. }, .. } => 10,
-        Place::Returning { stage: Returning::Filling { .. }, .. } => 11,
-        Place::Returning { stage: Returning::Taking { .. }, .. } => 12,
-        // For the length of one request to the keeper, in which nothing else happens.
-        Place::Leaving(Leaving { stage: Stage::Copied, .. })
-        | Place::Returning { stage: Returning::Copied { .. }, .. } => return None,
-    };
-    Some(PHASES[phase])
+/// The bug that the environment names. A release has none, also one that is built together with tests.
+fn asked_for() -> Option<Bug> {
+    if !cfg!(all(feature = "planted", debug_assertions)) {
+        return None;
+    }
+    let name = std::env::var_os(VARIABLE)?;
+    let bug = Bug::ALL.into_iter().find(|bug| name == *format!("{bug:?}"))?;
+    tracing::warn!("{bug:?} is planted: this is for tests of rota only");
+    Some(bug)
 }
 
 impl<D: Device> Mover<D> {
     /// A handle is dropped.
     pub(super) fn see_buried(&mut self, key: HandleKey, place: &Place<D::Memory>) {
-        if let Some(phase) = phase(place) {
-            *self.planted.buried.entry(phase).or_default() += 1;
-        }
-        let is_copied_in = matches!(place, Place::Returning { stage: Returning::Copying { .. }, .. });
-        if is_copied_in && self.planted.has(Bug::DoubleFree) {
+        #[cfg(test)]
+        self.planted.seen.bury(place);
+        let Place::Returning {
+            stage: Returning::Copying { memory, .. } | Returning::Filling { memory, .. },
+            ..
+        } = place
+        else {
+            return;
+        };
+        if self.planted.has(Bug::DoubleFree) {
             self.arena.free(key);
+        }
+        if self.planted.has(Bug::DoubleRelease) {
+            let memory = self.device.device().twice(memory);
+            // What comes of it is for others to find.
+            let _ = self.device.device_mut().release(memory);
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use super::clean::Stored;
 use super::parts::{pieces_of, pieces_of_all, ranges, sum};
-#[cfg(test)]
+#[cfg(any(test, feature = "planted"))]
 use super::planted::Bug;
 use super::{Held, Leaving, Mover, Place, Returning, Stage};
 use crate::HandleKey;
@@ -167,7 +167,7 @@ impl<D: Device> Mover<D> {
             return CopyState::None;
         };
         let passed = self.device.passed(mark);
-        #[cfg(test)]
+        #[cfg(any(test, feature = "planted"))]
         let passed = passed.map(|passed| passed || self.planted.has(Bug::UnmapBeforeCopyEnds));
         let state = match &passed {
             Ok(false) => return CopyState::UnderWay,
@@ -304,6 +304,8 @@ impl<D: Device> Mover<D> {
             _ => return CopyState::None,
         };
         let passed = self.device.passed(*mark);
+        #[cfg(any(test, feature = "planted"))]
+        let passed = passed.map(|passed| passed && !self.planted.has(Bug::UnseenCompletion));
         let state = match &passed {
             Ok(false) => return CopyState::UnderWay,
             Ok(true) => CopyState::Done,
@@ -405,7 +407,7 @@ impl<D: Device> Mover<D> {
     ) -> Result<(Mark, usize), DeviceError> {
         let bytes: u64 = pieces.iter().map(|(_, run)| run.bytes).sum();
         let (mut copied, mut next_waypoint) = (0, self.waypoint_bytes);
-        #[cfg(test)]
+        #[cfg(any(test, feature = "planted"))]
         let mut early = None;
         let cut = |&(offset, run): &(u64, Extent)| {
             let parts = self.arena.registered_parts(run);
@@ -417,7 +419,7 @@ impl<D: Device> Mover<D> {
         };
         let mut count = 0;
         for (offset, run) in pieces.iter().flat_map(cut) {
-            #[cfg(test)]
+            #[cfg(any(test, feature = "planted"))]
             if lane == Lane::In && copied + run.bytes == bytes && self.planted.has(Bug::ThawBeforeLastBlock) {
                 early = Some(self.device.mark(lane)?);
             }
@@ -435,7 +437,7 @@ impl<D: Device> Mover<D> {
             }
         }
         let mark = self.device.mark(lane)?;
-        #[cfg(test)]
+        #[cfg(any(test, feature = "planted"))]
         let mark = early.unwrap_or(mark);
         Ok((mark, count))
     }

@@ -17,19 +17,21 @@
 //! - [`memory`]: what programs see of memory, what the daemon counts, and who else is on the GPU.
 //! - [`oversize`]: programs that are larger than their GPU.
 //! - [`several`]: programs on several GPUs, and which GPUs a program gets. [`gang`]: kernels that wait for each other.
-//! - [`shapes`]: the cases that rota is for, at a two-hundredth of their size. [`storm`]: everything goes wrong at once.
+//! - [`shapes`]: the cases that rota is for, at a hundredth of their size or less. [`storm`]: everything goes wrong at once.
 //! - [`soak`]: all of it at once, for a while. [`crowd`]: fifty programs on four GPUs that come and go.
 //! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
 //! - [`requests`]: what becomes of hints, and of requests. [`rhythm`]: requests that are foretold.
 //! - [`slices`]: nobody is switched to in vain beside a latency-critical program.
 //! - [`sdk`]: programs that say themselves when requests come.
 //! - [`passing`]: memory that goes from one program to the next.
+//! - [`planted`]: bugs that were put in on purpose are found.
 //! - [`patience`]: whoever waits for the GPU while it is frozen sleeps.
 //! - [`drivers`]: the same programs without rota, and what the virtual GPU answers them.
 //! - [`conformance`]: what the driver is known to answer, asked through rota.
 //! - [`stage`]: starts the parts, and sees to it that nothing is left of them; [`parts`]: where their files are.
 //!
-//! The parts come from other packages, and must be built before: `cargo build --workspace`.
+//! The parts come from other packages, and must be built before: `cargo build --workspace`. Bugs can only be put
+//! into a daemon that was built together with all tests: `cargo test --workspace --no-run`.
 
 mod parts;
 mod stage;
@@ -62,6 +64,7 @@ mod memory;
 mod oversize;
 mod passing;
 mod patience;
+mod planted;
 mod puppet;
 mod requests;
 mod rhythm;

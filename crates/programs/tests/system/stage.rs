@@ -34,6 +34,11 @@ const LOOK_MAX: Duration = Duration::from_millis(20);
 const CONTEXT_MIB: u64 = 4;
 /// The daemon's file of events, in the folder of a stage.
 const EVENTS: &str = "events";
+/// Names the bug that a daemon of a test build has.
+const PLANTED: &str = "ROTA_PLANTED";
+/// What the daemon says where its books of memory do not add up.
+const BROKEN_BOOKS: [&str; 3] =
+    ["was free already", "was given back twice", "cannot let go of device memory"];
 
 /// How many turns of random lengths a test waits for: this many, or as many as `ROTA_TURNS` says.
 pub(crate) fn turns_at_random(usual: usize) -> usize {
@@ -61,6 +66,8 @@ pub(crate) struct Stage {
     daemon: Option<Child>,
     socket: PathBuf,
     timeline: RefCell<Timeline>,
+    /// The bug that its daemons are to have.
+    planted: Option<&'static str>,
     _place: Place,
 }
 
@@ -71,6 +78,11 @@ impl Stage {
 
     /// A stage on which something goes wrong from the start on.
     pub(crate) fn with_faults(setup: &Setup<'_>, faults: &str) -> Self {
+        Self::planted(setup, faults, None)
+    }
+
+    /// The same, with a daemon that has one of the bugs that can be put into those of tests (`mover/planted.rs`).
+    pub(crate) fn planted(setup: &Setup<'_>, faults: &str, bug: Option<&'static str>) -> Self {
         let place = Place::take();
         let folder = tempfile::tempdir().unwrap();
         if !faults.is_empty() {
@@ -84,8 +96,9 @@ impl Stage {
         let directory = Directory::new(folder.path());
         let socket = folder.path().join("rotad.sock");
         let timeline = RefCell::new(Timeline::new(folder.path().join(EVENTS)));
+        let (gpus, daemon) = (setup.gpus, None);
         let mut stage =
-            Self { folder, directory, gpus: setup.gpus, daemon: None, socket, timeline, _place: place };
+            Self { folder, directory, gpus, daemon, socket, timeline, planted: bug, _place: place };
         stage.start_daemon(setup);
         stage
     }
@@ -100,6 +113,7 @@ impl Stage {
     pub(crate) fn start_daemon_logging_to(&mut self, setup: &Setup<'_>, log: Stdio) {
         let mut command = Command::new(newest("rotad"));
         with_parts(&mut command);
+        command.env_remove(PLANTED).envs(self.planted.map(|bug| (PLANTED, bug)));
         command
             .arg("--vgpu")
             .arg(self.folder.path())
@@ -381,7 +395,13 @@ impl Drop for Stage {
 }
 
 impl Stage {
-    fn met_no_error(&self) {
+    /// What the daemon has said so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.path("rotad.log")).unwrap()
+    }
+
+    /// The daemon has met no error so far, and its books are right.
+    pub(crate) fn met_no_error(&self) {
         const BEFORE: usize = 30;
         let events = self.events();
         if let Some(at) = events.iter().position(|event| event["event"] == "error") {
@@ -389,6 +409,9 @@ impl Stage {
                 events[at.saturating_sub(BEFORE)..=at].iter().map(|event| event.to_string()).collect();
             panic!("the daemon met an error:\n{}", story.join("\n"));
         }
+        let log = self.log();
+        let broken = log.lines().find(|line| BROKEN_BOOKS.iter().any(|words| line.contains(words)));
+        assert_eq!(broken, None, "the daemon's books do not add up");
     }
 
     /// The end of whatever was written down, for whoever wants to know what went wrong.

@@ -50,7 +50,7 @@ impl History {
             assert_eq!(known, has, "{owner}");
         }
         setup.check_rules();
-        assert_eq!(setup.mover.planted.freed_twice, [], "their arena space was freed twice");
+        assert_eq!(setup.mover.planted.seen.freed_twice, [], "their arena space was freed twice");
         let (sinking, fetching) = setup.mover.between();
         if silent.is_empty() && !setup.mover.has_graves() && sinking.is_empty() && fetching.is_empty() {
             self.check_books();
@@ -81,7 +81,7 @@ impl History {
 
     /// How handles were dropped under the worker that there is.
     pub(super) fn see_dropped(&mut self) {
-        let dropped = std::mem::take(&mut self.setup().mover.planted.buried);
+        let dropped = std::mem::take(&mut self.setup().mover.planted.seen.phases);
         for (phase, count) in dropped {
             *self.counts.dropped.entry(phase).or_default() += count;
         }

@@ -1,6 +1,7 @@
 use super::super::mortal::Killed;
 use super::{Counts, History};
-use crate::mover::planted::{Bug, PHASES};
+use crate::mover::planted::Bug;
+use crate::mover::planted::burials::PHASES;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Mutex, PoisonError};
 
