@@ -108,9 +108,11 @@ fn freeze(
         Ok(channels) => {
             let took = begin.elapsed();
             if let Some((hinted, ahead)) = warms {
+                // Once more would be in the way of a request that is there.
+                let has_begun = || hinted.grip.page().requests_open() > 0;
                 match after {
                     // It may not have been awake.
-                    Some(after) if !Ahead::is_lost(after, took) => hinted.ring_for_warm_up(),
+                    Some(after) if !Ahead::is_lost(after, took) || has_begun() => hinted.ring_for_warm_up(),
                     _ => hinted.order_warm_up(),
                 }
                 ahead.learn(took);
