@@ -135,7 +135,7 @@ impl Default for Settings {
             filler_below: Ratio::from_percent(80),
             lc_linger: Span::from_secs(1),
             lc_turn: Span::from_millis(200),
-            hint_lead: Span::from_micros(900),
+            hint_lead: Span::from_micros(1_800),
             be_guarantee: Ratio::from_percent(10),
             favour: Favour::default(),
             costs: Costs::default(),
