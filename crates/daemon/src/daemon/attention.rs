@@ -473,7 +473,7 @@ mod tests {
         std::thread::sleep(MS);
         assert!(!attention.awaits(standby::LONGEST + MS), "requests are long");
         assert!(attention.awaits(within) && !attention.ends.is_empty());
-        let another = |gpu| ending(TenantId(gpu.into()), Instant::now() + within);
+        let another = |gpu: u16| ending(TenantId(gpu.into()), Instant::now() + within);
         let refused = (1..10).any(|gpu| !attention.awaits_end(GpuId(gpu), another(gpu)));
         assert!(refused && attention.ends.len() < 9, "not all the time");
         attention.is_possible = false;
