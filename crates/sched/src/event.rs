@@ -203,12 +203,7 @@ pub enum Event {
         handles: Vec<HandleId>,
     },
     /// A tenant has work for the GPU.
-    Wants {
-        /// Who.
-        tenant: TenantId,
-        /// So long ago it came to have it: what is heard of late counts from then.
-        ago: Span,
-    },
+    Wants(TenantId),
     /// A tenant has no work for the GPU.
     Idle(TenantId),
     /// The share of its own turns in which a tenant had work on the GPU.
@@ -265,13 +260,6 @@ pub enum Event {
         /// How much.
         bytes: Bytes,
     },
-}
-
-impl Event {
-    /// A tenant has work for the GPU from now on.
-    pub fn wants(tenant: TenantId) -> Self {
-        Self::Wants { tenant, ago: Span::ZERO }
-    }
 }
 
 /// A handle that outlived a worker.

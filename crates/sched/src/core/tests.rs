@@ -127,7 +127,7 @@ impl Rig {
     /// The same, with work to do.
     fn busy(&mut self, id: u64, job: u64, gpu: u16, gib: u64) -> TenantId {
         let tenant = self.tenant(id, job, gpu, gib);
-        self.tell(Event::wants(tenant));
+        self.tell(Event::Wants(tenant));
         tenant
     }
 

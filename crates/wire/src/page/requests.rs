@@ -74,12 +74,7 @@ impl Page {
 
     /// The tenant says itself when requests begin and end.
     pub fn tell_requests(&self) {
-        self.requests_told.store(1, SeqCst);
-    }
-
-    /// Does the tenant say itself when requests begin and end?
-    pub fn requests_are_told(&self) -> bool {
-        self.requests_told.load(SeqCst) != 0
+        self.requests_told.store(1, Relaxed);
     }
 
     /// A request took so long, and was to take no longer than that, if anything was said.
@@ -89,7 +84,7 @@ impl Page {
 
     /// How long requests took, by the tenant's word; None if none has ended.
     pub fn request_times(&self) -> Option<RequestTimes> {
-        let by_program = self.requests_are_told();
+        let by_program = self.requests_told.load(Relaxed) != 0;
         let times = self.latencies.times()?;
         Some(RequestTimes { by_program, times, slo_missed: self.latencies.missed() })
     }
