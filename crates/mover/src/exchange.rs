@@ -246,6 +246,9 @@ pub enum MoveError {
     /// Its turn did not come before the exchange ended.
     #[error("the exchange ended before its turn")]
     NotStarted,
+    /// It was begun, and nobody knows of an end ([`Outcome::lost_sight_of`]).
+    #[error("it was lost sight of on its way, which is a mistake of rota's")]
+    LostSight,
 }
 
 /// Why an exchange could not go on: nothing was under way and nothing could start.
@@ -317,6 +320,9 @@ pub struct Outcome {
     pub failed: Vec<(HandleKey, MoveError)>,
     /// These were freed by their tenants meanwhile, and are dropped; also such as are not in the plan.
     pub freed: Vec<HandleKey>,
+    /// Of these no end was noticed. That is a mistake in this crate: they were looked at again, and are in the list above that is
+    /// true of them.
+    pub lost_sight_of: Vec<HandleKey>,
     /// These tenants went away meanwhile, and everything of them is dropped.
     pub gone: Vec<Owner>,
     /// These tenants have memory mapped that could neither be filled nor unmapped ([`MoveError::NotBackedOut`], now or

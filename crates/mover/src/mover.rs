@@ -36,7 +36,7 @@ pub(crate) use passing::Passed;
 #[cfg(test)]
 pub(crate) use reserving::AHEAD_MAX;
 pub(crate) use sinking::Fetch;
-pub(crate) use transit::{CopyState, Started};
+pub(crate) use transit::{CopyState, Owed, Started};
 
 use crate::arena::cellar::jobs::{Getting, Putting};
 use crate::arena::{Arena, ArenaError};

@@ -71,6 +71,15 @@ impl<D: Device> Memory<D> {
             }),
         );
         self.complain_of(&outcome);
+        for &handle in &outcome.lost_sight_of {
+            self.error(
+                Some(tenant(handle.owner)),
+                &format!(
+                    "handle {} was lost sight of in a move, which is a mistake of rota's",
+                    handle.handle
+                ),
+            );
+        }
         for found in &outcome.audit_errors {
             self.error(Some(tenant(found.key.owner)), &found.to_string());
         }
@@ -137,7 +146,8 @@ impl<D: Device> Memory<D> {
         // Of one who died before the move began, nothing could go, and so there was less room than was thought.
         let died = outcome.failed.iter().any(|(_, why)| matches!(why, MoveError::Unknown));
         let explained = |why: &MoveError| match why {
-            MoveError::Unknown => true,
+            // Told above.
+            MoveError::Unknown | MoveError::LostSight => true,
             MoveError::NotStarted => died,
             _ => false,
         };

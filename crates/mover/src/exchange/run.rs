@@ -4,6 +4,7 @@
 //! All of it is done by one thread, so what takes long comes last: dropping an import takes up to a millisecond, and
 //! happens only once every copy that can start has been started, one import at a time.
 
+mod accounting;
 mod answers;
 mod asking;
 mod cellar;
@@ -37,6 +38,7 @@ impl<D: Device> Mover<D> {
         self.end_given_up(tenants);
         let mut run = Run::new(self, plan, tenants);
         run.drive(replies);
+        run.account();
         let Run { mut outcome, meter, .. } = run;
         outcome.times = meter.end(self.clock.now());
         self.give_back_reserved();
@@ -58,9 +60,18 @@ enum Asked {
     BackOut(MoveError),
 }
 
+/// Where a handle of a plan is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Out,
+    In,
+}
+
 struct Run<'a, D: Device> {
     mover: &'a mut Mover<D>,
     tenants: &'a mut dyn Tenants,
+    /// All of the plan that can be moved.
+    planned: BTreeMap<HandleKey, Way>,
     /// Not started yet, in order.
     waiting_out: VecDeque<HandleKey>,
     waiting_in: VecDeque<HandleKey>,
@@ -131,9 +142,12 @@ impl<'a, D: Device> Run<'a, D> {
         // Of an exchange that was given up. Nobody else looks at it.
         let (sinking, fetching) = mover.between();
         let start = mover.clock.now();
+        let out = waiting_out.iter().map(|&key| (key, Way::Out));
+        let planned = out.chain(waiting_in.iter().map(|&key| (key, Way::In))).collect();
         Run {
             mover,
             tenants,
+            planned,
             waiting_out,
             waiting_in,
             hashing: VecDeque::new(),
@@ -285,7 +299,7 @@ impl<'a, D: Device> Run<'a, D> {
             match self.mover.look_in(key) {
                 CopyState::UnderWay => break,
                 #[cfg(any(test, feature = "planted"))]
-                CopyState::Done if self.mover.planted.has(Bug::LostCompletion) => {}
+                CopyState::Done | CopyState::Filled if self.mover.planted.has(Bug::LostCompletion) => {}
                 CopyState::Done => copied_in.push(key),
                 CopyState::Failed(error) => self.back_out(key, error),
                 CopyState::Filled => self.to_take.push(key),
@@ -318,14 +332,17 @@ impl<'a, D: Device> Run<'a, D> {
         }
         for (&key, recorded) in into.iter().zip(self.mover.record_in(into)) {
             match recorded {
-                Ok(()) => {
-                    self.outcome.bytes_in += self.mover.bytes_of(key);
-                    self.outcome.moved_in.push(key);
-                    self.outcome.into.end = self.elapsed();
-                }
+                Ok(()) => self.note_in(key),
                 Err(error) => self.outcome.failed.push((key, error)),
             }
         }
+    }
+
+    /// A handle of which that is recorded is in.
+    fn note_in(&mut self, key: HandleKey) {
+        self.outcome.bytes_in += self.mover.bytes_of(key);
+        self.outcome.moved_in.push(key);
+        self.outcome.into.end = self.elapsed();
     }
 
     /// Drops our import of one handle that its tenant has unmapped: it is out, and its bytes are room now.

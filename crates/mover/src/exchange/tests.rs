@@ -1,6 +1,7 @@
 //! Exchanges with a fake device and fake tenants: bytes survive, room is never exceeded, and whatever goes wrong at
 //! whatever step, every handle is accounted for.
 
+mod accounting;
 mod cellar;
 mod clean;
 mod deadlines;

@@ -40,6 +40,14 @@ impl<D: Device> Mover<D> {
         keys.iter().zip(outcomes).map(record).collect()
     }
 
+    /// A handle that is copied, which the keeper was never told, stays.
+    pub(crate) fn stay_unrecorded(&mut self, key: HandleKey) {
+        self.replace(key, |mover, place| match place {
+            Place::Leaving(leaving @ Leaving { stage: Stage::Copied, .. }) => mover.stay(key, leaving),
+            other => other,
+        });
+    }
+
     /// A handle that was to leave stays: nothing is under way, nothing is recorded, and its space is given up.
     pub(super) fn stay(&mut self, key: HandleKey, leaving: Leaving<D::Memory>) -> Place<D::Memory> {
         self.arena.cancel(key);

@@ -46,6 +46,21 @@ pub(crate) enum CopyState {
     None,
 }
 
+/// What a handle on its way waits for, where that is neither a copy nor anything else of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owed {
+    /// To be recorded as copied out.
+    RecordOut,
+    /// To be recorded as copied in.
+    RecordIn,
+    /// Its tenant's answer to an unmap.
+    Unmap,
+    /// Its tenant's answer to a create.
+    Create,
+    /// Its tenant's answer to a take.
+    Take,
+}
+
 impl<D: Device> Mover<D> {
     pub(crate) fn bytes_of(&self, key: HandleKey) -> u64 {
         self.handles.get(&key).map_or(0, |held| held.bytes)
@@ -74,6 +89,25 @@ impl<D: Device> Mover<D> {
             Some(Place::Device { .. }) => Err(MoveError::NotAway),
             Some(Place::Leaving { .. } | Place::Returning { .. }) => Err(MoveError::Unsettled),
             None => Err(MoveError::Unknown),
+        }
+    }
+
+    /// What a handle waits for, if it is in the middle of its way.
+    pub(crate) fn owed(&self, key: HandleKey) -> Option<Owed> {
+        match &self.handles.get(&key)?.place {
+            Place::Leaving(leaving) => match leaving.stage {
+                Stage::Hashing(_) | Stage::Copying(_) => None,
+                Stage::Copied => Some(Owed::RecordOut),
+                Stage::Unmapping => Some(Owed::Unmap),
+            },
+            Place::Returning { stage, .. } => match stage {
+                Returning::Copying { .. } | Returning::Filling { .. } => None,
+                Returning::Copied { .. } => Some(Owed::RecordIn),
+                Returning::BackingOut { .. } => Some(Owed::Unmap),
+                Returning::Creating => Some(Owed::Create),
+                Returning::Taking { .. } => Some(Owed::Take),
+            },
+            _ => None,
         }
     }
 

@@ -134,6 +134,11 @@ fn memory_that_is_let_go_of_twice_when_a_program_dies_is_found() {
 }
 
 #[test]
+fn a_completion_that_is_noticed_and_forgotten_is_found() {
+    is_found("LostCompletion", &[ERROR]);
+}
+
+#[test]
 fn a_completion_that_is_never_seen_is_found() {
     is_found("UnseenCompletion", &[ERROR]);
 }

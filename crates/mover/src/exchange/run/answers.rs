@@ -175,7 +175,7 @@ impl<D: Device> Run<'_, D> {
     }
 
     /// Takes handles out of all lists of things to do.
-    fn strike(&mut self, is_struck: impl Fn(HandleKey) -> bool) {
+    pub(super) fn strike(&mut self, is_struck: impl Fn(HandleKey) -> bool) {
         self.waiting_out.retain(|key| !is_struck(*key));
         self.waiting_in.retain(|key| !is_struck(*key));
         self.sinking.retain(|key| !is_struck(*key));

@@ -82,7 +82,7 @@ impl<D: Device> Run<'_, D> {
         }
     }
 
-    fn request_creates(&mut self, keys: &[HandleKey]) {
+    pub(super) fn request_creates(&mut self, keys: &[HandleKey]) {
         if !keys.is_empty() {
             self.note_first_in();
         }

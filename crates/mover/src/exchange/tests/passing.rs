@@ -20,7 +20,7 @@ impl Setup {
     }
 
     /// The same two as in [`Setup::a_in_b_away`], who trust each other.
-    fn friends(a: &[u64], b: &[u64], capacity_blocks: u64, arena_blocks: u64) -> (Setup, Plan) {
+    pub(super) fn friends(a: &[u64], b: &[u64], capacity_blocks: u64, arena_blocks: u64) -> (Setup, Plan) {
         let mut setup = Setup::new(capacity_blocks, arena_blocks);
         setup.trust_each_other();
         let into = setup.allocate(B, b);

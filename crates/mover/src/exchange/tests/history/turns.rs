@@ -90,6 +90,7 @@ impl History {
     fn see(&mut self, plan: &Plan, outcome: &Outcome, is_troubled: bool) {
         self.setup().check_told(plan, outcome);
         assert_eq!(outcome.audit_errors, []);
+        assert_eq!(outcome.lost_sight_of, []);
         for (key, error) in &outcome.failed {
             let is_full = *error == MoveError::NotStarted && outcome.stuck.is_some();
             assert!(is_full || is_troubled, "{key} for no reason: {error}");
