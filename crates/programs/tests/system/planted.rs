@@ -17,6 +17,8 @@ const ROUNDS: usize = 6;
 struct Story {
     stage: Stage,
     programs: Vec<Program>,
+    /// Errors are no find.
+    goes_on: bool,
 }
 
 impl Story {
@@ -24,7 +26,7 @@ impl Story {
     fn begin(bug: Option<&'static str>) -> Self {
         let setup = Setup { gpus: 1, gpu_mib: 48, arena_mib: 64, rotad: &["--turn", "40ms"] };
         let stage = Stage::planted(&setup, FAULTS, bug);
-        let mut story = Self { stage, programs: Vec::new() };
+        let mut story = Self { stage, programs: Vec::new(), goes_on: false };
         story.bear();
         story.bear();
         // By now somebody has memory, so there is a mover.
@@ -53,7 +55,9 @@ impl Story {
                 program.said();
                 assert_eq!(program.try_end(), None, "{} ended too early:\n{}", program.name, program.log());
             }
-            self.stage.met_no_error();
+            if !self.goes_on {
+                self.stage.met_no_error();
+            }
             holds(self)
         });
     }
@@ -87,7 +91,7 @@ fn tell(bug: Option<&'static str>) {
         story.one_dies(after);
         story.all_go_on();
     }
-    let Story { stage, mut programs } = story;
+    let Story { stage, mut programs, .. } = story;
     programs.iter_mut().for_each(Program::kill);
     stage.finish();
 }
@@ -141,4 +145,24 @@ fn a_completion_that_is_noticed_and_forgotten_is_found() {
 #[test]
 fn a_completion_that_is_never_seen_is_found() {
     is_found("UnseenCompletion", &[ERROR]);
+}
+
+/// What was lost sight of is found again, each time: all go on, with all their bytes.
+#[test]
+fn nobody_stands_still_for_a_completion_that_is_forgotten() {
+    let mut story = Story::begin(Some("LostCompletion"));
+    story.goes_on = true;
+    story.all_go_on();
+    story.one_dies(DEATHS[0]);
+    story.all_go_on();
+    let errors = story.stage.events();
+    let errors: Vec<_> = errors.iter().filter(|event| event["event"] == "error").collect();
+    assert!(!errors.is_empty(), "each is told");
+    let words = |event: &serde_json::Value| event["what"].as_str().unwrap_or_default().to_owned();
+    for error in errors {
+        assert!(words(error).contains("lost sight of"), "{error}");
+    }
+    let Story { stage, mut programs, .. } = story;
+    programs.iter_mut().for_each(Program::kill);
+    stage.finish_after_errors();
 }

@@ -82,37 +82,53 @@ fn a_seed_tells_the_same_history_each_time() {
     assert_ne!(first.1, History::whole(5, 40, None).1);
 }
 
-/// The event at which something was found, counted over several histories.
-fn found_at(bug: Bug) -> Option<u64> {
-    let mut events = 0;
-    for seed in SEEDS {
-        let mut history = History::begin(seed, EVENTS, Some(bug));
-        let told = catch_unwind(AssertUnwindSafe(|| {
-            while history.counts.events < EVENTS {
-                history.happen();
-            }
-            history.end();
-        }));
-        events += history.counts.events;
-        match told {
-            Ok(()) => {}
-            Err(cause) => {
-                assert!(!cause.is::<Killed>(), "a worker's death is not a find");
-                return Some(events);
-            }
+/// What was found in one history.
+#[derive(Debug, PartialEq, Eq)]
+struct Find {
+    /// At which event.
+    event: u64,
+    /// What the check that failed has said.
+    words: String,
+    /// What became of each turn before.
+    told: Vec<String>,
+}
+
+fn find(bug: Bug, seed: u64) -> Result<u64, Find> {
+    let mut history = History::begin(seed, EVENTS, Some(bug));
+    let told = catch_unwind(AssertUnwindSafe(|| {
+        while history.counts.events < EVENTS {
+            history.happen();
         }
-    }
-    None
+        history.end();
+    }));
+    let event = history.counts.events;
+    let Err(cause) = told else { return Ok(event) };
+    assert!(!cause.is::<Killed>(), "a worker's death is not a find");
+    let words = cause.downcast::<String>().map_or_else(|_| String::new(), |words| *words);
+    Err(Find { event, words, told: std::mem::take(&mut history.told) })
+}
+
+/// What is found first, in which history, and at which event, counted over all up to there.
+fn found_at(bug: Bug) -> Option<(u64, u64, Find)> {
+    let mut events = 0;
+    SEEDS.into_iter().find_map(|seed| match find(bug, seed) {
+        Ok(all) => {
+            events += all;
+            None
+        }
+        Err(find) => Some((seed, events + find.event, find)),
+    })
 }
 
 /// That nothing is found without a bug, the thousand events above say: they have the same seeds.
 #[test]
-fn each_bug_that_was_put_in_is_found() {
+fn each_bug_that_was_put_in_is_found_and_its_seed_finds_it_again() {
     for bug in Bug::ALL {
-        let found = found_at(bug);
-        println!("{bug:?}: found at event {found:?}");
+        let Some((seed, events, found)) = found_at(bug) else { panic!("{bug:?} was not found") };
+        println!("{bug:?}: found at event {events}, of seed {seed}: {}", found.words);
         // Memory is passed in a few turns of each history.
         let soon = if bug == Bug::TakenBeforeFilled { 1000 } else { 300 };
-        assert!(found.is_some_and(|events| events <= soon), "{bug:?}: found at event {found:?}");
+        assert!(events <= soon, "{bug:?}: found at event {events} only");
+        assert_eq!(find(bug, seed), Err(found), "{bug:?}, once more with seed {seed}");
     }
 }
