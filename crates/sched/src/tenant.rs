@@ -164,6 +164,8 @@ pub(crate) struct Tenant {
     pub(crate) pauses: Pauses,
     /// It gets no turn before then.
     pub(crate) not_before: Time,
+    /// So often in a row nothing could be moved for its turn.
+    pub(crate) vain: u8,
     /// Until then, that is further away than a turn of everybody in line.
     pub(crate) near_from: Time,
     /// It is next, although others have had less.
@@ -235,6 +237,7 @@ impl Tenant {
             habits: Habits::default(),
             pauses: Pauses::default(),
             not_before: Time::ZERO,
+            vain: 0,
             near_from: Time::ZERO,
             preferred: false,
             ran: Span::ZERO,

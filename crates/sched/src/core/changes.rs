@@ -285,6 +285,7 @@ impl Core {
             }
             // It has saved nothing meanwhile.
             tenant.virtual_time = tenant.virtual_time.max(present);
+            tenant.vain = 0;
         });
         self.gpu_mut(gpu).move_retry = now;
         self.inspect(vec![id]);

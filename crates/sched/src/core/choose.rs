@@ -277,6 +277,7 @@ impl Core {
             books.filler = None;
         }
         self.update(id, |tenant| {
+            tenant.vain = 0;
             tenant.turns += 1;
             tenant.preferred = false;
             tenant.stays_since = None;

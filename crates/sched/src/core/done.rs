@@ -6,6 +6,9 @@ use crate::tenant::{Grip, Spot};
 use crate::{Action, Bytes, GpuId, OpId, Outcome, Owned, Scope, Span, TenantId};
 use std::collections::BTreeSet;
 
+/// So often the time doubles after which one is tried again for whom nothing moved.
+const VAIN_MAX: u8 = 6;
+
 impl Core {
     /// An action is over. One that was given up, or whose tenant is gone, changes nothing.
     pub(super) fn done(&mut self, op: OpId, outcome: Outcome) {
@@ -213,18 +216,29 @@ impl Core {
         }
         // A death explains it, and what is left to do is found at the next look.
         if went + bytes_in == Bytes::ZERO && !moving.bereft {
-            // What is only fetched ahead must not keep anybody from its turn.
-            if ahead {
-                self.fetch_no_more_for_a_while(gpu);
-            } else {
-                let later = self.later();
-                self.gpu_mut(gpu).move_retry = later;
-            }
-            if let Some(id) = moving.purpose.whom() {
-                self.give_up_on(gpu, id);
+            match moving.purpose.whom() {
+                // What is only fetched ahead must not keep anybody from its turn.
+                _ if ahead => self.fetch_no_more_for_a_while(gpu),
+                Some(id) => self.could_not_come(gpu, id),
+                None => {
+                    let later = self.later();
+                    self.gpu_mut(gpu).move_retry = later;
+                }
             }
         }
         self.concerned.insert(gpu);
+    }
+
+    /// Nothing moved for `id`. It is tried again later, and later each time, so that those who are behind it in line are tried in
+    /// between, however many cannot come, and however long it takes to find that out: what they lack may be what somebody else
+    /// gives up who comes.
+    fn could_not_come(&mut self, gpu: GpuId, id: TenantId) {
+        let vain = self.tenants.get(id).map_or(0, |tenant| tenant.vain);
+        self.update(id, |tenant| tenant.vain = (vain + 1).min(VAIN_MAX));
+        let until = self.now + self.settings.deadlines.retry.times(1 << vain);
+        for (id, kept_out_until) in self.give_up_on(gpu, id) {
+            self.postpone(id, until.max(kept_out_until));
+        }
     }
 
     /// Nobody knows what became of a move: what it was about may be here or there until somebody has looked.

@@ -64,6 +64,8 @@ struct Rig {
     lose: fn(&Action) -> bool,
     /// These fail.
     fail: fn(&Action) -> bool,
+    /// Memory of these does not come in.
+    refuse: fn(TenantId) -> bool,
     /// Freezes of a tenant begin so much later than they are asked for, and it runs on meanwhile.
     late: BTreeMap<TenantId, Span>,
     /// If there is such a list, the mover does not know new memory, and that is in the list.
@@ -90,6 +92,7 @@ impl Rig {
             diary: Vec::new(),
             lose: |_| false,
             fail: |_| false,
+            refuse: |_| false,
             late: BTreeMap::new(),
             unknown: None,
             freeze: Span::from_millis(1),
@@ -215,6 +218,8 @@ impl Rig {
                     self.after(took, Event::Done { op, outcome: Outcome::Failed });
                     return;
                 }
+                let into: Vec<Owned> =
+                    into.into_iter().filter(|owned| !(self.refuse)(owned.tenant)).collect();
                 self.away.extend(&out);
                 self.away.retain(|owned| !into.contains(owned));
                 self.after(

@@ -190,7 +190,7 @@ fn two_tenants_with_mistakes() {
 #[test]
 fn two_tenants_and_what_people_do() {
     let budget = Budget { frees: 1, pauses: 1, intruders: 1, ..NOTHING };
-    explore(configuration::two(budget), 15_000..=60_000);
+    explore(configuration::two(budget), 15_000..=80_000);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn a_latency_critical_tenant_that_hints() {
 
 #[test]
 fn a_gang_and_another() {
-    explore(configuration::gang(Budget { faults: 1, ..NOTHING }), 15_000..=60_000);
+    explore(configuration::gang(Budget { faults: 1, ..NOTHING }), 15_000..=80_000);
 }
 
 #[test]

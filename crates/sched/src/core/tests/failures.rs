@@ -62,6 +62,34 @@ fn what_fails_is_tried_again_later_and_not_in_a_loop() {
     }
 }
 
+/// There may be no space for what they have in the cellar, until somebody else has come back and given up its own.
+#[test]
+fn those_who_cannot_come_keep_nobody_else_from_coming() {
+    for ids in [1..=5, 1..=12] {
+        let mut rig = Rig::new(settings());
+        rig.tell(Event::Arena(Bytes::from_gib(200)));
+        let tenants: Vec<TenantId> = ids.clone().map(|id| rig.busy(id, id, 0, 12)).collect();
+        rig.until(100.0);
+        rig.refuse = |tenant| tenant.0 % 4 != 0;
+        let ran: Vec<f64> = tenants.iter().map(|&tenant| rig.ran(tenant)).collect();
+        // Whoever runs now stays until somebody else can come.
+        rig.until(300.0);
+        let others = tenants.iter().zip(ran).filter(|(tenant, _)| tenant.0 % 4 == 0);
+        let least = others.map(|(&tenant, before)| rig.ran(tenant) - before).fold(f64::MAX, f64::min);
+        assert!(least > 30.0, "of {ids:?} one ran {least} of 200 s");
+        // All can come again, and do.
+        rig.refuse = |_| false;
+        let ran: Vec<f64> = tenants.iter().map(|&tenant| rig.ran(tenant)).collect();
+        rig.until(600.0);
+        let least = tenants
+            .iter()
+            .zip(ran)
+            .map(|(&tenant, before)| rig.ran(tenant) - before)
+            .fold(f64::MAX, f64::min);
+        assert!(least > 10.0, "of {ids:?} one ran {least} of 300 s");
+    }
+}
+
 #[test]
 fn a_tenant_that_does_not_answer_keeps_its_memory_and_others_that_fit_go_on() {
     let mut rig = Rig::new(settings());
