@@ -93,6 +93,16 @@ pub enum Lost {
     /// The connection to the keeper: the next worker finds everything as it is.
     #[error("the connection to the keeper is lost: {0}")]
     Keeper(String),
+    /// What this process has of a GPU: the next worker's works again.
+    #[error("the GPU does nothing for this process any more: {0}")]
+    Context(String),
+}
+
+impl Lost {
+    /// Does the next worker find everything as it is?
+    pub fn is_this_workers(&self) -> bool {
+        matches!(self, Lost::Keeper(_) | Lost::Context(_))
+    }
 }
 
 #[derive(Debug)]
@@ -312,7 +322,9 @@ impl Daemon {
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
             if let Some(lost) = self.lost.take() {
-                self.dismiss(&lost.to_string());
+                if !lost.is_this_workers() {
+                    self.dismiss(&lost.to_string());
+                }
                 return Err(lost);
             }
             if let Some(why) = self.arena.lost() {

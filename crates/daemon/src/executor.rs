@@ -206,6 +206,8 @@ pub enum Done {
     Adopted(Owned, bool),
     /// The arena has reached its final size.
     Arena(Bytes),
+    /// The device does nothing for this process any more, and why.
+    Broken(String),
     /// Handles are gone, the mover's import too.
     Forgotten(TenantId, Vec<HandleId>),
     /// A tenant that left a move unanswered has said something about it.

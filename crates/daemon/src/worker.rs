@@ -208,7 +208,7 @@ pub(crate) fn work(config: Config, detached: bool) -> anyhow::Result<ExitCode> {
         }
         pass_on(stop, inputs);
     });
-    if let Err(Lost::Keeper(_)) = &served {
+    if served.as_ref().is_err_and(Lost::is_this_workers) {
         die();
     }
     // In this order, so that whoever finds nobody at the socket can take over.

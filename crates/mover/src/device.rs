@@ -172,7 +172,8 @@ pub trait Device {
     /// Whether a mark has passed. An error means that what was started before the mark may never be done.
     fn passed(&mut self, mark: Mark) -> Result<bool, DeviceError>;
 
-    /// Waits until nothing is under way on any lane.
+    /// Waits until nothing is under way on any lane. An error means that the device does nothing for this process any more, as
+    /// after some that are met in the middle of a copy: only another process can go on then.
     fn drain(&mut self) -> Result<(), DeviceError>;
 
     /// What registers host memory with this device, from any thread.

@@ -251,6 +251,17 @@ pub enum MoveError {
     LostSight,
 }
 
+impl MoveError {
+    /// Was it the device that did not do something?
+    pub fn is_the_devices(&self) -> bool {
+        match self {
+            MoveError::CopyOut(_) | MoveError::CopyIn(_) | MoveError::Import(_) => true,
+            MoveError::NotBackedOut { why, .. } => why.is_the_devices(),
+            _ => false,
+        }
+    }
+}
+
 /// Why an exchange could not go on: nothing was under way and nothing could start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stuck {

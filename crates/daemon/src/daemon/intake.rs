@@ -1,6 +1,6 @@
 //! What reaches the main loop, to whom it goes.
 
-use super::{Daemon, Input};
+use super::{Daemon, Input, Lost};
 use crate::events::nanos;
 use crate::executor::{Done, Work};
 use sched::{Event, Time};
@@ -92,6 +92,7 @@ impl Daemon {
             }
             Done::Adopted(owned, movable) => self.adopted(owned, movable),
             Done::Arena(bytes) => self.step(Event::Arena(bytes)),
+            Done::Broken(why) => self.lost = Some(Lost::Context(why)),
             Done::Forgotten(tenant, handles) => self.forgotten(tenant, handles),
             Done::Answers(tenant) => self.step(Event::Answers(tenant)),
             Done::Looked(tenant, seen) => self.step(Event::Looked { tenant, seen }),

@@ -31,6 +31,8 @@ pub struct Memory<D: Device> {
     pub(super) unsettled: BTreeMap<TenantId, BTreeSet<Owned>>,
     pub(super) homing: Homing,
     commits: u64,
+    /// Why the device does nothing any more, until that is told.
+    pub(super) broken: Option<String>,
     /// Tenants that are gone or were put out. What they had is dropped, or cannot be put right: it is never all there again, though
     /// the mover knows of nothing that is missing. Their programs may live.
     bereft: BTreeSet<TenantId>,
@@ -52,6 +54,7 @@ impl<D: Device> Memory<D> {
             unsettled: BTreeMap::new(),
             homing: Homing::new(looks_every),
             commits: 1,
+            broken: None,
             bereft: BTreeSet::new(),
         }
     }
@@ -90,6 +93,8 @@ impl<D: Device> Memory<D> {
             }
             done.extend(self.mind_homes());
             done.extend(self.who_answered().map(Done::Answers));
+            // First: after that nobody needs to know what came of the rest.
+            done.splice(0..0, self.broken.take().map(Done::Broken));
             for done in done {
                 if report.send(Input::Done(done)).is_err() {
                     return;

@@ -80,6 +80,7 @@ impl<D: Device> Memory<D> {
                 ),
             );
         }
+        self.look_whether_it_works(&outcome);
         for found in &outcome.audit_errors {
             self.error(Some(tenant(found.key.owner)), &found.to_string());
         }
@@ -137,6 +138,22 @@ impl<D: Device> Memory<D> {
             if self.mover.away_bytes(owner(tenant)) == 0 {
                 self.note("resident", tenant, json!({}));
             }
+        }
+    }
+
+    /// After some errors the driver does nothing for a process any more. The next worker has a context of its own, and nothing is
+    /// lost with this one.
+    fn look_whether_it_works(&mut self, outcome: &mover::Outcome) {
+        if outcome.failed.iter().any(|(_, why)| why.is_the_devices())
+            && let Err(cause) = self.mover.device_mut().drain()
+        {
+            self.error(
+                None,
+                &format!(
+                    "the GPU does nothing for this worker any more, and the next one takes over: {cause}"
+                ),
+            );
+            self.broken = Some(cause.to_string());
         }
     }
 

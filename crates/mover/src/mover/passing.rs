@@ -242,4 +242,16 @@ impl<D: Device> Mover<D> {
         });
         freed_bytes
     }
+
+    /// Nobody knows whether the tenant has taken its memory: it is to unmap it, if it has, and the handle stays in the arena.
+    pub(crate) fn take_back(&mut self, key: HandleKey) {
+        let bytes = self.bytes_of(key);
+        self.replace(key, |mover, place| match place {
+            Place::Returning { stored, stage: Returning::Taking { memory } } => {
+                let freed_bytes = mover.release(key, memory, bytes);
+                Place::Returning { stored, stage: Returning::BackingOut { freed_bytes } }
+            }
+            other => other,
+        });
+    }
 }

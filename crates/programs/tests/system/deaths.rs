@@ -156,3 +156,30 @@ fn the_daemon_dies_and_one_whose_memory_is_away_ends_when_the_next_one_says_that
     stays.end();
     stage.finish();
 }
+
+/// A copy fails, and with it all that the worker has of the GPU: the next one takes over by itself, and both go on.
+#[test]
+fn a_worker_whose_copy_fails_is_followed_by_one_whose_copies_work() {
+    let stage = Stage::new(&Setup { gpus: 1, gpu_mib: 48, arena_mib: 96, rotad: &["--turn", "60ms"] });
+    let mut programs = ["1", "2"].map(|seed| program(&stage, seed, seed));
+    for nth in [1, 2, 7] {
+        for program in &mut programs {
+            program.goes_on(2);
+        }
+        let worker = stage.status().worker_pid;
+        let faults = format!("pids = [{worker}]\n[copy]\nfails_at = {nth}\n");
+        std::fs::write(stage.path("faults.toml"), faults).unwrap();
+        until("another worker serves", || stage.status().worker_pid != worker);
+        std::fs::remove_file(stage.path("faults.toml")).unwrap();
+    }
+    for program in &mut programs {
+        program.goes_on(2);
+        program.kill();
+    }
+    let errors = stage.events();
+    let told = |words: &str| {
+        errors.iter().filter(|event| event["what"].as_str().is_some_and(|what| what.contains(words))).count()
+    };
+    assert!(told("the next one takes over") >= 3, "each is told");
+    stage.finish_after_errors();
+}

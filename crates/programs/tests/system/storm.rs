@@ -112,16 +112,6 @@ impl Storm {
 
     /// Did it happen?
     fn happens(&mut self, deed: Deed) -> bool {
-        let before = self.told.errors_with(&["were not moved"]);
-        let happened = self.try_out(deed);
-        // What could not go is not tried again for ten seconds, and others wait for its place. A new worker does not know that.
-        if self.told.errors_with(&["were not moved"]) > before {
-            self.kill_worker();
-        }
-        happened
-    }
-
-    fn try_out(&mut self, deed: Deed) -> bool {
         match deed {
             Deed::Death(phase) => self.hunt(phase),
             Deed::Standstill => self.stop(),
@@ -193,10 +183,13 @@ impl Storm {
 
     fn fail_a_copy(&mut self) -> bool {
         let nth = 1 + self.chance.below(8);
+        let before = self.stage.status();
         self.set_faults(&format!("[copy]\nfails_at = {nth}\n"));
         let failed = self.meets_error(&["the copy out failed", "the copy in failed"]);
-        self.kill_worker();
         self.clear_faults();
+        if failed {
+            until("another worker serves", || self.stage.status().worker_pid != before.worker_pid);
+        }
         failed
     }
 

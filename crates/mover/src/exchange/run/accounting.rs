@@ -33,7 +33,8 @@ impl<D: Device> Run<'_, D> {
     }
 
     /// Ends a step that nobody else would end, and tells where it is then. What it takes the device for, or its tenant's answer, is
-    /// ended by these, as with all that was given up.
+    /// ended by these, as with all that was given up. Perhaps its tenant was never asked, perhaps it has answered: what it is asked
+    /// here means the same once and twice.
     fn look_for(&mut self, key: HandleKey, way: Way) {
         match self.mover.owed(key) {
             Some(Owed::RecordIn) => return self.record(&[], &[key]),
@@ -44,8 +45,9 @@ impl<D: Device> Run<'_, D> {
             }
             Some(Owed::Create) => self.request_creates(&[key]),
             Some(Owed::Take) => {
-                self.to_take.push(key);
-                self.ask_takes();
+                self.mover.take_back(key);
+                self.to_unmap.push(key);
+                self.ask_unmaps();
             }
             None => {}
         }

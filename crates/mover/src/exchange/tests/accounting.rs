@@ -1,6 +1,6 @@
 //! Handles that an exchange loses sight of, at each step of their way: that is told, and none stays where nobody looks for it.
 
-use super::world::FakeTenants;
+use super::world::{Event, FakeTenants};
 use super::{A, B, MoveError, Outcome, Reply, Setup, Tenants, plan, usual};
 use crate::fake_device::FakeDevice;
 use crate::mover::planted::Bug;
@@ -59,7 +59,7 @@ fn forget(key: HandleKey, steps: Steps) -> (Outcome, Whereabouts) {
 #[test]
 fn what_was_on_its_way_out_is_found_at_each_step() {
     use Whereabouts::{Arena, Device};
-    let steps: [(Steps, bool, Whereabouts); 5] = [
+    let steps: [(Steps, bool, Whereabouts); 6] = [
         (|_, _, _| {}, false, Device),
         (|mover, _, _| drop(mover.start_out(OUT)), false, Device),
         (|mover, _, _| copy_out(mover), false, Device),
@@ -68,6 +68,15 @@ fn what_was_on_its_way_out_is_found_at_each_step() {
             |mover, _, _| {
                 copy_out(mover);
                 mover.record_out(&[OUT]);
+            },
+            false,
+            Arena,
+        ),
+        (
+            |mover, tenants, replies| {
+                copy_out(mover);
+                mover.record_out(&[OUT]);
+                unmap(tenants, replies);
             },
             false,
             Arena,
@@ -94,10 +103,19 @@ fn what_was_on_its_way_out_is_found_at_each_step() {
 #[test]
 fn what_was_on_its_way_in_is_found_at_each_step() {
     use Whereabouts::{Arena, Device};
-    let steps: [(Steps, bool, Whereabouts); 6] = [
+    let steps: [(Steps, bool, Whereabouts); 7] = [
         (|_, _, _| {}, false, Arena),
         // Its tenant is asked to create memory, which nobody fills any more, and to unmap it again.
         (|mover, _, _| drop(mover.creating(IN)), false, Arena),
+        (
+            |mover, tenants, replies| {
+                mover.creating(IN).expect("it can come");
+                tenants.create(IN.owner, &[IN.handle]).expect("it lives");
+                replies.recv().expect("it answers");
+            },
+            false,
+            Arena,
+        ),
         (create, false, Device),
         (copy_in, true, Device),
         (
@@ -138,20 +156,57 @@ fn completions_that_are_lost_leave_nothing_unsettled() {
     setup.check_all();
 }
 
-/// The same with memory that the other had: its new owner was not told yet, and is now.
+/// Memory that the other had, forgotten before its new owner was told of it, or when it had taken it: either way it is not used.
 #[test]
-fn what_is_filled_and_forgotten_is_taken_all_the_same() {
-    let (mut setup, plan) = Setup::friends(&[2, 2], &[2, 2], 4, 10);
-    setup.mover.planted.bug = Some(Bug::LostCompletion);
-    let outcome = setup.exchange(plan.clone());
-    assert_eq!(outcome.lost_sight_of, plan.into);
-    setup.mover.planted.bug = None;
-    let unsettled = |setup: &Setup| {
-        let handles = setup.mover.handles(B);
-        handles.iter().filter(|view| view.whereabouts == Whereabouts::Returning).count()
-    };
-    assert!(unsettled(&setup) > 0, "some came into memory that the other had: {outcome:?}");
-    assert_eq!((setup.take_late(), unsettled(&setup)), (vec![], 0));
-    assert_eq!(setup.mover.resident_bytes(B), setup.mover.handles(B).iter().map(|view| view.bytes).sum());
-    setup.check_all();
+fn what_is_filled_and_forgotten_is_not_taken_or_is_given_back() {
+    for has_taken in [false, true] {
+        let (mut setup, there) = Setup::friends(&[2, 2], &[2, 2], 4, 10);
+        let (from, to) = (there.out[0], there.into[0]);
+        let mut tenants = setup.tenants.clone();
+        let outcome = setup.mover.forget_all_after(plan(&[from], &[to], 0), &mut setup.tenants, |mover| {
+            mover.start_out(from).expect("it can go");
+            while !matches!(mover.look_out(from), CopyState::Done) {}
+            mover.record_out(&[from]);
+            tenants.unmap(from.owner, &[from.handle]).expect("it lives");
+            setup.replies.recv().expect("it answers");
+            assert!(mover.can_pass(from, to));
+            mover.pass(from, to).expect("it was unmapped");
+            while !matches!(mover.look_in(to), CopyState::Filled) {}
+            if has_taken {
+                let file = mover.frame_file(to).expect("it is filled");
+                tenants.take(to.owner, &[(to.handle, file)]).expect("it lives");
+                assert!(matches!(setup.replies.recv(), Ok(Reply::Taken { .. })));
+            }
+        });
+        assert_eq!(outcome.failed, [(to, MoveError::LostSight)]);
+        for _ in 0..3 {
+            assert_eq!(setup.take_late(), []);
+            setup.mover.catch_up(&mut setup.tenants);
+        }
+        assert_eq!(setup.mover.handle(to).expect("it is there").whereabouts, Whereabouts::Arena);
+        setup.check_all();
+    }
+}
+
+/// Its tenant dies before it is looked for.
+#[test]
+fn what_is_looked_for_may_be_a_dead_ones() {
+    for key in [OUT, IN] {
+        let (mut setup, _) = usual();
+        let alone = if key == OUT { plan(&[key], &[], 0) } else { plan(&[], &[key], 1) };
+        let tenants = setup.tenants.clone();
+        let outcome = setup.mover.forget_all_after(alone.clone(), &mut setup.tenants, |mover| {
+            if key == OUT {
+                copy_out(mover);
+                mover.record_out(&[key]);
+            } else {
+                mover.creating(key).expect("it can come");
+            }
+            tenants.world().happen(Event::Dies(key.owner));
+        });
+        setup.check_told(&alone, &outcome);
+        assert_eq!(setup.take_late(), []);
+        assert_eq!(setup.mover.handles(key.owner), []);
+        setup.check_all();
+    }
 }

@@ -323,13 +323,18 @@ impl World {
                 }
                 continue;
             }
-            let has_memory = !matches!(asked, Asked::Unmap);
-            let known = self.sizes.contains_key(&key) && self.mapped.contains_key(&key) != has_memory;
+            // To unmap or to create means the same once and twice; what is there cannot be taken.
+            let is_able = !matches!(asked, Asked::Take(_)) || !self.mapped.contains_key(&key);
+            let known = self.sizes.contains_key(&key) && is_able;
             let reply = match asked {
                 _ if !known || matches!(twist, Some(Twist::Fails)) => {
                     // A tenant says so of what it has freed.
                     let code = if self.sizes.contains_key(&key) { 2 } else { 0 };
                     Reply::Failed { owner, handles: vec![handle], code, call: "cuMemCreate".to_owned() }
+                }
+                Asked::Create if self.mapped.contains_key(&key) => {
+                    let files = vec![self.mapped[&key].file()];
+                    Reply::Created { owner, handles: vec![handle], files }
                 }
                 Asked::Create => {
                     let physical = Physical::new(self.sizes[&key], self.stride);

@@ -11,7 +11,7 @@ pub(super) enum Deed {
     Standstill,
     /// The worker is killed.
     Kill,
-    /// A copy of the worker fails, and with it its context. It is of no use then, and is killed.
+    /// A copy of the worker fails, and with it its context: another worker takes over.
     FailedCopy,
     /// The disk takes no more, before the cellar has all that it may: a write fails.
     FullDisk,
