@@ -12,9 +12,12 @@ use crate::host::Hosted;
 use crate::tenant::{Phase, Tenant};
 use crate::{Action, Bytes, GpuId, HandleId, JobId, Owned, RequestId, Short, TenantId, WhenFull};
 
-/// So many contexts find room beside somebody who is larger than the device, as far as that is this part of it.
+/// So many contexts find room beside somebody who is larger than the device, as far as that is this part of it: what is left to
+/// them is used by nobody until they come, and all that lies in the host's memory in its place waits for the bus.
 const CONTEXTS_SPARED: u64 = 4;
-const SPARED_PART: u64 = 8;
+const SPARED_PART: u64 = 15;
+/// One does in any case, unless it takes this part of a small device.
+const SPARED_PART_MAX: u64 = 8;
 
 impl Core {
     /// The host's memory that tenants have, those who left and are not buried included; and how much they may have.
@@ -65,8 +68,9 @@ impl Core {
 
     /// What is left to others' contexts by those who are larger than the device.
     fn spared(&self, gpu: GpuId) -> Bytes {
-        let contexts = Bytes(self.settings.context.0.saturating_mul(CONTEXTS_SPARED));
-        contexts.min(Bytes(self.gpu_of(gpu).spec.capacity.0 / SPARED_PART))
+        let (context, capacity) = (self.settings.context, self.gpu_of(gpu).spec.capacity.0);
+        let contexts = Bytes(context.0.saturating_mul(CONTEXTS_SPARED));
+        contexts.min(Bytes(capacity / SPARED_PART)).max(context.min(Bytes(capacity / SPARED_PART_MAX)))
     }
 
     /// Denies a request that is too much for the device, unless the host's memory can have it, or the part of it that is too
