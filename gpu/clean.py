@@ -10,13 +10,14 @@ them wrongly, and every word is right; and if what was called the same and the b
 each time, to the block. That is judged where all of a program's memory went out, now and the time before, and no bit was being
 turned over just then: then each block has changed or has not, and which is known. Room is so little that this is nearly always so.
 Wherever else, no more may be called the same than was not turned over. Of the few MiB that a program has besides, for its tables,
-it is not known what changes.
+it is not known what changes, but it has to be as much each time.
 
 In both used memory stays under the size that the GPU is treated as, by NVML.
 """
 
 import argparse
 import bisect
+import statistics
 from dataclasses import dataclass, field, replace
 
 import harness
@@ -210,7 +211,10 @@ class Judged:
 
 
 def judge(judged, name, outs, size):
-    """Whether what was called the same is what was not turned over. A program has `size` bytes, and its tables."""
+    """Whether what was called the same is what was not turned over. A program has `size` bytes, and its tables: what of those is called
+    the same is not known, but it is as much each time that the same ones go and a bit was turned over, which is counted in one of
+    them."""
+    rests = {}
     for before, out in zip([None, *outs], outs):
         judged.outs += 1
         # What stayed on the GPU may be of those that were turned over; it shows when it goes.
@@ -223,10 +227,12 @@ def judge(judged, name, outs, size):
         if all(whole) and out.clear and before.clear:
             judged.exact += 1
             judged.exact_bytes += out.bytes_out
-            rest = out.bytes_out - out.compared - flipped
+            tables, rest = out.bytes_out - size, out.bytes_out - out.compared - flipped
             judged.rest += rest
-            if not 0 <= rest <= out.bytes_out - size:
-                judged.wrong.append(what)
+            rests.setdefault((tables, flipped > 0), []).append((rest, what))
+    for (tables, changed), found in rests.items():
+        usual = statistics.mode(rest for rest, _ in found)
+        judged.wrong += [what for rest, what in found if not 0 <= rest <= tables or (changed and rest != usual)]
 
 
 def auditing(run, turns, shape, given):
