@@ -64,8 +64,10 @@ bench: gpu-bundle
 
 # Without a GPU: first four real programs on a virtual one that is a hundredth of 16 GiB, one after the other and by turns, then
 # the same four of 12 GiB simulated, under rota and under what it is compared with.
+# On a terminal cargo shows how far it is.
 demo:
-	@$(CARGO) build --release --locked --quiet -p rota-cli -p rota-daemon -p rota-shim -p rota-nvml-shim -p rota-vgpu -p rota-vgpu-nvml -p rota-vgpu-device -p rota-programs
+	@echo "demo: building rota, its virtual GPU and the programs of the demo, which takes some minutes the first time" >&2
+	@if [ -t 2 ]; then quiet=; else quiet=--quiet; fi; $(CARGO) build --release --locked $$quiet -p rota-cli -p rota-daemon -p rota-shim -p rota-nvml-shim -p rota-vgpu -p rota-vgpu-nvml -p rota-vgpu-device -p rota-programs
 	@$(TARGET)/release/rota demo
 	@echo
 	@$(TARGET)/release/rota sim compare seed-4x12 --timeline $(TARGET)/demo/seed-4x12.svg

@@ -1,8 +1,8 @@
 """Deep: whether the driver's checkpoint takes what is left of a program whose memory rota has moved out.
 
-By rota: a program of 4 GiB without work is paused with `rota pause --deep`, and one in the middle of its work. PASS if NVML shows
-nothing for the first while it is out, it then goes on through many more turns, the other is refused or comes back, and every word of
-all programs is right.
+By rota: a program of 4 GiB without work is paused with `rota pause --deep`, and one in the middle of its work. PASS if NVML, which
+counted something for the first before, shows nothing for it while it is out, it then goes on through many more turns, the other is
+refused or comes back, and every word of all programs is right.
 
 Asleep: a program hands over a kernel of 10 s, and its only thread sleeps, so that none is in the driver. PASS if it is refused for work
 that nobody has waited for, and every word of it is right once it was resumed. What the driver's own lock answers for such a program,
@@ -51,8 +51,14 @@ def step(run, name, checkpoint, program, what, how=""):
 
 
 def resident(nvml, program):
-    """What NVML counts for it, in MiB; None if it is not listed."""
-    found = (nvml.processes() or {}).get(program.pid)
+    """What NVML counts for it, in MiB; None if it is not listed. Where NVML does not answer, nothing is known of it: that is no 0."""
+    listed = nvml.processes()
+    if listed is None:
+        raise Failed(f"NVML does not say which processes use the GPU, so not whether {program.label} does")
+    found = listed.get(program.pid)
+    # More than there is: how NVML says that it does not know.
+    if found is not None and found > nvml.total():
+        raise Failed(f"NVML does not say how much {program.label} uses")
     return None if found is None else found / MIB
 
 
@@ -129,7 +135,9 @@ def by_rota(run, daemon, turns, shape, freezes):
     before = resident(nvml, stays)
     _, went = deeply(run, "deep-stays", daemon, stays)
     left = resident(nvml, stays)
-    run.check("by rota: NVML shows nothing for it", went and not left, f"{before} MiB before, {'not listed' if left is None else left} then")
+    # Counted before, or that it is not now says nothing.
+    shown = [("not listed" if mib is None else f"{mib:.0f} MiB") for mib in (before, left)]
+    run.check("by rota: NVML counted something for it, and shows nothing then", went and bool(before) and not left, f"{shown[0]} before, {shown[1]} then")
     harness.touch(start)
     resumed(run, "deep-stays", daemon, stays, freezes, comes)
     run.fact(f"in the middle of its work: {'put away' if deeply(run, 'deep-stays', daemon, stays)[1] else 'it stays'}")

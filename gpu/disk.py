@@ -3,7 +3,8 @@
 Four programs of 12 GiB on 16 GiB, with an arena of 16 GiB: at least 20 GiB are in the cellar at any time. Each program rewrites all
 its bytes in every step, with values that cannot be packed, and knows at its end what every word must be. The speed of the disk is
 measured before and after, by requests as the cellar makes them. PASS if everybody had at least two turns, every result is the
-native one, and bytes went to the disk and came back. How fast is shown, not judged: it is the disk's.
+native one, bytes went to the disk and came back, used memory stayed under 16 GiB by NVML, and rotad ended within 30 s. How fast
+the disk is is shown, not judged.
 """
 
 import argparse
@@ -14,13 +15,15 @@ import threading
 import time
 
 import harness
-from harness import GIB, Failed, crowd, timeline
+from harness import GIB, Failed, MemorySampler, crowd, timeline
 
 SEED = 17
 TURNS_MIN = 2
 REQUEST_BYTES = 2 << 20
 THREADS = 4
 """Requests of one block by so many threads at once, as the cellar makes them."""
+ENDS_WITHIN_S = 30.0
+"""For the end of rotad after SIGTERM: what is pinned is given back, and a file of many GiB goes, which is the disk's time too."""
 
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("--programs", type=int, default=4)
@@ -92,6 +95,7 @@ def body(run, given):
     native = natively(run, binary, shape, seeds, steps, given.seconds * 1.5 + 60)
     disk = [measured(given.cellar, given.measured_gib)]
 
+    memory = MemorySampler()
     daemon = run.daemon(
         run.name,
         capacity=given.capacity,
@@ -99,6 +103,7 @@ def body(run, given):
         turn=given.turn,
         cellar=given.cellar,
         cellar_limit=given.cellar_limit,
+        ends_within_s=ENDS_WITHIN_S,
     )
     daemon.wait_arena(120)
     start = run.work / "start"
@@ -106,6 +111,7 @@ def body(run, given):
     mark = daemon.events.mark()
     harness.touch(start)
     found = {name: program.result(480) for name, program in programs.items()}
+    memory.stop()
     daemon.events.read()
     pids = {program.pid: name for name, program in programs.items()}
     began = min(result["began_ns"] for result in found.values())
@@ -118,6 +124,7 @@ def body(run, given):
     moves = [event for event in daemon.events.all[mark:] if event.get("event") == "move_end"]
     daemon.check_no_errors()
     run.end_daemons()
+    run.fact(f"rotad, with what {given.arena} of arena and up to {given.cellar_limit} of cellar take, {daemon.end_said}")
     disk.append(measured(given.cellar, given.measured_gib))
 
     rows = [[name, len(turns[name]), max(timeline.gaps(turns[name]), default=None), found[name]["gpu_phase_s"]] for name in names]
@@ -127,6 +134,7 @@ def body(run, given):
     run.check(f"everybody has at least {TURNS_MIN} turns", fewest >= TURNS_MIN, f"{fewest}")
     for name in names:
         crowd.check_right(run, name, found[name], native[name])
+    memory.check_under(run, given.capacity, began_ns=began)
     alone_s = sum(native[name]["gpu_phase_s"] for name in names)
     run.fact(f"together {(ended - began) / 1e9:.1f} s, one after the other {alone_s:.1f} s")
 

@@ -207,7 +207,7 @@ def with_torch(run, daemon, nvml):
         seen = (nvml.processes() or {}).get(again["pid"])
         run.check(
             "torch: out of memory at the limit",
-            again["last"] == "CUDA_ERROR_OUT_OF_MEMORY" and again["taken"] <= LIMIT and (seen is None or seen <= LIMIT + MIB),
+            again["last"] == "CUDA_ERROR_OUT_OF_MEMORY" and again["taken"] <= LIMIT and seen is not None and seen <= LIMIT + MIB,
             f"{again['last']} with {mib(again['taken']):.0f} MiB reserved, NVML {mib(seen) or 0:.1f}",
         )
     finally:

@@ -16,7 +16,7 @@ done <<'END'
     away_calls 210
     hash 90
     checkpoint 290
-    deep 160
+    deep 250
     noise 250
     births 250
     long_kernel 310

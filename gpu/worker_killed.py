@@ -3,11 +3,13 @@
 `kills`: each program rewrites all its bytes in every step and knows at its end what every word must be. They run together under rota
 while the worker is killed by SIGKILL again and again, as long as two of them are left; when all have ended they are started anew,
 until there were enough kills. Then they do the rest. PASS if all of them do all their steps, no word was ever wrong, everybody has the
-native result, and each new worker served within 2 s. It serves before the arena is registered with the driver again, which its
-first move has to wait for: how soon after a worker's start its first turn began is said too.
+native result, each new worker served within 2 s, and used memory stayed under 16 GiB by NVML, all the time. It serves before the
+arena is registered with the driver again, which its first move has to wait for: how soon after a worker's start its first turn began
+is said too.
 
 `together`: three of them, of which one is on the GPU, and the keeper of what is away is killed together with the worker. PASS if the one
-goes on, joins the next worker and has the native result, and the others end soon, with 125 and a message that says why.
+goes on, joins the next worker and has the native result, and the others end soon, with 125 and a message that says why; and used
+memory stayed under 16 GiB here too.
 """
 
 import argparse
@@ -18,7 +20,7 @@ import signal
 import time
 
 import harness
-from harness import GIB, Failed, crowd
+from harness import GIB, Failed, MemorySampler, crowd
 from harness.processes import output_of
 from harness.waiting import until
 
@@ -109,6 +111,7 @@ def crowd_survives(run, daemon, binary, shape, seeds, steps, number, chance, giv
 def kills(run, given, binary, shape, seeds, steps, native):
     """The part of that name."""
     chance = random.Random(given.seed)
+    memory = MemorySampler()
     daemon = run.daemon(run.name, capacity=given.capacity, arena=given.arena, turn=given.turn)
     daemon.wait_arena(120)
     run.say(f"   {given.programs} programs of {given.gib:g} GiB, room for {daemon.room_bytes() / GIB:.2f} GiB; {given.kills} kills")
@@ -119,6 +122,7 @@ def kills(run, given, binary, shape, seeds, steps, native):
             crowd_survives(run, daemon, binary, shape, seeds, steps, number, chance, given, rows, native)
     finally:
         show(run, rows, number)
+    memory.stop()
     daemon.events.read()
     show_turns(run, daemon)
     errors = [str(event.get("what", event)) for event in daemon.events.of("error")]
@@ -129,6 +133,7 @@ def kills(run, given, binary, shape, seeds, steps, native):
         run.check(f"some hit what was {wanted}", hits > 0, f"{hits} of {len(rows)}")
     slowest = max((served for _, served in rows), default=0.0)
     run.check(f"a new worker serves within {SERVED_WITHIN_S:g} s", slowest <= SERVED_WITHIN_S, f"{slowest:.2f} s at most")
+    memory.check_under(run, given.capacity)
     check_empty(run, daemon)
     run.end_daemons()
 
@@ -158,6 +163,7 @@ def one_is_there(daemon, programs):
 
 def together(run, given, binary, shape, seeds, steps, native):
     """The part of that name. The turn is longer than all work, so that nothing moves when it is not to."""
+    memory = MemorySampler()
     daemon = run.daemon("together", capacity=given.capacity, arena="32GiB", turn="60s")
     daemon.wait_arena(120)
     start = run.work / "start-together"
@@ -199,6 +205,8 @@ def together(run, given, binary, shape, seeds, steps, native):
 
     until(f"{stays} to be with the next worker", 20, is_back, 0.05)
     crowd.check_right(run, stays, programs[stays].result(steps * shape.step_s * 2 + 60), native[stays.removesuffix("-together")])
+    memory.stop()
+    memory.check_under(run, given.capacity, "together")
     check_empty(run, daemon)
     run.end_daemons()
 

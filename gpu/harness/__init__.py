@@ -12,7 +12,7 @@ from .device import Nvml
 from .processes import end_group, spawn, where_it_stands
 from .program import touch
 from .run import main
-from .sampler import MemorySampler
+from .sampler import SELDOM_S, MemorySampler
 from .spoken import Spoken
 from .tables import fmt, middle, percentile, table
 from .waiting import Failed, now_ns
@@ -27,6 +27,7 @@ __all__ = [
     "Failed",
     "MemorySampler",
     "Nvml",
+    "SELDOM_S",
     "Spoken",
     "cores",
     "end_group",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from . import timeline
 from .program import Program, touch
+from .sampler import SELDOM_S, MemorySampler
 from .waiting import Failed, until
 
 GIB = 1 << 30
@@ -121,7 +122,9 @@ def capacity_for(programs: int, room_gib: float) -> str:
 
 
 def taking_turns(run, label: str, binary, shape: Shape, programs: int, count: int, **options) -> list:
-    """Switches between programs that take turns until there were so many in which memory went both ways."""
+    """Switches between programs that take turns until there were so many in which memory went both ways. Used memory is to stay under
+    the capacity among the options."""
+    memory = MemorySampler(SELDOM_S)
     daemon = run.daemon(label, **options)
     daemon.wait_arena(120)
     start = run.work / f"{label}.start"
@@ -147,6 +150,8 @@ def taking_turns(run, label: str, binary, shape: Shape, programs: int, count: in
         turner.stop()
     for name, turner in crowd.items():
         check_right(run, name, turner.result(120))
+    memory.stop()
+    memory.check_under(run, options["capacity"], label)
     daemon.check_no_errors()
     run.end_daemons()
     return found
@@ -167,7 +172,8 @@ def driven_out(run, label: str, binary, shape: Shape, count: int, turn: str, are
     """One program works alone; another one that has its context already asks for all its memory at once; they take turns; the second
     one ends, and the first comes back at once, while the other's memory is being cleared. Once more, but it is paused meanwhile, and
     resumed when the other is long gone. `between` is called within each turn until there were so many switches."""
-    daemon = run.daemon(label, capacity=capacity_for(2, shape.gib), arena=arena, turn=turn)
+    capacity, memory = capacity_for(2, shape.gib), MemorySampler(SELDOM_S)
+    daemon = run.daemon(label, capacity=capacity, arena=arena, turn=turn)
     daemon.wait_arena(120)
     stays = Turner(run, f"{label}-stays", binary, shape, 1, under=daemon)
     stays.wait_ready()
@@ -212,8 +218,10 @@ def driven_out(run, label: str, binary, shape: Shape, count: int, turn: str, are
     goes_on()
     ends(stays)
     daemon.events.read()
+    memory.stop()
     for name, found in right.items():
         check_right(run, name, found)
+    memory.check_under(run, capacity, label)
     daemon.check_no_errors()
     all_moves, swaps = timeline.moves(daemon.events), both_ways()[:count]
     later = daemon.events.at_ns(daemon.events.all[mark - 1]) if mark else 0

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import time
 
 from .events import Events
 from .processes import end_group, output_of, spawn
 from .waiting import Failed, until
 
 GIB = 1 << 30
-STOP_WAIT_S = 8.0
-"""How long a process may take to end after SIGTERM before it is killed."""
+ENDS_WITHIN_S = 8.0
+"""How long a rotad may take to end after SIGTERM, once its programs have, before it is killed: a FAIL then."""
 
 
 class Daemon:
@@ -32,6 +33,7 @@ class Daemon:
         oversize_max: str | None = None,
         cellar: str | None = None,
         cellar_limit: str | None = None,
+        ends_within_s: float = ENDS_WITHIN_S,
         more=(),
     ):
         """Without a capacity the GPU is as large as it is; without a turn rota chooses, within `gap_max` and `moving_share`. `more`
@@ -39,6 +41,8 @@ class Daemon:
         self.run = run
         self.label = label
         self.ended_on_purpose = False
+        self.ends_within_s = ends_within_s
+        self.end_said = "was not told to end"
         self.socket = run.work / f"{label}.sock"
         self.log = run.logs / f"{label}.rotad.log"
         events = run.logs / f"{label}.events.jsonl"
@@ -111,15 +115,25 @@ class Daemon:
         self.child.wait(10)
 
     def stop(self):
-        """SIGTERM, then SIGKILL."""
+        """SIGTERM, then SIGKILL. The run is told how it ended, for its check of all daemons; one that was killed on purpose, or is
+        stopped a second time, counts no more."""
+        if not self.ended_on_purpose:
+            well, took_s = False, None
+            if self.child.poll() is not None:
+                self.end_said = f"ended with {self.child.returncode} before it was told to"
+            else:
+                began = time.monotonic()
+                end_group(self.child, signal.SIGTERM)
+                try:
+                    self.child.wait(self.ends_within_s)
+                    took_s = time.monotonic() - began
+                    well = self.child.returncode == 0
+                    self.end_said = f"ended {took_s:.2f} s after SIGTERM, of {self.ends_within_s:g}" + ("" if well else f", with {self.child.returncode}")
+                except subprocess.TimeoutExpired:
+                    end_group(self.child)
+                    self.end_said = f"did not end {self.ends_within_s:g} s after SIGTERM, and was killed"
+            self.run.daemon_ended(self.label, well, took_s, self.end_said)
         self.ended_on_purpose = True
-        if self.child.poll() is None:
-            end_group(self.child, signal.SIGTERM)
-            try:
-                self.child.wait(STOP_WAIT_S)
-            except subprocess.TimeoutExpired:
-                self.run.say(f"   note: rotad {self.label} did not end {STOP_WAIT_S:g} s after SIGTERM, killed")
-                end_group(self.child)
         self.events.stop()
 
     def check_no_errors(self, but=()):

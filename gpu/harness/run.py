@@ -55,6 +55,7 @@ class Run:
         self.cache = Path(os.environ.get("ROTA_CACHE", Path(tempfile.gettempdir()) / f"rota-gpu-cache-{os.getuid()}"))
         self.cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._daemons: list[Daemon] = []
+        self._ends: list[tuple[str, bool, float | None, str]] = []
         self._unknown_terms: list[list[str]] = []
         self.xids_before = xids()
 
@@ -166,10 +167,25 @@ class Run:
             daemon.stop()
         self._daemons.clear()
 
+    def daemon_ended(self, label: str, well: bool, took_s: float | None, said: str):
+        """A daemon was told to end, or had ended by itself: whether it did so well and in time, and how long it took if so."""
+        self._ends.append((label, well, took_s, said))
+        if not well:
+            self.say(f"   rotad {label} {said}")
+
+    def check_ends(self):
+        """One check of all daemons that were told to end. Their programs have ended then: one that stays holds memory of the GPU and of
+        the host that nobody uses."""
+        wrong = [f"{label} {said}" for label, well, _, said in self._ends if not well]
+        slowest = max((took_s for _, _, took_s, _ in self._ends if took_s is not None), default=0.0)
+        if self._ends:
+            self.check("each rotad ends in time after SIGTERM", not wrong, "; ".join(wrong) or f"{len(self._ends)}, after {slowest:.2f} s at most")
+
     def close(self):
         """Stops everything, looks for Xids and error events, packs the logs, prints the table. Returns the exit status."""
         self.end_programs()  # a daemon ends only after its tenants
         self.end_daemons()
+        self.check_ends()
         end_all()
         after = xids()
         if after is None or self.xids_before is None:

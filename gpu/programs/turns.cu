@@ -13,10 +13,10 @@
 // CLOCK_MONOTONIC, in nanoseconds. The file of --context-file is made when its context is, and memory is taken only when that of
 // --memory-file is there. With --read-only steps read every word and write none. With --flips T they read every word, and a step
 // that begins T seconds or more after the last one that did turns one bit over in about half of all blocks of 2 MiB, each time
-// another bit and another half; at the end all are turned back before words are looked at. With --hot-gib G steps work on the last G
-// GiB only, which were allocated last; the rest is filled once, and checked at the end like all. With --sleep-s T it sleeps for T
-// seconds in each step, once the kernel is handed over and before it is waited for: no thread of it is in the driver then. Ends with 0
-// when it did all that was asked: how many words are wrong is in its line.
+// another bit and another half; at the end all are turned back before words are looked at. Its line has when each of these steps
+// began. With --hot-gib G steps work on the last G GiB only, which were allocated last; the rest is filled once, and checked at the
+// end like all. With --sleep-s T it sleeps for T seconds in each step, once the kernel is handed over and before it is waited for: no
+// thread of it is in the driver then. Ends with 0 when it did all that was asked: how many words are wrong is in its line.
 #include "turns.h"
 #include <cuda_runtime.h>
 #include <algorithm>
@@ -282,10 +282,12 @@ int main(int count, char **given)
     if (!wanted.ready.empty()) close(open(wanted.ready.c_str(), O_CREAT | O_WRONLY, 0644));
     while (!wanted.start.empty() && !there(wanted.start)) usleep(2000);
     word began = now_ns(), ended = began, steps = 0, hole = 0, turned = 0, turned_ns = 0;
+    std::string turns_began;
     size_t most = wanted.steps ? wanted.steps : STEPS_MAX;
     NEED(cudaMemset(flipped, 0, sizeof *flipped));
     while (steps < most && !there(wanted.stop)) {
         if (wanted.flips && now_ns() - turned_ns >= (word)(wanted.flips_s * 1e9)) {
+            turns_began += (turned ? ", " : "") + std::to_string(now_ns());
             turn_over(turned++);
             turned_ns = now_ns();
         }
@@ -299,10 +301,10 @@ int main(int count, char **given)
     NEED(cudaMemcpy(&flips, flipped, sizeof flips, cudaMemcpyDeviceToHost));
     for (word number = 0; number < turned; number++) turn_over(number);
     Found all = checked(steps);
-    printf("{\"program\": \"turns\", \"seed\": %llu, \"bytes\": %zu, \"rounds\": %ld, \"steps\": %llu, \"read_only\": %s, \"flips\": %llu, \"turned\": %llu, "
+    printf("{\"program\": \"turns\", \"seed\": %llu, \"bytes\": %zu, \"rounds\": %ld, \"steps\": %llu, \"read_only\": %s, \"flips\": %llu, \"turned\": %llu, \"turned_ns\": [%s], "
            "\"began_ns\": %llu, \"ended_ns\": %llu, \"gpu_phase_s\": %.6f, \"hole_s\": %.6f, "
            "\"sum\": \"%016llx\", \"xor\": \"%016llx\", \"placed\": \"%016llx\", \"wrong\": %llu, \"first_wrong\": %lld}\n",
-           wanted.seed, pieces * piece_bytes, wanted.rounds, steps, wanted.read_only ? "true" : "false", flips, turned, began, ended,
+           wanted.seed, pieces * piece_bytes, wanted.rounds, steps, wanted.read_only ? "true" : "false", flips, turned, turns_began.c_str(), began, ended,
            (ended - began) / 1e9, hole / 1e9, all.sum, all.xored, all.placed, all.wrong, (long long)all.first);
     fflush(stdout);
     _exit(0); // what the driver would tidy up now, it does anyway
