@@ -6,8 +6,9 @@ use crate::tenant::{Grip, Spot};
 use crate::{Action, Bytes, GpuId, OpId, Outcome, Owned, Scope, Span, TenantId};
 use std::collections::BTreeSet;
 
-/// So often the time doubles after which one is tried again for whom nothing moved.
-const VAIN_MAX: u8 = 6;
+/// So often the time doubles after which one is tried again for whom nothing moved. Should nobody be able to come for a while, the
+/// GPU stands still for no longer than that afterwards.
+const VAIN_MAX: u8 = 4;
 
 impl Core {
     /// An action is over. One that was given up, or whose tenant is gone, changes nothing.
