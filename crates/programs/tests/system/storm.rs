@@ -277,15 +277,14 @@ fn a_storm_of_a_thousand_events() {
     storm(Seed::chosen(), None);
 }
 
-/// With a bug in the daemon a storm ends with bytes that are wrong, and so it does once more with the same seed.
+/// Can it fail? With a bug in the daemon a storm ends with bytes that are wrong. Where, the machine's timing decides: a history that
+/// is the same to the last step is told by `crates/mover/src/exchange/tests/history.rs`.
 #[test]
-fn a_seed_that_has_found_something_finds_it_again() {
-    for seed in [Seed::chosen(); 2] {
-        let told = catch_unwind(|| storm(seed, Some("ThawBeforeLastBlock")));
-        let Err(cause) = told else { panic!("nothing was found with seed {seed}") };
-        let found = cause.downcast::<String>().map_or_else(|_| String::new(), |text| *text);
-        assert!(found.contains("wrong: "), "nothing was found with seed {seed}, but: {found}");
-    }
+fn a_storm_finds_a_bug_in_the_daemon() {
+    let told = catch_unwind(|| storm(Seed::chosen(), Some("ThawBeforeLastBlock")));
+    let Err(cause) = told else { panic!("nothing was found") };
+    let found = cause.downcast::<String>().map_or_else(|_| String::new(), |text| *text);
+    assert!(found.contains("wrong: "), "nothing was found, but: {found}");
 }
 
 #[test]
