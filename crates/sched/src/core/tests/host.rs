@@ -229,7 +229,11 @@ fn who_is_larger_than_the_device_leaves_room_for_contexts_while_it_has_a_budget(
     assert!(on_host(&rig).is_empty());
     rig.ask(ONE, 100, GIB);
     rig.ask(ONE, 101, GIB);
-    assert_eq!(on_host(&rig), [(100, gib(1)), (101, gib(1))], "less than 2 GiB are left for others' contexts");
+    assert_eq!(
+        on_host(&rig),
+        [(100, gib(1)), (101, gib(1))],
+        "less than 2 GiB are left for others' contexts"
+    );
     // It may have no more there: better here than not at all.
     rig.ask(ONE, 102, GIB);
     rig.ask(ONE, 103, GIB);
