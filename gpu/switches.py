@@ -32,7 +32,7 @@ LATER = "both at once, later"
 ALL = "both at once, the middle one of all switches"
 # MiB of each copy out and in: those that are the fastest, by how quiet a machine is, and others.
 BEST_PIECES = ("64:64", "16:16", "8:8")
-PIECES_MIB = ((64, 64), (16, 16), (8, 8), (4, 4), (4, 64), (8, 64), (16, 64), (64, 16))
+PIECES_MIB = ((64, 64), (16, 16), (8, 8), (4, 4), (4, 16), (4, 64), (8, 64), (16, 64), (64, 16))
 
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("--parts", default="ways,small,free", help="some of them, with commas")

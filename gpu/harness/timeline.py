@@ -33,6 +33,7 @@ class Move:
     failed: int
     times: dict = field(default_factory=dict)
     bytes_passed: int = 0
+    bytes_short: int = 0
 
     @property
     def seconds(self) -> float:
@@ -136,6 +137,7 @@ def moves(events) -> list[Move]:
                     event.get("failed", 0),
                     event.get("times", {}),
                     event.get("passed_bytes", 0),
+                    event.get("short_bytes", 0),
                 )
             )
             under_way, ended_ns = None, at
@@ -144,7 +146,7 @@ def moves(events) -> list[Move]:
 
 def where_time_went(parts: list) -> str:
     """A table of what each lane did in each of these (label, moves): milliseconds between frozen and the first move's begin, then what
-    the lanes copied and waited for, then what the daemon's own thread did. The lanes' columns add up to all of the moving."""
+    the lanes copied and waited for, then what the daemon's own thread did. The lanes' columns add up to all of the moving. `short` is how much went out in short copies."""
     doing = ("copying", "hashing", "space", "room", "unmapping", "releasing", "creating", "taking", "fetching", "done")
     chores = ("import", "pass", "release", "record", "start")
 
@@ -160,11 +162,12 @@ def where_time_went(parts: list) -> str:
             copying = ms(lane, "copying")
             row = [label, way, before, *(ms(lane, what) for what in doing)]
             row += [ms([move.times for move in some], unseen), size / 1e6 / copying if copying else None]
+            row.append(sum(move.bytes_short for move in some) / GIB if way == "out" else None)
             own = [move.times.get("chores", {}) for move in some]
             row += [ms(own, what) for what in chores] if way == "out" else [None] * len(chores)
             rows.append(row)
             label, before = "", 0.0
-    return table(rows, ["ms", "lane", "before", *doing, "unseen", "GB/s copying", *chores])
+    return table(rows, ["ms", "lane", "before", *doing, "unseen", "GB/s copying", "GiB short", *chores])
 
 
 def switches(events) -> list[Switch]:

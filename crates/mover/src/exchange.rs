@@ -343,6 +343,8 @@ pub struct Outcome {
     pub bytes_out: u64,
     /// How much of `moved_out` was copied. The arena had the rest already, or it was all zero.
     pub copied_bytes: u64,
+    /// How much of that went in short copies, for the sake of what came in.
+    pub short_bytes: u64,
     /// The size of `moved_in`.
     pub bytes_in: u64,
     /// How much of `moved_in` came into memory that another tenant had.

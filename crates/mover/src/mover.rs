@@ -43,7 +43,7 @@ use crate::arena::{Arena, ArenaError};
 use crate::device::{Device, DeviceError, Mark};
 use crate::exchange::patience::Clock;
 use crate::exchange::requests::REQUEST_BYTES_MAX;
-use crate::pace::{Pace, Paced};
+use crate::pace::{Lengths, Pace, Paced};
 use crate::{BLOCK_BYTES, HandleKey, Owner};
 use clean::{AuditError, Before, Habit, Hasher, Hashes, Stored};
 use keeper::Process;
@@ -255,6 +255,10 @@ pub struct Mover<D: Device> {
     pub(crate) request_bytes: u64,
     /// How far apart the marks within a long copy are.
     pub(crate) waypoint_bytes: u64,
+    pub(crate) lengths: Lengths,
+    /// Copies out are short just now, and so many bytes went out so since that was told.
+    pub(crate) copies_out_short: bool,
+    pub(crate) short_bytes: u64,
     #[cfg(any(test, feature = "planted"))]
     pub(crate) planted: planted::Planted,
     /// What may go from one tenant to the next.
@@ -290,6 +294,9 @@ impl<D: Device> Mover<D> {
             clock: Clock::new(),
             request_bytes: REQUEST_BYTES_MAX,
             waypoint_bytes: transit::WAYPOINT_BYTES,
+            lengths: Lengths::default(),
+            copies_out_short: false,
+            short_bytes: 0,
             #[cfg(any(test, feature = "planted"))]
             planted: planted::Planted::asked_for(),
             passing: passing::Passing::default(),

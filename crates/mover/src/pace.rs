@@ -15,8 +15,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// A short piece: 40 us of the bus.
 pub(crate) const PIECE_BYTES: u64 = 2 << 20;
 
-/// The longest single copy. Both ways at once, those in fall behind at times with longer ones, those out with shorter ones.
+/// The longest single copy.
 pub(crate) const COPY_BYTES_MAX: u64 = 16 << 20;
+
+/// How long single copies out are, and how much of them is started ahead.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lengths {
+    /// Of each, usually.
+    pub(crate) usual_bytes: u64,
+    /// Of each, where copies in fall behind. Between two copies of a lane the other one has the bus for itself, and the shorter they
+    /// are, the more often that is: with these out, copies in are a twentieth faster than with long ones, and those out as much
+    /// slower.
+    pub(crate) short_bytes: u64,
+    /// Of all that are started. What is started stays as long as it was: 20 ms, for which nobody can change his mind, but also need
+    /// not be there.
+    pub(crate) ahead_bytes: u64,
+}
+
+impl Default for Lengths {
+    fn default() -> Lengths {
+        Lengths { usual_bytes: COPY_BYTES_MAX, short_bytes: 4 << 20, ahead_bytes: 1 << 30 }
+    }
+}
 
 /// The pieces of a copy, none longer than that: offset and size of each.
 pub(crate) fn pieces(bytes: u64, longest: u64) -> impl Iterator<Item = (u64, u64)> {

@@ -59,6 +59,7 @@ impl<D: Device> Memory<D> {
                 "took_ns": nanos(moved.elapsed()),
                 "bytes_out": outcome.bytes_out,
                 "copied_bytes": outcome.copied_bytes,
+                "short_bytes": outcome.short_bytes,
                 "compared_bytes": outcome.compared_bytes,
                 "bytes_in": outcome.bytes_in,
                 "passed_bytes": outcome.passed_bytes,

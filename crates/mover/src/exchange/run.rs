@@ -7,6 +7,7 @@
 mod accounting;
 mod answers;
 mod asking;
+mod balance;
 mod cellar;
 mod metering;
 mod passing;
@@ -42,6 +43,7 @@ impl<D: Device> Mover<D> {
         let Run { mut outcome, meter, .. } = run;
         outcome.times = meter.end(self.clock.now());
         self.give_back_reserved();
+        outcome.short_bytes = std::mem::take(&mut self.short_bytes);
         (outcome.audit_errors, outcome.compared_bytes) = self.take_audited();
         outcome
     }
@@ -102,6 +104,8 @@ struct Run<'a, D: Device> {
     cellar_trouble: Option<String>,
     /// Freed by their tenants while they were on the device: their bytes become room.
     freed_on_device: BTreeSet<HandleKey>,
+    /// The size of all that is to go out, and to come in.
+    planned_bytes: [u64; 2],
     room_bytes: u64,
     deadline: Duration,
     start: Duration,
@@ -142,6 +146,8 @@ impl<'a, D: Device> Run<'a, D> {
         // Of an exchange that was given up. Nobody else looks at it.
         let (sinking, fetching) = mover.between();
         let start = mover.clock.now();
+        let bytes_of = |keys: &VecDeque<HandleKey>| keys.iter().map(|&key| mover.bytes_of(key)).sum();
+        let planned_bytes = [bytes_of(&waiting_out), bytes_of(&waiting_in)];
         let out = waiting_out.iter().map(|&key| (key, Way::Out));
         let planned = out.chain(waiting_in.iter().map(|&key| (key, Way::In))).collect();
         Run {
@@ -164,6 +170,7 @@ impl<'a, D: Device> Run<'a, D> {
             has_space: true,
             cellar_trouble: None,
             freed_on_device: BTreeSet::new(),
+            planned_bytes,
             room_bytes,
             deadline: plan.deadline,
             start,
@@ -374,8 +381,10 @@ impl<'a, D: Device> Run<'a, D> {
         let mut progress = false;
         // Beside somebody latency-critical one at a time, so that its kernels wait for short ones only.
         let hashes_max = if self.mover.pace().is_gentle() { 1 } else { HASHES_MAX };
+        self.balance();
         let mut pieces: usize = self.copying_out.iter().map(|(_, pieces)| pieces).sum();
         while pieces < PIECES_AHEAD_MAX
+            && self.bytes_ahead() < self.mover.lengths.ahead_bytes
             && self.hashing.len() < hashes_max
             && let Some(&key) = self.waiting_out.front()
         {

@@ -11,7 +11,7 @@ use crate::HandleKey;
 use crate::arena::{Extent, Taken};
 use crate::device::{Device, DeviceError, Lane, Mark};
 use crate::exchange::MoveError;
-use crate::pace::{self, COPY_BYTES_MAX};
+use crate::pace;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
@@ -440,6 +440,8 @@ impl<D: Device> Mover<D> {
         pieces: &[(u64, Extent)],
     ) -> Result<(Mark, usize), DeviceError> {
         let bytes: u64 = pieces.iter().map(|(_, run)| run.bytes).sum();
+        let is_short = lane == Lane::Out && self.copies_out_short;
+        let longest = if is_short { self.lengths.short_bytes } else { self.lengths.usual_bytes };
         let (mut copied, mut next_waypoint) = (0, self.waypoint_bytes);
         #[cfg(any(test, feature = "planted"))]
         let mut early = None;
@@ -448,7 +450,7 @@ impl<D: Device> Mover<D> {
             let parts = parts.into_iter().map(move |part| (offset + (part.offset - run.offset), part));
             parts.flat_map(|(offset, part)| {
                 let shorter = move |(at, bytes)| (offset + at, Extent { offset: part.offset + at, bytes });
-                pace::pieces(part.bytes, COPY_BYTES_MAX).map(shorter)
+                pace::pieces(part.bytes, longest).map(shorter)
             })
         };
         let mut count = 0;
@@ -471,6 +473,7 @@ impl<D: Device> Mover<D> {
             }
         }
         let mark = self.device.mark(lane)?;
+        self.short_bytes += if is_short { copied } else { 0 };
         #[cfg(any(test, feature = "planted"))]
         let mark = early.unwrap_or(mark);
         Ok((mark, count))

@@ -6,9 +6,10 @@ use super::{A, B, Driven};
 use crate::device::{Device as _, Registrar};
 use crate::exchange::times::Doing;
 use crate::exchange::{Outcome, Plan};
+use crate::pace::Lengths;
 use crate::test_keeper::{TestKeeper, process};
 use crate::{BLOCK_BYTES, Domain, Mover};
-use model::{Costs, EVEN, SCALE, TimedDevice, UNEVEN, a_file, keys};
+use model::{Costs, EVEN, LAGGING, SCALE, TimedDevice, UNEVEN, a_file, keys};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -16,11 +17,11 @@ const MIB: u64 = 1 << 20;
 
 /// A switch from A to B, which have as many handles of these sizes in MiB, with so much room to begin with.
 fn switch(costs: Costs, sizes: &[u64], room_mib: u64) -> Outcome {
-    switch_of(costs, sizes, room_mib, false)
+    switch_of(costs, sizes, room_mib, false, Lengths::default())
 }
 
-/// The same of two that may trust each other.
-fn switch_of(costs: Costs, sizes: &[u64], room_mib: u64, are_friends: bool) -> Outcome {
+/// The same of two that may trust each other, with copies out of these lengths.
+fn switch_of(costs: Costs, sizes: &[u64], room_mib: u64, are_friends: bool, lengths: Lengths) -> Outcome {
     let blocks: Vec<u64> = sizes.iter().map(|mib| mib * MIB / SCALE / BLOCK_BYTES).collect();
     let all: u64 = blocks.iter().sum();
     let clock = Driven::default();
@@ -32,6 +33,11 @@ fn switch_of(costs: Costs, sizes: &[u64], room_mib: u64, are_friends: bool) -> O
     let mut mover = Mover::new(device, keeper.arena(registrar));
     mover.arena().wait_until_prepared();
     mover.request_bytes /= SCALE;
+    mover.lengths = Lengths {
+        usual_bytes: lengths.usual_bytes / SCALE,
+        short_bytes: lengths.short_bytes / SCALE,
+        ahead_bytes: lengths.ahead_bytes / SCALE,
+    };
     mover.clock = clock.clock();
     for owner in [A, B] {
         mover.introduce(owner, process(owner)).expect("a new tenant");
@@ -126,11 +132,40 @@ fn memory_that_is_passed_is_not_cleared_and_nobody_waits_for_it_to_be_made() {
     // As measured beside copies out: 0.75 ms for a handle.
     let costs = Costs { clear: 3000 * US, ..EVEN };
     let strangers = switch(costs, &sizes, 0);
-    let friends = switch_of(costs, &sizes, 0, true);
+    let friends = switch_of(costs, &sizes, 0, true, Lengths::default());
     assert_eq!((strangers.passed_bytes, friends.passed_bytes), (0, friends.bytes_in));
     let [apart, together] = [&strangers, &friends].map(|outcome| more_than_copying(costs, &sizes, outcome));
     assert!(apart > 11_000 * US, "{apart:?}: {:?}", strangers.times);
     // The first copy out, the unmap behind it, and the last one to be taken.
     assert!(together < 7000 * US, "{together:?}: {:?}", friends.times);
     assert_eq!(friends.times.into.get(&Doing::Creating), None);
+}
+
+#[test]
+fn copies_out_are_short_while_those_in_fall_behind() {
+    let sizes = [128; 96];
+    let lengths = Lengths::default();
+    let never = Lengths { short_bytes: lengths.usual_bytes, ..lengths };
+    let [alike, balanced] = [never, lengths].map(|lengths| switch_of(LAGGING, &sizes, 0, true, lengths));
+    let done = |outcome: &Outcome| outcome.times.out.get(&Doing::Done).copied().unwrap_or_default();
+    // The last handle that goes out is the last one that can come in.
+    let last = Duration::from_secs_f64(128.0 * MIB as f64 / LAGGING.alone[1]);
+    assert!(done(&alike) > last + 15_000 * US, "{:?}", alike.times);
+    assert!(done(&balanced) < 2 * last + 1000 * US, "{:?}", balanced.times);
+    let took = |outcome: &Outcome| outcome.times.into.values().sum::<Duration>();
+    assert!(took(&balanced) + 5000 * US < took(&alike), "{:?}, not {:?}", took(&balanced), took(&alike));
+}
+
+#[test]
+fn no_copy_out_is_short_where_what_comes_in_waits_for_it() {
+    // Out is the slower way: whatever comes in has to wait for the room.
+    let costs = Costs { both: [46.5e9, 50.5e9], both_briefly: [40.0e9, 54.0e9], ..EVEN };
+    let sizes = [128; 48];
+    let lengths = Lengths::default();
+    let never = Lengths { short_bytes: lengths.usual_bytes, ..lengths };
+    let took = [never, lengths].map(|lengths| {
+        let outcome = switch_of(costs, &sizes, 0, true, lengths);
+        outcome.times.out.values().sum::<Duration>()
+    });
+    assert!(took[1] < took[0] + 1000 * US, "{took:?}");
 }

@@ -22,6 +22,8 @@ pub(super) struct Costs {
     pub(super) alone: [f64; 2],
     /// The same while both are under way.
     pub(super) both: [f64; 2],
+    /// The same while copies out are short ones.
+    pub(super) both_briefly: [f64; 2],
     /// The start of a copy.
     pub(super) submit: Duration,
     /// For us: to import and map a handle, and to drop it.
@@ -42,6 +44,7 @@ pub(super) struct Costs {
 pub(super) const EVEN: Costs = Costs {
     alone: [55.2e9, 54.4e9],
     both: [46.5e9, 46.5e9],
+    both_briefly: [46.5e9, 46.5e9],
     submit: Duration::from_micros(5),
     import: Duration::from_micros(200),
     release: Duration::from_micros(500),
@@ -53,7 +56,13 @@ pub(super) const EVEN: Costs = Costs {
 };
 
 /// The same as it was seen in turns of two programs: out is faster than in.
-pub(super) const UNEVEN: Costs = Costs { both: [51.2e9, 41.5e9], ..EVEN };
+pub(super) const UNEVEN: Costs = Costs { both: [51.2e9, 41.5e9], both_briefly: [51.2e9, 41.5e9], ..EVEN };
+
+/// Copies in fall behind those out, but not behind short ones.
+pub(super) const LAGGING: Costs = Costs { both: [50.5e9, 46.5e9], both_briefly: [48.3e9, 50.9e9], ..EVEN };
+
+/// What counts as short: 4 MiB.
+const BRIEF: f64 = (4 << 20) as f64;
 
 /// What an agent is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +74,8 @@ enum Order {
 
 #[derive(Debug)]
 enum Item {
-    Copy(f64),
+    /// What is left of a copy, and how long it is.
+    Copy(f64, f64),
     /// Clearing of released memory, with its time in seconds.
     Clear(f64),
     Mark(u64),
@@ -80,7 +90,7 @@ struct LaneModel {
 
 impl LaneModel {
     fn is_busy(&self) -> bool {
-        self.items.iter().any(|item| matches!(item, Item::Copy(_)))
+        self.items.iter().any(|item| matches!(item, Item::Copy(..)))
     }
 
     /// Passes marks that nothing is before.
@@ -111,10 +121,16 @@ impl State {
         loop {
             self.lanes.iter_mut().for_each(LaneModel::settle);
             let busy = [self.lanes[0].is_busy(), self.lanes[1].is_busy()];
-            let rates = if busy == [true; 2] { self.costs.both } else { self.costs.alone };
+            let is_brief =
+                matches!(self.lanes[0].items.front(), Some(Item::Copy(_, bytes)) if *bytes <= BRIEF);
+            let rates = match busy == [true; 2] {
+                true if is_brief => self.costs.both_briefly,
+                true => self.costs.both,
+                false => self.costs.alone,
+            };
             let left = until.saturating_sub(self.now);
             let ends = |lane: usize| match self.lanes[lane].items.front() {
-                Some(Item::Copy(bytes)) => Some(Duration::from_secs_f64(bytes / rates[lane])),
+                Some(Item::Copy(bytes, _)) => Some(Duration::from_secs_f64(bytes / rates[lane])),
                 Some(Item::Clear(seconds)) => Some(Duration::from_secs_f64(*seconds)),
                 _ => None,
             };
@@ -124,7 +140,7 @@ impl State {
             for (lane, rate) in self.lanes.iter_mut().zip(rates) {
                 // A nanosecond's worth may be left by rounding.
                 let is_over = match lane.items.front_mut() {
-                    Some(Item::Copy(bytes)) => {
+                    Some(Item::Copy(bytes, _)) => {
                         *bytes -= rate * step.as_secs_f64();
                         *bytes < 100.0
                     }
@@ -211,7 +227,8 @@ impl TimedDevice {
 
     fn copy(&self, lane: Lane, bytes: u64) {
         self.spend(|costs| costs.submit);
-        self.state().lanes[lane as usize].items.push_back(Item::Copy((bytes * SCALE) as f64));
+        let bytes = (bytes * SCALE) as f64;
+        self.state().lanes[lane as usize].items.push_back(Item::Copy(bytes, bytes));
     }
 }
 
