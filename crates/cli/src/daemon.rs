@@ -7,6 +7,7 @@ use anyhow::{Context as _, anyhow, bail};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use wire::{Answer, Command, Connection, Description, FromDaemon, Listing, ToDaemon, WireError};
 
 /// How long the daemon may take to answer. It answers between two steps of its work, and none of them is long.
@@ -14,6 +15,11 @@ const ANSWER_SECONDS_MAX: i64 = 10;
 
 /// The same where it answers when something has come to its end: longer than it waits for that.
 const OUTCOME_SECONDS_MAX: i64 = 90;
+
+/// Where a worker dies with a question, how often the next one is asked: should it die of the question, not for ever.
+const AGAIN_MAX: u32 = 2;
+/// Where a worker or its daemon is just ending, how long to wait before it is asked again.
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// Where the daemon is.
 #[derive(Clone, Debug)]
@@ -58,8 +64,24 @@ pub(crate) fn described(socket: &Path, wanted: Command) -> anyhow::Result<Descri
     }
 }
 
-/// Asks, and waits for the answer, so many seconds at most.
+/// Asks, and waits for the answer, so many seconds at most. A worker that dies with the question has the next one asked: all
+/// questions may be asked twice.
 fn ask(socket: &Path, question: &ToDaemon, seconds_max: i64) -> anyhow::Result<FromDaemon> {
+    let mut asked = 0;
+    loop {
+        match ask_once(socket, question, seconds_max) {
+            Err(error) if is_closed(&error) && asked < AGAIN_MAX => std::thread::sleep(AGAIN_AFTER),
+            answered => return answered,
+        }
+        asked += 1;
+    }
+}
+
+fn is_closed(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref::<WireError>(), Some(WireError::Closed))
+}
+
+fn ask_once(socket: &Path, question: &ToDaemon, seconds_max: i64) -> anyhow::Result<FromDaemon> {
     let connection = Connection::connect(socket).map_err(|error| unreachable(error, socket))?;
     let asked = || format!("the daemon at {} gave no answer", socket.display());
     let sent = connection.send(question, &[]);

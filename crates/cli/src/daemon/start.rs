@@ -1,17 +1,15 @@
 //! A daemon of one's own, where there is none: `rotad --background` does it, and ends it when nobody has used it for a while.
 
-use super::{NobodyThere, Place, command};
+use super::{AGAIN_AFTER, NobodyThere, Place, command, is_closed};
 use crate::quantity::printable;
 use anyhow::{Context as _, bail};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
-use std::time::Duration;
-use wire::{Answer, Command, WireError};
+use wire::{Answer, Command};
 
-/// Where a daemon or its worker is just ending, how often to try again, and how long to wait before that.
+/// Where a daemon is just ending, how often to try again.
 const AGAIN_MAX: u32 = 10;
-const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// As [`command`]; where no daemon is and none was named, one is started.
 pub(crate) fn command_or_start(
@@ -26,13 +24,13 @@ pub(crate) fn command_or_start(
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
-        let closed = matches!(error.downcast_ref::<WireError>(), Some(WireError::Closed));
+        let closed = is_closed(&error);
         let starts = error.is::<NobodyThere>() && !place.chosen;
         if !(closed || starts) || ending == AGAIN_MAX {
             return Err(error);
         }
         if closed {
-            // It was about to end when we came; or its worker died with our question, and the next one answers.
+            // It was about to end when we came.
             ending += 1;
             std::thread::sleep(AGAIN_AFTER);
             continue;

@@ -23,6 +23,11 @@ impl FakeDaemon {
     /// Answers a listing with `answer`, and a job that is opened with what fits that; anything else, if it is no listing, with
     /// `answer` too.
     pub(crate) fn start(answer: FromDaemon) -> Self {
+        Self::dying(answer, 0)
+    }
+
+    /// As [`Self::start`], but it takes so many questions with it first, as a worker does that dies.
+    pub(crate) fn dying(answer: FromDaemon, mut deaths: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("rotad.sock");
         let listener = Listener::bind(&socket).unwrap();
@@ -37,6 +42,10 @@ impl FakeDaemon {
                 }
                 let (question, files) = connection.receive::<ToDaemon>().unwrap();
                 assert!(files.is_empty());
+                if deaths > 0 {
+                    deaths -= 1;
+                    continue;
+                }
                 let answer = match question {
                     ToDaemon::Command { version: wire::VERSION, command } => {
                         let opens = matches!(command, wire::Command::Open(_));

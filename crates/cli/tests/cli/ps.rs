@@ -235,3 +235,14 @@ fn help_begins_with_examples_and_names_the_environment() {
     assert!(!short.contains("Examples:") && short.lines().count() < 34, "{short}");
     assert!(stdout(rota().arg("--version")).starts_with("rota 0."));
 }
+
+#[test]
+fn a_worker_that_dies_with_the_question_has_the_next_one_asked() {
+    let daemon = FakeDaemon::dying(listing(two_tenants()), 2);
+    let text = stdout(daemon.rota().arg("ps"));
+    assert!(text.contains("nightly"), "{text}");
+    // One that dies of the question is not asked for ever.
+    let daemon = FakeDaemon::dying(listing(two_tenants()), 3);
+    let said = complaint(daemon.rota().arg("ps"), 1);
+    assert!(said.contains("the other side closed the connection"), "{said}");
+}
