@@ -41,13 +41,19 @@ class Spoken:
             if select.select([pipe], [], [], min(left, 1.0))[0]:
                 data = os.read(pipe.fileno(), 65536)
                 if not data:
-                    self.program.child.wait(10)
-                    raise Failed(f"{self.label} ended with {self.program.child.returncode}: {self.program.last_words()}")
+                    raise Failed(f"{self.label} {self._how_it_ended()}: {self.program.last_words()}")
                 self._rest += data
             else:
                 self.program.must_be_served()
         line, self._rest = self._rest.split(b"\n", 1)
-        return line.decode()
+        return line.decode(errors="replace")
+
+    def _how_it_ended(self) -> str:
+        """How one ended that says no more."""
+        try:
+            return f"ended with {self.program.child.wait(10)}"
+        except subprocess.TimeoutExpired:
+            return "has closed its output, and goes on"
 
     def say(self, line: str):
         """Says a line."""

@@ -26,6 +26,9 @@ RATE = 100
 """Requests a second."""
 PREPARES_US = 2000
 """From the arrival of a request to its first call of the GPU."""
+WARM = 50
+"""Requests before those that are counted, beside others under rota: it forgets in 5 s of silence when they come, and a service rests
+for longer while others start."""
 TURNS_OF_A_REQUEST = 2000
 """Of the loop in its kernel: some 60 us on an H200."""
 
@@ -115,6 +118,13 @@ class Service(Spoken):
         path = self.bench.run.logs / f"{self.label}-{number}.f64"
         self.say(f"{path} {shape or SHAPES[self.kind]} {requests} {rate:g} {int(hints)} {prepares_us} {off_us} {spread_us} {longest_s:g} {number}")
         return lambda: self._served(path, number, requests, longest_s + ONE_S)
+
+    def nodes(self):
+        """How many its graph has, by its first word; None where it does not say."""
+        try:
+            return json.loads(self.told).get("nodes")
+        except (ValueError, AttributeError):
+            raise Failed(f"{self.label}: {self.told}") from None
 
     def _answer(self, number, timeout_s):
         """What it says to this order. An answer that comes too late for one before is passed over."""
@@ -213,10 +223,10 @@ class Bench:
     def __init__(self, run, given, deadline):
         self.run, self.given, self.deadline = run, given, deadline
         self.solo, self.cells, self.again_s, self.nodes = {}, [], AGAIN_S, None
-        # By the names that the linker and the program look for.
-        for name in ("librota.so", "librota.so.1"):
-            (run.work / name).symlink_to(run.bundled("librota.so").resolve())
-        sdk = ["-I", str(run.bundled("rota.h").resolve().parent), "-L", str(run.work), "-lrota"]
+        library, header = (run.bundled(name).resolve() for name in ("librota.so", "rota.h"))
+        (run.work / "librota.so.1").symlink_to(library)  # the name that the program looks for
+        # These words are in the name under which the program is kept for other runs: no folder of this run may be in them.
+        sdk = ["-I", str(header.parent), "-L", str(library.parent), "-lrota"]
         with ThreadPoolExecutor() as pool:
             service = pool.submit(run.build, "latency.cu", "-arch=native", *sdk)
             busy = pool.submit(run.build, "shares.cu", "-arch=native")
@@ -234,21 +244,26 @@ class Bench:
 
     def measure(self, service, setup, beside, requests, hints=None, **words):
         """One cell; once more where other machines had the processors meanwhile. Both are in the table, the second counts."""
+        hints = setup == "sdk" if hints is None else hints
         began = time.monotonic()
         cell = self._measure(service, setup, beside, requests, hints, words)
         took = time.monotonic() - began
-        if cell.stolen_ms <= STOLEN_MAX_MS or took > min(self.again_s, self.left_s() - took):
-            return cell
-        self.again_s -= took
-        cell.disturbed = True
-        cell.notes.append("again below")
-        return self._measure(service, setup, beside, requests, hints, words)
+        if cell.stolen_ms > STOLEN_MAX_MS and took <= min(self.again_s, self.left_s() - took):
+            self.again_s -= took
+            cell.disturbed = True
+            cell.notes.append("again below")
+            cell = self._measure(service, setup, beside, requests, hints, words)
+        self.all_served(cell, requests, words)
+        return cell
 
     def _measure(self, service, setup, beside, requests, hints, words):
         daemon = service.under
+        if daemon and beside:
+            service.serve(WARM, hints, **words)()
+            service.new_hints()
         seen, meanwhile = (daemon.events.mark(), Processors(daemon.workers())) if daemon else (0, Processors({}))
         before = beside.counts() if beside else None
-        times, late = service.serve(requests, setup == "sdk" if hints is None else hints, **words)()
+        times, late = service.serve(requests, hints, **words)()
         cell = Cell(setup, beside.what if beside else "alone", times, service.whole, late)
         if beside:
             after = beside.counts()
@@ -258,7 +273,6 @@ class Bench:
         if cell.stolen_ms > STOLEN_MAX_MS:
             cell.notes.append(f"{cell.stolen_ms:.0f} ms a second stolen")
         self.cells.append(cell)
-        self.all_served(cell, requests, words)
         self.run.say("   " + "  ".join(harness.fmt(value) for value in self.row(cell)) + (f"   hints {cell.hints}" if cell.hints else ""))
         whole = [harness.percentile(cell.whole, share) for share in (0.5, 0.99)]
         self.run.say(f"      from arrival to completion, us: p50 {whole[0]:.0f}, p99 {whole[1]:.0f}")
@@ -306,7 +320,7 @@ class Bench:
         service = Service(self, f"alone{len(self.cells)}", self.given.service, **words)
         try:
             service.ready()
-            self.nodes = json.loads(service.told).get("nodes")
+            self.nodes = service.nodes()
             return self.measure(service, "native", None, requests)
         finally:
             service.end()
@@ -329,6 +343,20 @@ class Bench:
             steady = max(first, last) <= (1 + most) * min(first, last)
             said = f"{first:.0f} and {last:.0f} us" + ("" if steady else ": baseline not steady")
             self.run.check(f"alone, before and after: {name} within {100 * most:.0f}%", steady, said)
+        self.say_range(natives)
+
+    def say_range(self, natives):
+        """How far alone was apart from one time to another, and what that makes of the ratios of those that hint."""
+        of_alone = {name: [cell.percentile(share) for cell in natives] for name, share, _ in STEADY}
+        ranges = ", ".join(f"{name} {min(found):.1f} to {max(found):.1f} us" for name, found in of_alone.items())
+        self.run.fact(f"alone, measured {len(natives)} times: {ranges}")
+        base = self.alone()
+        for cell in (cell for cell in self.cells if cell.setup == "sdk" and cell.beside != "alone" and cell.counts):
+            ratios = []
+            for name, share, _ in STEADY:
+                mine, found = cell.percentile(share), of_alone[name]
+                ratios.append(f"{name} {mine / base.percentile(share):.3f} ({mine / max(found):.3f} to {mine / min(found):.3f})")
+            self.run.fact(f"sdk, beside {cell.beside}: of alone all together (of each time): {', '.join(ratios)}")
 
     def busy_share(self):
         """How much of the time the service needs the GPU alone."""

@@ -8,10 +8,10 @@ from .cells import Beside, Service
 
 CAPACITY_GIB = 64
 SERVICE_GIB = 40
-PROGRAM_GIB = 16
-"""Two of them do not fit beside the service: each switch moves about 10 GiB out and in."""
-TURN = "250ms"
-"""A move takes about twice as long."""
+PROGRAM_GIB = 13
+"""Two of them do not fit beside the service: each switch moves about 4 GiB out and in."""
+TURN = "200ms"
+"""A move may take four times as long, and there still is one a second."""
 
 
 def memory(bench, requests):

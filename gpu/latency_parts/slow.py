@@ -1,7 +1,7 @@
 """What the slow ones among hinted requests waited for, by the daemon's events.
 
 An event's instant counts from the daemon's start, a request's from the machine's. What lies between the two is the least that was
-ever seen from a request's beginning to the daemon's hearing of it: some 10 us too much.
+ever seen from a request's beginning to when its program says that it began: some microseconds too much.
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ def at_ns(event):
     return event["t_ns"]
 
 
+def since_ns(wants):
+    return wants["since_ns"]
+
+
 def before(events, when_ns):
     """The last of them before then."""
     place = bisect.bisect_left(events, when_ns, key=at_ns)
     return events[place - 1] if place else None
 
 
-def after(events, when_ns):
+def after(events, when_ns, key=at_ns):
     """The first of them from then on."""
-    place = bisect.bisect_left(events, when_ns, key=at_ns)
+    place = bisect.bisect_left(events, when_ns, key=key)
     return events[place] if place < len(events) else None
 
 
@@ -38,8 +42,8 @@ class Course:
 
     def __init__(self, begun_ns, took_ns, heard, freezes, thaws):
         self.took_ns = took_ns
-        wants = after(heard, begun_ns - 1_000)
-        near = wants is not None and wants["t_ns"] - begun_ns < NEAR_NS
+        wants = after(heard, begun_ns - 1_000, since_ns)
+        near = wants is not None and since_ns(wants) - begun_ns < NEAR_NS
         self.heard = wants["t_ns"] - begun_ns if near else None
         self.warmed = wants["warmed_ns"] - begun_ns if near and "warmed_ns" in wants else None
         freeze = before(freezes, begun_ns + NEAR_NS)
@@ -51,6 +55,8 @@ class Course:
         self.due, self.ordered = aim["due_ns"] - begun_ns, aim["ordered_ns"] - begun_ns
         self.begun = freeze["begun_ns"] - begun_ns
         self.off = self.begun + freeze["took_ns"]
+        if self.warmed is not None and self.warmed < self.begun:
+            self.warmed = None  # of a request before: this one's goes while the freeze is under way, or after it
         thaw = after(thaws, freeze["t_ns"])
         self.on = thaw["t_ns"] - begun_ns if thaw else None
         self.thawing = self.on - thaw["took_ns"] if thaw else None
@@ -63,9 +69,9 @@ class Course:
             return "the daemon woke late"
         if self.begun - self.ordered > LATE_NS:
             return "the thread that switches woke late"
-        if self.off > -LOADED_NS:
+        if self.off > 0:
             return "the freeze was over late"
-        if self.warmed is None or self.warmed < self.off:
+        if self.warmed is None:
             return "the warm-up was launched after it came"
         if self.warmed > -LOADED_NS:
             return "the warm-up was launched late"
@@ -85,8 +91,8 @@ def courses(events, offset_ns, job, requests):
     begun = sorted(begun for begun, _ in requests)
 
     def behind(event):
-        """How long after the beginning of the last request before it it was heard."""
-        at = event["t_ns"] + offset_ns
+        """How long after the beginning of the last request before it the program says that it began."""
+        at = since_ns(event) + offset_ns
         place = bisect.bisect_right(begun, at)
         return at - begun[place - 1] if place else None
 
@@ -111,7 +117,8 @@ def explained(events, offset_ns, job, requests, limit_us):
         "ordered": [c.ordered for c in frozen],
         "begun": [c.begun for c in frozen],
         "off": [c.off for c in frozen],
-        "warmed": [c.warmed for c in frozen if c.warmed is not None and c.warmed >= c.off],
+        "warmed": [c.warmed for c in frozen],
+        "heard": [c.heard for c in frozen],
         "ended": [c.took_ns for c in frozen],
         "thawing": [c.thawing for c in frozen],
         "on": [c.on for c in frozen],

@@ -107,7 +107,7 @@ def trade(bench, requests):
         service.end()
         daemon.check_no_errors()
         bench.run.end_daemons()
-    bench.natively_alone(requests)
+        bench.natively_alone(requests)
     bench.solo_rates(list(bench.solo))
     rows = [[value, *bench.row(cell)[5:-1], cell.hints.get("good", 0), cell.hints.get("missed", 0)] for value, cell in cells.items()]
     print(harness.table(rows, [name, *HEADER[5:-1], "good hints", "missed"]), flush=True)

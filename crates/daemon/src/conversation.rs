@@ -448,7 +448,7 @@ mod tests {
     fn whoever_finds_a_mistake_in_the_daemon_is_put_out_and_nobody_else() {
         let (daemon, client) = Connection::pair().unwrap();
         let watch = watch(getpid()).unwrap();
-        client.send(&ToDaemon::Wants, &[]).unwrap();
+        client.send(&ToDaemon::Wants { since_ns: 1 }, &[]).unwrap();
         let listened = listen(&daemon, &watch, |message, _| panic!("on purpose, at {message:?}"));
         assert!(matches!(listened, Err(Ended::Panicked)), "{listened:?}");
         assert!(!is_guarded(), "a mistake elsewhere still ends the worker");

@@ -8,6 +8,7 @@
 //! What joins the two is the tenant's page: it says that all of the tenant's memory is there as long as that is so by
 //! the mover's books, and without it nobody is thawed.
 
+mod ahead;
 mod homes;
 pub mod memory;
 mod moves;
@@ -77,6 +78,8 @@ pub struct Switch {
     pub aim: Option<Aim>,
     /// Whose request is expected, and who is to warm up when it is done.
     pub warms: Option<Link>,
+    /// Something follows before this instant, once it is done.
+    pub then_by: Option<Instant>,
 }
 
 /// What the thread that switches hears.
@@ -95,15 +98,17 @@ impl Link {
         self.ring_for_warm_up();
     }
 
-    /// The same is about to be said: if it stays awake for that, it begins to.
-    pub fn announce_warm_up(&self) {
-        if self.grip.page().awaits_warm_ups() {
+    /// The same is about to be said, to one that stays awake for it. Whether it does: then it is to be rung for, so that it begins to.
+    pub fn expect_warm_up(&self) -> bool {
+        let awaits = self.grip.page().awaits_warm_ups();
+        if awaits {
             self.grip.page().expect_warm_up();
-            self.ring_for_warm_up();
         }
+        awaits
     }
 
-    fn ring_for_warm_up(&self) {
+    /// Has it look at what its page wants.
+    pub fn ring_for_warm_up(&self) {
         // One that cannot be reached is about to be noticed by its own thread.
         let _ = self.outgoing.send_at_once(FromDaemon::WarmUp);
     }

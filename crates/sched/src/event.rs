@@ -203,7 +203,12 @@ pub enum Event {
         handles: Vec<HandleId>,
     },
     /// A tenant has work for the GPU.
-    Wants(TenantId),
+    Wants {
+        /// Who.
+        tenant: TenantId,
+        /// So long ago it came to have it: what is heard of late counts from then.
+        ago: Span,
+    },
     /// A tenant has no work for the GPU.
     Idle(TenantId),
     /// The share of its own turns in which a tenant had work on the GPU.
@@ -260,6 +265,13 @@ pub enum Event {
         /// How much.
         bytes: Bytes,
     },
+}
+
+impl Event {
+    /// A tenant has work for the GPU from now on.
+    pub fn wants(tenant: TenantId) -> Self {
+        Self::Wants { tenant, ago: Span::ZERO }
+    }
 }
 
 /// A handle that outlived a worker.

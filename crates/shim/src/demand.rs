@@ -203,7 +203,7 @@ fn wake_all() {
     let now = monotonic_ns();
     for session in session::all() {
         if session.page.wake(now) {
-            session.say(ToDaemon::Wants);
+            session.say(ToDaemon::Wants { since_ns: now });
             session.wake_agent();
         }
     }

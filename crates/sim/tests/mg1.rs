@@ -219,7 +219,7 @@ impl Server {
                 let one = self.tenant(customer.class);
                 self.serves[one] = Some((number, ((customer.takes * MEAN) as u64).max(1)));
                 self.wanting += 1;
-                self.tell(Event::Wants(TenantId(one as u64 + 1)));
+                self.tell(Event::wants(TenantId(one as u64 + 1)));
             } else {
                 self.tell(Event::Tick);
             }

@@ -46,7 +46,7 @@ pub use view::{
 };
 
 /// Version of the messages and of the shared page. Both sides must agree.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// The most bytes one message may have. A longer one ends its connection.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;

@@ -140,7 +140,10 @@ pub enum ToDaemon {
         command: Command,
     },
     /// A tenant that was idle and watched ([`crate::Page`]) has work for the GPU.
-    Wants,
+    Wants {
+        /// Since this instant of the monotonic clock ([`crate::monotonic_ns`]).
+        since_ns: u64,
+    },
     /// From now on these must stay on the device. Answered by `Pinned` once they are there and nothing moves them any more,
     /// or by `Denied`. Counts: what was pinned twice is unpinned twice, or freed. Others may have them from now on, so they are
     /// not passable any more, also when they are unpinned.

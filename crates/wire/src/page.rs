@@ -1,23 +1,16 @@
 //! The page of memory that one tenant and the daemon share.
 //!
-//! It answers, without a message: is this tenant frozen, is all of its memory there, which channels has it made, has
-//! it work for the GPU, how much memory its job may have and has, and which requests it serves (`requests`).
-//! The one module with shared memory in this crate.
-//!
-//! **Freezing meets channels being born.** The daemon stores an odd `freeze_generation`, then loads
-//! `channel_generation`; the tenant stores a new `channel_generation`, then loads `freeze_generation` once the
-//! channel is scheduled. All four are sequentially consistent, so at least one side sees the other: either the
-//! daemon waits for the report of that channel, or the tenant freezes it itself.
+//! It answers, without a message: is this tenant frozen (`freezing`), is all of its memory there, which channels has it made, has
+//! it work for the GPU, how much memory its job may have and has, which requests it serves (`requests`), and is its context to be
+//! loaded ahead of one (`warm_ups`). The one module with shared memory in this crate.
 //!
 //! **Idleness meets new work.** A tenant that has no work says since when, in `idle_since_ns`; before new work it takes
 //! that back ([`Page::wake`]), then looks whether it is watched, and if so tells the daemon. The daemon takes a tenant for
 //! idle only if it finds it so after it began to watch ([`Page::is_idle_when_watched`]). So either the daemon sees that
 //! there is work, or the tenant sees that it is watched: nobody who has work waits for a turn that nobody gives it. A
 //! tenant that says nothing is never idle.
-//!
-//! **Holding meets new work.** Where the driver cannot freeze, a frozen tenant holds its own launches back: each counts
-//! itself, then looks whether it is frozen, and waits for the thaw if so; what was counted before is drained.
 
+mod freezing;
 mod requests;
 mod warm_ups;
 
@@ -110,12 +103,11 @@ pub struct Page {
     awaits_warm_ups: AtomicU64,
     /// Tenant: warm-up kernels that it launched because it was awake for them.
     warm_ups_awaited: AtomicU64,
+    /// Daemon: when the last one that it wanted is to be launched, on the system's monotonic clock; 0 for at once.
+    warm_up_due_ns: AtomicU64,
 }
 
-/// No thaw is more often than this. A tenant that counts wrongly gets no more of the daemon's time.
-const FREEZES_MAX: u64 = 64;
-
-const _: () = assert!(size_of::<Page>() == 3528 && size_of::<Page>() <= PAGE_BYTES);
+const _: () = assert!(size_of::<Page>() == 3536 && size_of::<Page>() <= PAGE_BYTES);
 
 /// As much of a phase's name is kept.
 pub const PHASE_NAME_BYTES: usize = 32;
@@ -135,58 +127,6 @@ impl Page {
     /// Which daemon made this page.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(SeqCst)
-    }
-
-    /// Is the tenant to be frozen now?
-    pub fn frozen(&self) -> bool {
-        !self.freeze_generation.load(SeqCst).is_multiple_of(2)
-    }
-
-    /// How often the tenant was frozen and thawed: while it stays the same and even, it ran all the time.
-    pub fn freeze_generation(&self) -> u64 {
-        self.freeze_generation.load(SeqCst)
-    }
-
-    /// Says that the tenant is frozen (`true`) or thawed. Saying it twice changes nothing.
-    pub fn set_frozen(&self, frozen: bool) {
-        let generation = self.freeze_generation.load(SeqCst);
-        if generation.is_multiple_of(2) == frozen {
-            self.freeze_generation.store(generation.wrapping_add(1), SeqCst);
-        }
-    }
-
-    /// Some of the tenant's channels are about to be frozen, by whoever says so. **The driver counts**: what was frozen twice,
-    /// by one worker and the next, or by the daemon and the tenant itself, runs only when it was thawed twice.
-    pub fn note_freeze(&self) {
-        self.freezes.fetch_add(1, SeqCst);
-    }
-
-    /// All of the tenant's channels are frozen by now. Not said before: whoever reads it relies on it.
-    pub fn note_frozen_wholly(&self) {
-        self.frozen_wholly.store(1, SeqCst);
-    }
-
-    /// Whether all of the tenant's channels are frozen, but those that came since.
-    pub fn frozen_wholly(&self) -> bool {
-        self.frozen_wholly.load(SeqCst) != 0
-    }
-
-    /// How often channels of the tenant were frozen, as far as nobody said that they were thawed.
-    pub fn freezes(&self) -> u64 {
-        self.freezes.load(SeqCst)
-    }
-
-    /// Channels are about to be thawed: says how often they have to be, to run. More often than needed does no harm.
-    pub fn begin_thaw(&self) -> u64 {
-        self.frozen_wholly.store(0, SeqCst);
-        self.freezes().clamp(1, FREEZES_MAX)
-    }
-
-    /// All that were frozen were thawed, so often. Said only then: whoever dies in between leaves too many behind, and no program
-    /// that nobody thaws.
-    pub fn end_thaw(&self, times: u64) {
-        let left = |freezes: u64| Some(freezes.saturating_sub(times));
-        let _ = self.freezes.fetch_update(SeqCst, SeqCst, left);
     }
 
     /// Is every byte of the tenant on the device, by the daemon's word?
@@ -261,6 +201,7 @@ impl Page {
             warm_up_expected_ns: AtomicU64::new(0),
             awaits_warm_ups: AtomicU64::new(0),
             warm_ups_awaited: AtomicU64::new(0),
+            warm_up_due_ns: AtomicU64::new(0),
             requests_told: AtomicU64::new(0),
             phase_name: [const { AtomicU64::new(0) }; PHASE_NAME_BYTES / 8],
             latencies: Latencies::new(),
@@ -270,45 +211,6 @@ impl Page {
     /// Of no tenant, and idle for ever: whoever looks at it before new work goes the long way.
     pub const fn of_nobody_idle() -> Self {
         Self { idle_since_ns: AtomicU64::new(1), ..Self::of_nobody() }
-    }
-
-    /// Is the tenant to hold its launches back while it is frozen? Otherwise its channels are taken off the GPU.
-    pub fn holds_launches(&self) -> bool {
-        self.holds_launches.load(SeqCst) != 0
-    }
-
-    /// The daemon cannot take channels off the GPU: the tenant is to hold its launches back.
-    pub fn set_holds_launches(&self) {
-        self.holds_launches.store(1, SeqCst);
-    }
-
-    /// Waits while the tenant is frozen, in a generation that was read before, and a while at most: the caller looks again.
-    pub fn wait_while_frozen(&self, generation: u64) {
-        let limit = libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-        // SAFETY: the word is mapped for as long as self is, and the kernel reads it and the time. On this machine's byte
-        // order the lower half of a word lies at its address; the two sides are in different processes.
-        unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                self.freeze_generation.as_ptr().cast::<u32>(),
-                libc::FUTEX_WAIT,
-                generation as u32,
-                &raw const limit,
-            );
-        }
-    }
-
-    /// Wakes whoever waits in [`Page::wait_while_frozen`].
-    pub fn wake_held(&self) {
-        // SAFETY: as above.
-        unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                self.freeze_generation.as_ptr().cast::<u32>(),
-                libc::FUTEX_WAKE,
-                libc::c_int::MAX,
-            );
-        }
     }
 
     /// The daemon says how the tenant's job is: what it may have on this GPU, what others of it have, and what the
@@ -416,6 +318,11 @@ impl Page {
             self.stop_watching();
         }
         idle
+    }
+
+    /// Does the daemon wait to be told that the tenant has work?
+    pub fn is_watched(&self) -> bool {
+        self.watched.load(SeqCst) != 0
     }
 
     /// The daemon need not be told. It may be all the same, if the tenant woke just before.

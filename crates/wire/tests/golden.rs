@@ -133,7 +133,7 @@ fn to_daemon() -> Vec<(&'static str, ToDaemon)> {
         ("0a 03 07 0161", command(Command::Memory { job: "a".into() })),
         ("0a 03 08 0161", command(Command::PauseDeep { job: "a".into() })),
         ("0a 03 09 0161", command(Command::AwaitDeep { job: "a".into() })),
-        ("0b", ToDaemon::Wants),
+        ("0b ac02", ToDaemon::Wants { since_ns: 300 }),
         ("0c 07 02 01 02", ToDaemon::Pin { request: GrantId(7), handles: vec![HandleId(1), HandleId(2)] }),
         ("0d 01 01", ToDaemon::Unpin { handles: vec![HandleId(1)] }),
         (
@@ -491,7 +491,7 @@ fn kind_to_daemon(message: &ToDaemon) -> usize {
         ToDaemon::Failed { .. } => 8,
         ToDaemon::List { .. } => 9,
         ToDaemon::Command { .. } => 10,
-        ToDaemon::Wants => 11,
+        ToDaemon::Wants { .. } => 11,
         ToDaemon::Pin { .. } => 12,
         ToDaemon::Unpin { .. } => 13,
         ToDaemon::Kept { .. } => 14,
@@ -573,7 +573,7 @@ fn reasons_why_a_pause_is_not_deep_keep_their_numbers() {
 
 #[test]
 fn the_versions_belong_to_these_bytes() {
-    assert_eq!((VERSION, SCHEMA_VERSION), (9, 1), "write new golden bytes, then the new version here");
+    assert_eq!((VERSION, SCHEMA_VERSION), (10, 1), "write new golden bytes, then the new version here");
 }
 
 #[test]
@@ -604,7 +604,7 @@ fn the_page_keeps_its_offsets() {
     };
     assert_eq!(rustix::fs::fstat(page.file()).unwrap().st_size, 4096);
     assert_eq!(word(0).to_le_bytes(), *b"rotapage");
-    assert_eq!(word(8), 9, "version");
+    assert_eq!(word(8), 10, "version");
     assert_eq!(word(16), 0x1122_3344_5566_7788, "epoch");
     assert_eq!(word(24), 0, "freeze generation: even, not frozen");
     assert_eq!(word(32), 1, "residency commit: nothing is away");
@@ -663,13 +663,13 @@ fn the_page_keeps_its_offsets() {
     page.note_frozen_wholly();
     assert_eq!([3480, 3488].map(word), [2, 1], "freezes, frozen wholly");
     page.order_warm_up();
-    page.order_warm_up();
+    page.order_warm_up_at(19);
     page.await_warm_ups();
     page.count_awaited_warm_up();
     assert_eq!(
-        [3496, 3504, 3512, 3520].map(word),
-        [2, 0, 1, 1],
-        "warm-ups ordered, expected, awaits, awaited"
+        [3496, 3504, 3512, 3520, 3528].map(word),
+        [2, 0, 1, 1, 19],
+        "warm-ups ordered, expected, awaits, awaited, due"
     );
     let before = monotonic_ns();
     page.expect_warm_up();
@@ -689,7 +689,7 @@ fn the_page_keeps_its_offsets() {
     assert_eq!((bucket(1), bucket(288)), (1, 1), "one of 128 ns, one of a millisecond");
     let known = [
         56, 64, 72, 80, 88, 96, 104, 128, 136, 152, 160, 168, 176, 184, 192, 200, 208, 216, 224, 232, 256,
-        264, 272, 1424, 3472, 3480, 3488, 3496, 3504, 3512, 3520,
+        264, 272, 1424, 3472, 3480, 3488, 3496, 3504, 3512, 3520, 3528,
     ];
     let mut rest = (56..4096).step_by(8).filter(|offset| !known.contains(offset));
     assert!(rest.all(|offset| word(offset) == 0), "a field beyond the documented ones");
@@ -736,6 +736,7 @@ fn a_page_written_by_the_book_is_read() {
         (3504, 2_000_000),
         (3512, 1),
         (3520, 24),
+        (3528, 3_000_000),
     ] {
         write(offset, value);
     }
@@ -755,6 +756,8 @@ fn a_page_written_by_the_book_is_read() {
     assert!(tenant.awaits_warm_ups());
     let expected = [499_999, 500_000, 1_999_999, 2_000_000].map(|now| tenant.warm_up_is_expected(now));
     assert_eq!(expected, [false, true, true, false]);
+    let due_in = [1_499_999, 1_500_000, 2_999_999, 3_000_000].map(|now| tenant.warm_up_is_due_in(now));
+    assert_eq!(due_in, [None, Some(1_500_000), Some(1), None]);
     assert!(tenant.frozen_wholly());
     assert_eq!((tenant.freezes(), tenant.begin_thaw()), (3, 3));
     assert!(!tenant.frozen_wholly());

@@ -75,7 +75,7 @@ pub(super) fn hear(message: ToDaemon, files: Vec<OwnedFd>, ears: &Ears, taken: &
         ToDaemon::Stayed { questions, code, call } => {
             answer(replies, Reply::Stayed { owner, questions: in_mover(&questions), code, call })
         }
-        ToDaemon::Wants => tell(ears, Input::Wants(tenant)),
+        ToDaemon::Wants { since_ns } => tell(ears, Input::Wants(tenant, since_ns)),
         ToDaemon::Hint { at_ns, source } => tell(ears, Input::Hint(tenant, at_ns, source)),
         ToDaemon::Served => tell(ears, Input::Served(tenant)),
         ToDaemon::Phase => tell(ears, Input::Phase(tenant)),

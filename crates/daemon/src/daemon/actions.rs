@@ -63,30 +63,29 @@ impl Daemon {
     }
 
     fn switch(&mut self, op: OpId, tenant: TenantId, to: SwitchTo) {
-        match self.known.get(&tenant) {
-            Some(known) => {
-                let gpu = known.gpu;
-                let is_freeze = matches!(to, SwitchTo::Frozen(_));
-                let aim = is_freeze.then(|| self.aim(gpu)).flatten();
-                let warms = is_freeze.then(|| self.warms_after(gpu, tenant)).flatten();
-                let ordered = warms.as_ref().map(|hinted| hinted.grip.page().warm_ups_ordered());
-                let switch = Switch { op: Some(op), link: known.link.clone(), to, aim, warms: warms.clone() };
-                self.executor(known.gpu).switch(switch);
-                if let Some(hinted) = warms {
-                    self.warming.follows(op, hinted.who.tenant);
-                    // Behind the order, which this is not to delay: a freeze takes longer than to be woken. Unless it is over.
-                    let is_ahead = ordered == Some(hinted.grip.page().warm_ups_ordered());
-                    if is_ahead && self.attention.leaves_room() {
-                        hinted.announce_warm_up();
-                    }
-                }
-                if !matches!(to, SwitchTo::Sliced(_)) {
-                    self.mustering.is_switched(tenant);
-                    self.switch_begins(op, tenant, gpu, !matches!(to, SwitchTo::Thawed(_)));
-                }
-            }
+        let Some(known) = self.known.get(&tenant) else {
             // It left in the same moment.
-            None => self.step(Event::Done { op, outcome: Outcome::Failed }),
+            return self.step(Event::Done { op, outcome: Outcome::Failed });
+        };
+        let (gpu, link) = (known.gpu, known.link.clone());
+        let is_freeze = matches!(to, SwitchTo::Frozen(_));
+        let aim = is_freeze.then(|| self.aim(gpu)).flatten();
+        let warms = is_freeze.then(|| self.warms_after(gpu, tenant)).flatten();
+        // Before the order, which takes it back; the ring behind that, which it is not to delay: a freeze takes longer than to be woken.
+        let is_rung_for = self.attention.leaves_room() && warms.as_ref().is_some_and(Link::expect_warm_up);
+        let hinted = warms.as_ref().map(|hinted| hinted.who.tenant).zip(aim);
+        let then_by = hinted.and_then(|(hinted, aim)| self.stands_by_for(hinted, aim.expect));
+        let switch = Switch { op: Some(op), link, to, aim, warms: warms.clone(), then_by };
+        self.executor(gpu).switch(switch);
+        if let Some(hinted) = warms {
+            self.warming.follows(op, hinted.who.tenant);
+            if is_rung_for {
+                hinted.ring_for_warm_up();
+            }
+        }
+        if !matches!(to, SwitchTo::Sliced(_)) {
+            self.mustering.is_switched(tenant);
+            self.switch_begins(op, tenant, gpu, !matches!(to, SwitchTo::Thawed(_)));
         }
     }
 

@@ -6,6 +6,7 @@
 //! comes before another, changes nothing for long.
 
 use super::Daemon;
+use super::attention::FOLLOWS_WITHIN;
 use super::limits::Refusal;
 use sched::{Described, Event, JobId, Missed, RequestId, Rhythm, Span, TenantId, Time};
 use serde_json::json;
@@ -30,6 +31,10 @@ pub(super) struct Hinting {
     begun: Option<Time>,
     /// How long the last one took.
     took: Option<Span>,
+    /// When it was noticed to be over.
+    ended: Option<Time>,
+    /// The last requests, the latest in the lowest bit; set if it followed the one before at once.
+    followed: u16,
     /// How often it was told to load its warm-up kernel, ahead of all requests.
     prepared: u32,
     /// The last launch of that kernel which the core heard of, on the monotonic clock.
@@ -37,24 +42,38 @@ pub(super) struct Hinting {
 }
 
 impl Hinting {
-    /// A request came. Says in which time to expect the next one, if that can be foretold and somebody is to be told.
-    fn came(&mut self, now: Time, may_be_forecast: bool) -> Option<Span> {
+    /// A request came, at this instant. Says when to expect the next one, if that can be foretold and somebody is to be told.
+    fn came(&mut self, at: Time, may_be_forecast: bool) -> Option<Time> {
         self.unhinted = self.unhinted.saturating_add(1);
-        let due = self.rhythm.came(now);
-        let within = due.filter(|_| may_be_forecast && self.unhinted >= UNHINTED_MIN)?.since(now);
+        let due = self.rhythm.came(at);
+        let due = due.filter(|_| may_be_forecast && self.unhinted >= UNHINTED_MIN)?;
         self.forecast += 1;
-        Some(within)
+        Some(due)
     }
 
-    /// A request came. Says how long the last one took.
-    pub(super) fn request_came(&mut self, now: Time) -> Option<Span> {
-        self.begun = Some(now);
+    /// A request came, at this instant.
+    pub(super) fn request_came(&mut self, at: Time) {
+        self.begun = Some(at);
+        let follows = self.ended.is_some_and(|ended| at <= ended + FOLLOWS_WITHIN);
+        self.followed = self.followed << 1 | u16::from(follows);
+    }
+
+    /// It is over, which was noticed at this instant.
+    pub(super) fn request_is_noticed_over(&mut self, at: Time) {
+        if let Some(begun) = self.begun.take() {
+            self.took = Some(at.since(begun));
+            self.ended = Some(at);
+        }
+    }
+
+    /// How long the last one took.
+    pub(super) fn took(&self) -> Option<Span> {
         self.took
     }
 
-    /// It is over.
-    pub(super) fn request_is_over(&mut self, now: Time) {
-        self.took = self.begun.take().map(|begun| now.since(begun)).or(self.took);
+    /// Whether another one may follow at once when one is over: some of the last ones did.
+    pub(super) fn follows_at_once(&self) -> bool {
+        self.followed != 0
     }
 
     /// Whether to have it load its warm-up kernel now, ahead of all requests: a latency-critical one that has none, and neither has
@@ -114,22 +133,21 @@ impl Daemon {
         }
         // The shim saw the request's own first work: it is there, and only its kernels are to come.
         if source == HintSource::Shim && has_work {
-            self.wants(tenant);
+            self.wants(tenant, monotonic_ns());
         }
         let within = Span(at_ns.saturating_sub(monotonic_ns()));
         self.step(Event::Hint { tenant, within });
     }
 
-    /// A request of a latency-critical tenant came: the next one may be foretold.
-    pub(super) fn foretell(&mut self, tenant: TenantId) {
+    /// A request of a latency-critical tenant came, at this instant: the next one may be foretold.
+    pub(super) fn foretell(&mut self, tenant: TenantId, at: Time) {
         if !self.is_critical(tenant) {
             return;
         }
-        let now = self.now();
         let Some(known) = self.known.get_mut(&tenant) else { return };
         let may_be_forecast = known.link.grip.page().may_be_forecast();
-        if let Some(within) = known.hinting.came(now, may_be_forecast) {
-            self.step(Event::Hint { tenant, within });
+        if let Some(due) = known.hinting.came(at, may_be_forecast) {
+            self.step(Event::Hint { tenant, within: due.since(self.now()) });
         }
     }
 
@@ -139,6 +157,10 @@ impl Daemon {
         let critical = self.is_critical(tenant);
         let Some(known) = self.known.get(&tenant) else { return };
         let page = known.link.grip.page();
+        if self.attention.sees_end_of(tenant) {
+            // Another one may follow at once: it is over when the page has shown for a moment that none has.
+            return;
+        }
         if critical && known.idleness.wants() && page.requests_open() == 0 && page.is_idle_when_watched() {
             self.goes_idle(tenant, Span::ZERO);
         }
@@ -244,6 +266,10 @@ mod tests {
 
     const GAP: Span = Span::from_millis(10);
 
+    fn at(micros: u64) -> Time {
+        Time(1_000_000_000 + 1000 * micros)
+    }
+
     /// So many requests in a rhythm, each hinted by whom it may be. How many were foretold.
     fn foretold(hinting: &mut Hinting, source: Option<HintSource>, may_be_forecast: bool) -> usize {
         let mut now = Time(1_000_000_000);
@@ -252,7 +278,7 @@ mod tests {
             if let Some(source) = source {
                 hinting.heard(source, may_be_forecast);
             }
-            hinting.came(now, may_be_forecast).is_some_and(|within| within == GAP)
+            hinting.came(now, may_be_forecast) == Some(now + GAP)
         };
         (0..100).filter(request).count()
     }
@@ -306,13 +332,33 @@ mod tests {
     #[test]
     fn how_long_the_last_request_took_is_known() {
         let mut hinting = Hinting::default();
-        let at = |micros: u64| Time(1_000_000_000 + 1000 * micros);
-        assert_eq!(hinting.request_came(at(0)), None);
-        hinting.request_is_over(at(80));
-        assert_eq!(hinting.request_came(at(10_000)), Some(Span::from_micros(80)));
-        hinting.request_is_over(at(10_200));
-        hinting.request_is_over(at(10_300));
-        assert_eq!(hinting.request_came(at(20_000)), Some(Span::from_micros(200)), "it ended once");
+        assert_eq!(hinting.took(), None);
+        hinting.request_came(at(0));
+        assert_eq!(hinting.took(), None);
+        hinting.request_is_noticed_over(at(80));
+        assert_eq!(hinting.took(), Some(Span::from_micros(80)));
+        hinting.request_came(at(10_000));
+        hinting.request_is_noticed_over(at(10_200));
+        hinting.request_is_noticed_over(at(10_300));
+        assert_eq!(hinting.took(), Some(Span::from_micros(200)), "it ended once");
+    }
+
+    #[test]
+    fn requests_that_come_in_bursts_are_remembered_to_follow_each_other() {
+        let mut hinting = Hinting::default();
+        let mut request = |begun: u64| {
+            hinting.request_came(at(begun));
+            hinting.request_is_noticed_over(at(begun + 100));
+            hinting.follows_at_once()
+        };
+        assert!((1..50).all(|n| !request(n * 10_000)), "each comes alone");
+        for burst in (1_000_000..2_000_000).step_by(100_000) {
+            // Eight, 10 us after the one before.
+            let followed: Vec<_> = (0..8).map(|n| request(burst + n * 110)).collect();
+            assert_eq!(&followed[1..], [true; 7]);
+            assert_eq!(followed[0], burst > 1_000_000, "the first of the first was not to be known");
+        }
+        assert!(!(0..16).map(|n| request(3_000_000 + n * 10_000)).last().unwrap(), "they do not any more");
     }
 
     #[test]

@@ -23,6 +23,10 @@ const IDLE_AFTER: Span = Span(2_000_000);
 /// program whose pauses are short oversleeps now and then.
 const IDLE_AFTER_BESIDE: Span = Span(20_000_000);
 
+/// No program is heard of later than this after it had work, on a machine that is not far too busy: what is said to be older
+/// counts as so old.
+const HEARD_WITHIN: Span = Span::from_millis(10);
+
 /// How long a request may be without work before it counts for none: whoever began it may never end it.
 const PAUSE_IN_REQUEST_MAX: Span = Span(5_000_000_000);
 
@@ -54,6 +58,8 @@ pub(super) struct Idleness {
     /// Where the stretch that is measured began.
     mark: Option<Mark>,
     window: Window,
+    /// When it was last found to have no work, on the monotonic clock.
+    rested_ns: u64,
     /// How busy the core believes it to be.
     believed: Option<Ratio>,
 }
@@ -126,6 +132,11 @@ impl Idleness {
         self.wants
     }
 
+    /// Is word of work since this instant out of date? It was found to have none after that.
+    fn is_over(&self, since_ns: u64) -> bool {
+        !self.wants && since_ns <= self.rested_ns
+    }
+
     /// What the core is to be told, if it believes something else.
     fn news(&mut self) -> Option<Ratio> {
         let busy = self.window.busy()?;
@@ -137,6 +148,11 @@ impl Idleness {
         self.believed = Some(self.believed.map_or(busy, |believed| Ratio(believed.0.midpoint(busy.0))));
         Some(busy)
     }
+}
+
+/// How long after it had work a tenant is heard of, by its own word: neither before, nor longer than is believed.
+fn heard_after(now_ns: u64, since_ns: u64) -> Span {
+    Span(now_ns.saturating_sub(since_ns)).min(HEARD_WITHIN)
 }
 
 /// Where more than one wants turns, or any of the others is.
@@ -164,7 +180,7 @@ impl Daemon {
     pub(super) fn find_demand(&mut self, tenant: TenantId) {
         let Some(known) = self.known.get(&tenant) else { return };
         if !known.link.grip.page().is_idle_when_watched() {
-            self.has_work(tenant);
+            self.has_work(tenant, self.now());
         }
     }
 
@@ -179,14 +195,18 @@ impl Daemon {
         }
     }
 
-    /// A tenant that was watched says that it has work. Without channels, that is found out when it has some.
-    pub(super) fn wants(&mut self, tenant: TenantId) {
-        if self.known.get(&tenant).is_some_and(|known| known.context) {
-            self.has_work(tenant);
+    /// A tenant that was watched says that it has work, since this instant of the monotonic clock. Without channels, that is
+    /// found out when it has some.
+    pub(super) fn wants(&mut self, tenant: TenantId, since_ns: u64) {
+        let Some(known) = self.known.get(&tenant).filter(|known| known.context) else { return };
+        if known.idleness.is_over(since_ns) && known.link.grip.page().is_idle_when_watched() {
+            // It was seen to begin, and to end, before this was heard.
+            return;
         }
+        self.has_work(tenant, self.now().before(heard_after(monotonic_ns(), since_ns)));
     }
 
-    fn has_work(&mut self, tenant: TenantId) {
+    fn has_work(&mut self, tenant: TenantId, since: Time) {
         let Some(known) = self.known.get_mut(&tenant) else { return };
         if std::mem::replace(&mut known.idleness.wants, true) {
             return;
@@ -194,11 +214,14 @@ impl Daemon {
         known.idleness.mark = None;
         let warmed = known.link.grip.page().warmed_ns();
         self.demand_changed(tenant);
-        let warmed = warmed.map(|at_ns| self.time_of(at_ns));
-        self.note("wants", tenant, warmed.map_or(json!({}), |at| json!({ "warmed_ns": at.0 })));
-        self.step(Event::Wants(tenant));
-        self.foretell(tenant);
-        self.mind_request(tenant, true);
+        let mut fields = json!({ "since_ns": since.0 });
+        if let Some(at_ns) = warmed {
+            fields["warmed_ns"] = self.time_of(at_ns).0.into();
+        }
+        self.note("wants", tenant, fields);
+        self.step(Event::Wants { tenant, ago: self.now().since(since) });
+        self.foretell(tenant, since);
+        self.mind_request(tenant, Some(since));
         // Whoever has the turn may have been without work for long.
         self.look_at = Some(self.now());
     }
@@ -247,13 +270,14 @@ impl Daemon {
     pub(super) fn goes_idle(&mut self, tenant: TenantId, spent: Span) {
         if let Some(known) = self.known.get_mut(&tenant) {
             known.idleness.wants = false;
+            known.idleness.rested_ns = monotonic_ns();
             known.idleness.mark = None;
             known.link.grip.page().await_end(false);
         }
         self.demand_changed(tenant);
         self.note("idle", tenant, json!({ "for_ns": spent.0 }));
         self.step(Event::Idle(tenant));
-        self.mind_request(tenant, false);
+        self.mind_request(tenant, None);
         self.tell_of_launch(tenant);
     }
 
@@ -328,6 +352,14 @@ mod tests {
         assert_eq!(mark(20, 5, 4).since(&mark(10, 0, 2)), None, "frozen and thawed in between");
         assert_eq!(mark(20, 5, 3).since(&mark(10, 0, 3)), None, "frozen all the time");
         assert_eq!(mark(10, 0, 2).since(&mark(10, 0, 2)), None, "no time at all");
+    }
+
+    #[test]
+    fn nobody_has_work_before_it_says_so_by_more_than_is_believed() {
+        assert_eq!(heard_after(100 * MS, 99 * MS), Span(MS));
+        assert_eq!(heard_after(100 * MS, 100 * MS + 1), Span::ZERO, "nor later");
+        assert_eq!(heard_after(100 * MS, u64::MAX), Span::ZERO);
+        assert_eq!(heard_after(100 * MS, 0), HEARD_WITHIN);
     }
 
     #[test]

@@ -60,8 +60,8 @@ pub enum Input {
     Deserted(Arc<Connection>),
     /// A tenant has this many channels now.
     Channels(TenantId, usize),
-    /// A tenant that was idle has work.
-    Wants(TenantId),
+    /// A tenant that was idle has work, since this instant of the monotonic clock by its own word.
+    Wants(TenantId, u64),
     /// A tenant has kernels at this instant of the monotonic clock, says whoever gives the hint.
     Hint(TenantId, u64, HintSource),
     /// A tenant has served a request.

@@ -15,7 +15,7 @@ impl Daemon {
             Input::Rejoin(returner) => self.rejoin(*returner),
             Input::Deserted(connection) => self.desert(&connection),
             Input::Channels(tenant, channels) => self.has_channels(tenant, channels > 0),
-            Input::Wants(tenant) => self.wants(tenant),
+            Input::Wants(tenant, since_ns) => self.wants(tenant, since_ns),
             Input::Hint(tenant, at_ns, source) => self.hint(tenant, at_ns, source),
             Input::Served(tenant) => self.served(tenant),
             Input::Phase(tenant) => self.phase(tenant),
@@ -88,7 +88,9 @@ impl Daemon {
                 self.warming.action_ends(op, &outcome);
                 self.step_at(at, Event::Done { op, outcome });
                 self.action_ended();
-                self.warming.action_ended();
+                if let Some(tenant) = self.warming.action_ended() {
+                    self.await_request(tenant);
+                }
             }
             Done::Adopted(owned, movable) => self.adopted(owned, movable),
             Done::Arena(bytes) => self.step(Event::Arena(bytes)),

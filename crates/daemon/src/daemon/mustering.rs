@@ -219,8 +219,8 @@ impl Daemon {
             let Some(known) = self.known.get(&tenant) else { continue };
             if self.is_wholly_resident(known.link.who.pid) {
                 let to = SwitchTo::Thawed(Slice::Own);
-                let (link, aim, warms) = (known.link.clone(), None, None);
-                self.executor(known.gpu).switch(Switch { op: None, link, to, aim, warms });
+                let (link, aim, warms, then_by) = (known.link.clone(), None, None, None);
+                self.executor(known.gpu).switch(Switch { op: None, link, to, aim, warms, then_by });
                 self.mustering.held.remove(&tenant);
             }
         }

@@ -1,6 +1,6 @@
 //! Who was told to warm up by the thread that switches, so that nobody is told twice for one request.
 //!
-//! That thread tells it as soon as best-effort work is off, and the core wants the same when it hears that it is. So what the core
+//! That thread tells it when best-effort work is off, or about to be, and the core wants the same when it hears that it is. So what the core
 //! wants while it hears of a freeze with which the order went is done already; what it wants at any other time, however soon after,
 //! is for another request.
 
@@ -28,9 +28,9 @@ impl Warming {
         self.told = after.filter(|_| matches!(outcome, Outcome::Done { .. }));
     }
 
-    /// The core has heard of it.
-    pub(super) fn action_ended(&mut self) {
-        self.told = None;
+    /// The core has heard of it. Who was told after it, if it was a freeze for that.
+    pub(super) fn action_ended(&mut self) -> Option<TenantId> {
+        self.told.take()
     }
 
     /// Was it told already what the core wants it to be told now?
@@ -52,10 +52,10 @@ mod tests {
         assert!(!warming.is_told(one), "it is not off yet");
         warming.action_ends(OpId(7), &done);
         assert!(!warming.is_told(one), "something else was done");
-        warming.action_ended();
+        assert_eq!(warming.action_ended(), None);
         warming.action_ends(OpId(1), &done);
         assert!(warming.is_told(one) && !warming.is_told(other));
-        warming.action_ended();
+        assert_eq!(warming.action_ended(), Some(one));
         assert!(!warming.is_told(one), "what is wanted a moment later is for another request");
         warming.action_ends(OpId(1), &done);
         assert!(!warming.is_told(one), "that freeze was told of");

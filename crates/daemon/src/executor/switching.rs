@@ -1,35 +1,42 @@
 //! The thread that switches tenants off the GPU and back on.
 
+use super::ahead::Ahead;
 use super::{Aim, Done, Link, Order, Switch, SwitchTo, complain, span};
 use crate::daemon::Input;
 use crate::events::{Events, nanos};
 use crate::grip::GripError;
-use crate::standby::{self, Crowd};
+use crate::standby::{Allowance, Crowd};
 use sched::{Outcome, Scope, Slice};
 use serde_json::json;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Instant;
-use wire::be_prompt;
+use wire::{be_prompt, monotonic_ns};
 
 /// Does what it is told until nobody tells it anything any more.
 pub fn run(todo: &Receiver<Order>, report: &Sender<Input>, events: &Events) {
     be_prompt();
-    let (mut awake_until, mut crowd) = (None, Crowd::default());
-    while let Some(order) = next(todo, awake_until.take()) {
-        let Switch { op, link, to, aim, warms } = match order {
+    let (mut watch, mut ahead) = (Watch::new(), Ahead::default());
+    while let Some(order) = watch.next(todo) {
+        let Switch { op, link, to, aim, warms, then_by } = match order {
             Order::Switch(switch) => *switch,
             Order::StandBy(until) => {
-                awake_until = crowd.leaves_room(Instant::now()).then_some(until);
+                watch.stay(until);
                 continue;
             }
         };
         let begin = Instant::now();
         let switched = match to {
-            SwitchTo::Frozen(scope) => freeze(&link, scope, aim, warms.as_ref(), events),
+            SwitchTo::Frozen(scope) => {
+                freeze(&link, scope, aim, warms.as_ref().map(|hinted| (hinted, &mut ahead)), events)
+            }
             SwitchTo::FrozenIfReady => freeze_rest(&link, events),
             SwitchTo::Thawed(slice) => thaw(&link, slice, events),
             SwitchTo::Sliced(slice) => give_slice(&link, slice, events),
         };
+        if let SwitchTo::Thawed(_) = to {
+            // What was waited for has come.
+            watch.until = None;
+        }
         let end = Instant::now();
         let outcome = match switched {
             true => Outcome::Done { took: span(end - begin) },
@@ -40,26 +47,75 @@ pub fn run(todo: &Receiver<Order>, report: &Sender<Input>, events: &Events) {
         {
             return;
         }
+        if let Some(until) = then_by {
+            watch.stay(until);
+        }
     }
 }
 
-/// What to do next. None once nobody tells it anything any more.
-fn next(todo: &Receiver<Order>, awake_until: Option<Instant>) -> Option<Order> {
-    match awake_until.map(|until| standby::hear(todo, until)) {
-        Some(Ok(order)) => Some(order),
-        Some(Err(RecvTimeoutError::Disconnected)) => None,
-        Some(Err(RecvTimeoutError::Timeout)) | None => todo.recv().ok(),
+/// Until when this thread stays awake, for what follows. What it is told meanwhile does not end that, but a thaw does.
+#[derive(Debug)]
+struct Watch {
+    until: Option<Instant>,
+    allowance: Allowance,
+    crowd: Crowd,
+}
+
+impl Watch {
+    fn new() -> Self {
+        let (allowance, crowd) = (Allowance::of_whoever_stands_by(), Crowd::default());
+        Self { until: None, allowance, crowd }
+    }
+
+    /// Something follows before then. What is too far away is not stayed awake for, as that would be over before.
+    fn stay(&mut self, until: Instant) {
+        let now = Instant::now();
+        if self.allowance.reaches(now, until) && self.crowd.leaves_room(now) {
+            self.until = self.until.max(Some(until));
+        }
+    }
+
+    /// What to do next. None once nobody tells it anything any more.
+    fn next(&mut self, todo: &Receiver<Order>) -> Option<Order> {
+        if let Some(until) = self.until {
+            match self.allowance.hear(todo, until) {
+                Ok(order) => return Some(order),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => self.until = None,
+            }
+        }
+        todo.recv().ok()
     }
 }
 
-fn freeze(link: &Link, scope: Scope, aim: Option<Aim>, warms: Option<&Link>, events: &Events) -> bool {
+fn freeze(
+    link: &Link,
+    scope: Scope,
+    aim: Option<Aim>,
+    warms: Option<(&Link, &mut Ahead)>,
+    events: &Events,
+) -> bool {
     let is_rest = link.grip.page().frozen();
+    // Only one that is awake launches in the middle of this.
+    let awake = warms.as_ref().filter(|(hinted, _)| hinted.grip.page().awaits_warm_ups());
+    let after = awake.and_then(|(hinted, ahead)| {
+        let after = ahead.after()?;
+        hinted.grip.page().order_warm_up_at(monotonic_ns() + nanos(after));
+        Some(after)
+    });
     let begin = Instant::now();
     match link.grip.freeze(scope) {
         Ok(channels) => {
             let took = begin.elapsed();
-            if let Some(hinted) = warms {
-                hinted.order_warm_up();
+            if let Some((hinted, ahead)) = warms {
+                // Once more would be in the way of a request that is there.
+                let has_begun = || hinted.grip.page().requests_open() > 0;
+                match after {
+                    // It may not have been awake.
+                    Some(after) if !Ahead::is_lost(after, took) || has_begun() => hinted.ring_for_warm_up(),
+                    _ => hinted.order_warm_up(),
+                }
+                ahead.learn(took);
             }
             let scope = match scope {
                 Scope::Compute => "compute",
@@ -76,7 +132,7 @@ fn freeze(link: &Link, scope: Scope, aim: Option<Aim>, warms: Option<&Link>, eve
             true
         }
         Err(cause) => {
-            if let Some(hinted) = warms {
+            if let Some((hinted, _)) = warms {
                 hinted.grip.page().expect_no_warm_up();
             }
             failed("freeze", link, &cause, events)
@@ -207,7 +263,8 @@ mod tests {
             let (report, done) = mpsc::channel();
             switches.send(Order::StandBy(Instant::now() + Duration::from_secs(60))).unwrap();
             let to = SwitchTo::Frozen(Scope::Compute);
-            let switch = Switch { op: Some(OpId(1)), link, to, aim: None, warms: Some(hinted.clone()) };
+            let switch =
+                Switch { op: Some(OpId(1)), link, to, aim: None, warms: Some(hinted.clone()), then_by: None };
             switches.send(Order::Switch(Box::new(switch))).unwrap();
             drop(switches);
             run(&todo, &report, &Events::begin(None).unwrap());
@@ -226,12 +283,13 @@ mod tests {
     fn only_whoever_stays_awake_is_told_that_a_warm_up_is_about_to_come() {
         let (link, service) = link();
         let page = SharedPage::open(link.grip.page().file().try_clone_to_owned().unwrap()).unwrap();
-        link.announce_warm_up();
+        assert!(!link.expect_warm_up());
         assert!(!page.warm_up_is_expected(wire::monotonic_ns()));
         page.await_warm_ups();
-        link.announce_warm_up();
+        assert!(link.expect_warm_up());
         assert!(page.warm_up_is_expected(wire::monotonic_ns()));
         assert_eq!(page.warm_ups_ordered(), 0);
+        link.ring_for_warm_up();
         drop(link);
         let heard = std::iter::from_fn(|| service.receive::<FromDaemon>().ok());
         assert_eq!(heard.map(|(message, _)| message).collect::<Vec<_>>(), [FromDaemon::WarmUp], "once");
@@ -247,7 +305,8 @@ mod tests {
         let (switches, todo) = mpsc::channel();
         let (report, done) = mpsc::channel();
         for (op, to) in [(1, SwitchTo::FrozenIfReady), (2, SwitchTo::Thawed(Slice::Own))] {
-            let switch = Switch { op: Some(OpId(op)), link: link.clone(), to, aim: None, warms: None };
+            let switch =
+                Switch { op: Some(OpId(op)), link: link.clone(), to, aim: None, warms: None, then_by: None };
             switches.send(Order::Switch(Box::new(switch))).unwrap();
         }
         drop(switches);
@@ -257,6 +316,27 @@ mod tests {
         assert_eq!(done.iter().map(failed).collect::<Vec<_>>(), [true, false]);
         let noted = std::fs::read_to_string(timeline.path()).unwrap();
         assert!(noted.contains("thaw") && !noted.contains("error"), "{noted}");
+    }
+
+    #[test]
+    fn what_it_is_told_cuts_no_watch_short_and_what_is_far_away_is_slept_for() {
+        let mut watch = Watch { crowd: Crowd::of_nobody(), ..Watch::new() };
+        let now = Instant::now();
+        let [soon, sooner] = [900, 100].map(|us| now + Duration::from_micros(us));
+        watch.stay(soon);
+        assert_eq!(watch.until, Some(soon));
+        watch.stay(sooner);
+        watch.stay(now + Duration::from_secs(60));
+        assert_eq!(watch.until, Some(soon));
+        let (orders, todo) = mpsc::channel();
+        orders.send(Order::StandBy(sooner)).unwrap();
+        assert!(matches!(watch.next(&todo), Some(Order::StandBy(_))));
+        assert_eq!(watch.until, Some(soon), "it goes on");
+        drop(orders);
+        assert!(watch.next(&todo).is_none());
+        let mut busy = Watch { crowd: Crowd::of_many(), ..Watch::new() };
+        busy.stay(Instant::now() + Duration::from_micros(500));
+        assert_eq!(busy.until, None);
     }
 
     #[test]
@@ -272,6 +352,7 @@ mod tests {
                     to,
                     aim: None,
                     warms: None,
+                    then_by: None,
                 })))
                 .expect("there is a queue");
         };

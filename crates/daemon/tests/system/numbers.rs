@@ -73,7 +73,7 @@ fn connects_for_another() {
     let (daemon, heir) = plan.split_once(' ').unwrap();
     let connection = Connection::connect(daemon.as_ref()).unwrap();
     let heir = Connection::connect(heir.as_ref()).unwrap();
-    heir.send(&ToDaemon::Wants, &[connection.as_fd()]).unwrap();
+    heir.send(&ToDaemon::Wants { since_ns: 1 }, &[connection.as_fd()]).unwrap();
 }
 
 #[test]

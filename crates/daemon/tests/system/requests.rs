@@ -57,7 +57,7 @@ pub(crate) fn hint(tenant: &Tenant, within_ns: u64) {
 pub(crate) fn begin(tenant: &Tenant) {
     tenant.page().set_requests_open(1);
     if tenant.page().wake(monotonic_ns()) {
-        tenant.say(&ToDaemon::Wants);
+        tenant.say(&ToDaemon::Wants { since_ns: monotonic_ns() });
     }
 }
 

@@ -101,7 +101,7 @@ fn whoever_comes_to_have_work_while_it_is_off_has_the_gpu_some_time_later() {
             one.page().frozen()
         });
         if one.page().wake(monotonic_ns()) {
-            one.say(&ToDaemon::Wants);
+            one.say(&ToDaemon::Wants { since_ns: monotonic_ns() });
         }
         await_that("it has its turn", || !one.page().frozen());
         off && statistics(&world, &one).granted.is_some_and(|granted| granted.max_ns > 0)

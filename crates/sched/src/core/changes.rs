@@ -6,7 +6,7 @@ use crate::gpu::Gpu;
 use crate::job::Job;
 use crate::tenant::{Grip, Phase};
 use crate::{
-    Bytes, Class, GpuId, GpuSpec, JobId, Owned, Ratio, Scope, Settings, Slice, Span, TenantId, Terms,
+    Bytes, Class, GpuId, GpuSpec, JobId, Owned, Ratio, Scope, Settings, Slice, Span, TenantId, Terms, Time,
 };
 use std::collections::BTreeSet;
 
@@ -148,8 +148,8 @@ impl Core {
         self.became_active(id, was_active);
     }
 
-    pub(super) fn set_wants(&mut self, id: TenantId, wants: bool) {
-        let now = self.now;
+    pub(super) fn set_wants(&mut self, id: TenantId, since: Option<Time>) {
+        let (now, wants) = (self.now, since.is_some());
         let Some(tenant) = self.tenants.get(id) else { return };
         if tenant.phase != Phase::Here || tenant.wants == wants {
             return;
@@ -168,7 +168,7 @@ impl Core {
             }
         });
         if critical {
-            self.critical_stirred(id, wants);
+            self.critical_stirred(id, since);
         }
         self.became_active(id, was_active);
     }

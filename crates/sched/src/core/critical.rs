@@ -25,15 +25,14 @@ impl Core {
         self.gpu_of(gpu).critical_mode
     }
 
-    /// A latency-critical tenant began or ended a request.
-    pub(super) fn critical_stirred(&mut self, id: TenantId, wants: bool) {
+    /// A latency-critical tenant began a request, at this instant, or ended one.
+    pub(super) fn critical_stirred(&mut self, id: TenantId, began: Option<Time>) {
         let Some(gpu) = self.tenants.get(id).map(|tenant| tenant.gpu) else { return };
         let until = self.now + self.settings.lc_linger;
         self.gpu_mut(gpu).critical_until = until;
-        if wants {
-            self.request_came(gpu, id);
-        } else {
-            self.request_served(gpu, id);
+        match began {
+            Some(at) => self.request_came(gpu, id, at),
+            None => self.request_served(gpu, id),
         }
     }
 
@@ -183,7 +182,9 @@ impl Core {
         halves.take_while(|&span| span > HOLD_MIN).find(allowed).unwrap_or(HOLD_MIN)
     }
 
-    fn request_came(&mut self, gpu: GpuId, id: TenantId) {
+    /// A request came, at this instant, which may have been a moment ago: hints are judged by when it came, and not by how
+    /// soon that was heard.
+    fn request_came(&mut self, gpu: GpuId, id: TenantId, at: Time) {
         let now = self.now;
         let ready = !self.someone_runs(gpu);
         self.tell_held(gpu);
@@ -192,7 +193,7 @@ impl Core {
         let hinted = books.holds.iter_mut().filter(|hold| hold.tenant == id && !hold.came);
         let Some(hold) = hinted.min_by_key(|hold| hold.expect) else {
             if let Some(tenant) = self.tenants.get_mut(id) {
-                tenant.hints.came(now, ready);
+                tenant.hints.came(at, ready);
             }
             return;
         };
@@ -200,7 +201,7 @@ impl Core {
         hold.from = hold.from.min(now);
         hold.until = until;
         if let Some(tenant) = self.tenants.get_mut(id) {
-            tenant.hints.came(now, ready);
+            tenant.hints.came(at, ready);
         }
         if !ready {
             self.actions.push(Action::HintMissed { tenant: id, why: Missed::Unfrozen });

@@ -214,7 +214,7 @@ impl Rehearsal {
             }
             Expected::Wants(id) => {
                 if self.core.tenants.get(id).is_some_and(|tenant| !tenant.wants) {
-                    self.step(Event::Wants(id));
+                    self.step(Event::wants(id));
                     self.expect_of(id);
                 }
             }

@@ -130,7 +130,7 @@ impl Rig {
     /// The same, with work to do.
     fn busy(&mut self, id: u64, job: u64, gpu: u16, gib: u64) -> TenantId {
         let tenant = self.tenant(id, job, gpu, gib);
-        self.tell(Event::Wants(tenant));
+        self.tell(Event::wants(tenant));
         tenant
     }
 

@@ -223,7 +223,7 @@ impl Config {
                 world.tell(Event::Adopted { owned, movable: true });
             }
             Step::Wants(tenant) => {
-                world.tell(Event::Wants(tenant));
+                world.tell(Event::wants(tenant));
             }
             Step::Idle(tenant) => {
                 left.idles -= 1;

@@ -245,7 +245,7 @@ impl Machine {
                     }
                     let is_new = !std::mem::replace(&mut process.wants, true);
                     if is_new {
-                        self.tell(Event::Wants(id));
+                        self.tell(Event::wants(id));
                     }
                 }
                 Step::Host(span) => {
@@ -450,7 +450,7 @@ impl Machine {
         }
         self.watch.is_stale |= !matches!(
             event,
-            Event::Tick | Event::Done { .. } | Event::Wants(_) | Event::Idle(_) | Event::Measured { .. }
+            Event::Tick | Event::Done { .. } | Event::Wants { .. } | Event::Idle(_) | Event::Measured { .. }
         );
         for action in self.core.step(self.now, event) {
             self.act(action);

@@ -148,7 +148,7 @@ impl Life {
             "Copied" => Event::Copied { owned, clean: true },
             "Returned" => Event::Returned { tenant, request },
             "Freed" => Event::Freed { tenant, handles: vec![owned.handle] },
-            "Wants" => Event::Wants(tenant),
+            "Wants" => Event::wants(tenant),
             "Idle" => Event::Idle(tenant),
             "Measured" => Event::Measured { tenant, busy: Ratio::ONE },
             "Warmed" => Event::Warmed { tenant, at: self.world.now },

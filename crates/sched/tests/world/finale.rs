@@ -96,7 +96,7 @@ impl Life {
             if self.world.tenants[&tenant].stage == Stage::Admitted {
                 self.tell(Event::Context { tenant, present: true });
             }
-            self.tell(Event::Wants(tenant));
+            self.tell(Event::wants(tenant));
         }
         let had = |t: &super::Tenant| t.turns + t.thaws;
         let before: BTreeMap<TenantId, u64> =

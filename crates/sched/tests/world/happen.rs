@@ -89,7 +89,7 @@ impl World {
                 }
             }
             Event::Context { tenant, .. }
-            | Event::Wants(tenant)
+            | Event::Wants { tenant, .. }
             | Event::Idle(tenant)
             | Event::Hint { tenant, .. }
             | Event::Returned { tenant, .. }
@@ -170,7 +170,7 @@ impl World {
                 t.slices.clear();
                 self.forget_grips(tenant);
             }
-            Event::Wants(_) if !t.wants => {
+            Event::Wants { .. } if !t.wants => {
                 (t.wants, t.patience, t.ticks, t.hinted) = (true, 0, 0, None);
             }
             Event::Idle(_) => (t.wants, t.hinted) = (false, None),

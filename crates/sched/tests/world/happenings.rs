@@ -23,7 +23,11 @@ impl Life {
             22..36 => self.ask(),
             36..56 => self.claim(),
             56..76 => self.adopt(),
-            76..90 => self.tell_one(Stage::Context, Event::Wants),
+            76..90 => {
+                // Mostly it is heard of at once.
+                let ago = Span::from_micros(self.chance.below(3) * self.chance.below(300));
+                self.tell_one(Stage::Context, |tenant| Event::Wants { tenant, ago });
+            }
             90..97 => self.tell_one(Stage::Context, Event::Idle),
             97..104 => self.free(),
             104..106 => self.give_back(),

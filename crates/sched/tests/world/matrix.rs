@@ -128,7 +128,7 @@ impl Matrix {
             Event::Copied { owned, .. } => ("Copied", vec![owned.tenant]),
             Event::Returned { tenant, .. } => ("Returned", vec![*tenant]),
             Event::Freed { tenant, .. } => ("Freed", vec![*tenant]),
-            Event::Wants(tenant) => ("Wants", vec![*tenant]),
+            Event::Wants { tenant, .. } => ("Wants", vec![*tenant]),
             Event::Idle(tenant) => ("Idle", vec![*tenant]),
             Event::Measured { tenant, .. } => ("Measured", vec![*tenant]),
             Event::Hint { tenant, .. } => ("Hint", vec![*tenant]),

@@ -29,7 +29,7 @@ impl Life {
             7 if lives => Event::Buried(tenant),
             8 if lives => Event::Lingers(tenant),
             7 | 9 if !lives => Event::Left(tenant),
-            10 if !inside => Event::Wants(tenant),
+            10 if !inside => Event::Wants { tenant, ago: Span(self.chance.below(u64::MAX)) },
             11 if !inside => Event::Idle(tenant),
             12 if !inside => Event::Measured { tenant, busy: Ratio::ONE },
             13 if !inside => Event::Hint { tenant, within: Span::from_millis(1) },

@@ -66,17 +66,18 @@ fn begin(within_ns: u64) -> Said {
 /// finds nothing to do.
 fn announce() -> Said {
     let mut said = None;
+    let wants = || ToDaemon::Wants { since_ns: monotonic_ns() };
     for session in present() {
         let page = &session.page;
         let now = match () {
             () if !page.critical() => Said::NotCritical,
             // It knows.
             () if !page.take_watch() => Said::Heard,
-            () if session.connection.send_at_once(&ToDaemon::Wants) => Said::Heard,
+            () if session.connection.send_at_once(&wants()) => Said::Heard,
             () => {
                 page.count_dropped_hint();
                 if page.give_watch_back() {
-                    session.say(ToDaemon::Wants);
+                    session.say(wants());
                     session.wake_agent();
                 }
                 Said::Dropped

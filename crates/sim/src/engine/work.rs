@@ -19,7 +19,7 @@ impl Engine<'_> {
         }
         self.tenants[tenant].wants = wants;
         let id = self.id(tenant);
-        self.tell(if wants { Event::Wants(id) } else { Event::Idle(id) });
+        self.tell(if wants { Event::wants(id) } else { Event::Idle(id) });
         if !self.tenants[tenant].is_thawed() {
             if wants { self.begins_to_wait(tenant) } else { self.stops_waiting(tenant) }
         }

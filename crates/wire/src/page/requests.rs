@@ -74,7 +74,12 @@ impl Page {
 
     /// The tenant says itself when requests begin and end.
     pub fn tell_requests(&self) {
-        self.requests_told.store(1, Relaxed);
+        self.requests_told.store(1, SeqCst);
+    }
+
+    /// Does the tenant say itself when requests begin and end?
+    pub fn requests_are_told(&self) -> bool {
+        self.requests_told.load(SeqCst) != 0
     }
 
     /// A request took so long, and was to take no longer than that, if anything was said.
@@ -84,7 +89,7 @@ impl Page {
 
     /// How long requests took, by the tenant's word; None if none has ended.
     pub fn request_times(&self) -> Option<RequestTimes> {
-        let by_program = self.requests_told.load(Relaxed) != 0;
+        let by_program = self.requests_are_told();
         let times = self.latencies.times()?;
         Some(RequestTimes { by_program, times, slo_missed: self.latencies.missed() })
     }

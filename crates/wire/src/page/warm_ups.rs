@@ -3,18 +3,31 @@
 //! **The page is the order.** The daemon counts up; whoever launches remembers up to where it has, so that however often and by
 //! whatever way it hears of an order, it launches once. The message `WarmUp` only says to look here: at an order, or that one
 //! is about to come. A tenant that stays awake then sees it within a microsecond; to be woken by the message takes it a hundred.
+//! An order may be for an instant that is to come: whoever gives it is busy then, freezing those who are in the way.
 
 use super::{Page, monotonic_ns};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// For no longer than this an order is expected: longer than a freeze takes, after which it comes.
+/// For no longer than this an order is expected, or its instant waited for: longer than a freeze takes.
 const EXPECTED_FOR_NS: u64 = 1_500_000;
 
 impl Page {
-    /// The daemon wants a warm-up kernel launched.
+    /// The daemon wants a warm-up kernel launched, at once.
     pub fn order_warm_up(&self) {
+        self.order_warm_up_at(0);
+    }
+
+    /// The daemon wants a warm-up kernel launched at an instant of the monotonic clock, or at once if that is past.
+    pub fn order_warm_up_at(&self, due_ns: u64) {
+        self.warm_up_due_ns.store(due_ns, SeqCst);
         self.warm_ups_ordered.fetch_add(1, SeqCst);
         self.expect_no_warm_up();
+    }
+
+    /// How long the last one that was ordered is to be put off, at this instant. What stands too far in the future is due.
+    pub fn warm_up_is_due_in(&self, now_ns: u64) -> Option<u64> {
+        let left = self.warm_up_due_ns.load(SeqCst).saturating_sub(now_ns);
+        Some(left).filter(|left| (1..=EXPECTED_FOR_NS).contains(left))
     }
 
     /// How often the daemon wanted one.

@@ -176,7 +176,7 @@ fn nothing_is_fetched_beside_somebody_latency_critical() {
     }
     rig.until(20.0);
     assert!(!ahead(&rig, 10.0).is_empty());
-    rig.tell(Event::Wants(lc));
+    rig.tell(Event::wants(lc));
     rig.until(20.1);
     rig.until(40.0);
     assert!(ahead(&rig, 20.1).is_empty());

@@ -13,7 +13,7 @@ pub(super) fn service(rig: &mut Rig) -> TenantId {
 /// A request that takes 100 us, and all the time up to the next one.
 pub(super) fn request(rig: &mut Rig, tenant: TenantId, period: f64) {
     let now = rig.now.0 as f64 / 1e9;
-    rig.tell(Event::Wants(tenant));
+    rig.tell(Event::wants(tenant));
     rig.until(now + 0.0001);
     rig.tell(Event::Idle(tenant));
     rig.until(now + period);
@@ -137,16 +137,16 @@ fn best_effort_work_goes_as_late_as_it_may() {
         assert_eq!(lead(&mut rig, service), 700);
     }
     rig.freeze = Span::from_micros(900);
-    lead(&mut rig, service);
-    assert_eq!(lead(&mut rig, service), 1_100, "they take longer");
+    let leads: Vec<_> = (0..5).map(|_| lead(&mut rig, service)).collect();
+    assert_eq!(leads, [700, 900, 1_000, 1_050, 1_075], "they take longer, which may be chance at first");
     rig.freeze = Span::from_millis(3);
-    lead(&mut rig, service);
-    assert_eq!(lead(&mut rig, service), 2_000, "never more than it may be");
+    let leads: Vec<_> = (0..4).map(|_| lead(&mut rig, service)).collect();
+    assert_eq!(leads[2..], [2_000, 2_000], "never more than it may be");
     let missed = rig.said(0.0, |action| match action {
         Action::HintMissed { why, .. } => Some(*why),
         _ => None,
     });
-    assert_eq!(missed.len(), 3, "only those that took longer than any before: {missed:?}");
+    assert_eq!(missed.len(), 5, "only those that took longer than was known: {missed:?}");
 }
 
 /// The core hears that the service was warmed up so soon after the last freeze.
@@ -175,7 +175,7 @@ fn best_effort_work_goes_the_later_the_sooner_warm_ups_are_launched() {
         assert_eq!(lead(&mut rig, service), 595);
     }
     warmed(&mut rig, service, Span::from_micros(60));
-    assert_eq!(lead(&mut rig, service), 650, "that one was later");
+    assert_eq!(lead(&mut rig, service), 622, "that one was later");
 }
 
 #[test]
@@ -211,13 +211,40 @@ fn best_effort_keeps_its_guaranteed_share_whatever_is_hinted() {
         rig.tell(Event::Hint { tenant: service, within: Span::from_millis(1) });
         let now = rig.now.0 as f64 / 1e9;
         rig.until(now + 0.001);
-        rig.tell(Event::Wants(service));
+        rig.tell(Event::wants(service));
         rig.until(now + 0.009);
         rig.tell(Event::Idle(service));
         rig.until(now + 0.0092);
     }
     let share = (rig.ran(others[0]) - ran) / 10.0;
     assert!(share > 0.18, "{share}");
+}
+
+#[test]
+fn hints_are_judged_by_when_requests_come_and_not_by_how_soon_that_is_heard() {
+    // Requests come just when they are hinted, and are heard of up to 400 us later.
+    let departs = |is_told: bool| {
+        let mut rig = Rig::new(settings());
+        let service = service(&mut rig);
+        best_effort(&mut rig, 1);
+        for round in 0..40_u32 {
+            let hinted = 1.0 + f64::from(round) * 0.1;
+            rig.until(hinted);
+            rig.tell(Event::Hint { tenant: service, within: Span::from_millis(5) });
+            let late = Span::from_micros(u64::from(round * 37 % 5 * 100));
+            rig.until(hinted + 0.005 + late.0 as f64 / 1e9);
+            rig.tell(Event::Wants { tenant: service, ago: if is_told { late } else { Span::ZERO } });
+            rig.until(hinted + 0.006);
+            rig.tell(Event::Idle(service));
+        }
+        rig.until(6.0);
+        rig.tell(Event::Hint { tenant: service, within: Span::from_millis(5) });
+        let (_, from) = rig.core.next_departure().expect("somebody runs");
+        Time(6_005_000_000).since(from)
+    };
+    let lead = settings().hint_lead;
+    assert_eq!(departs(true), lead, "there is nothing to allow for");
+    assert!(departs(false) > lead, "{:?}", departs(false));
 }
 
 #[test]
@@ -261,7 +288,7 @@ fn a_service_is_the_last_to_make_room_and_comes_back_at_once() {
     rig.until(120.0);
     assert!(rig.turns(60.0).contains(&3), "{:?}", rig.turns(60.0));
     let from = rig.now.0 as f64 / 1e9;
-    rig.tell(Event::Wants(service));
+    rig.tell(Event::wants(service));
     rig.until(from + 0.5);
     assert!(rig.thawed.contains_key(&service));
 }
@@ -283,7 +310,7 @@ fn a_service_that_fills_the_gpu_leaves_best_effort_a_longer_slice() {
     let mut rig = Rig::new(settings());
     let service = service(&mut rig);
     best_effort(&mut rig, 1);
-    rig.tell(Event::Wants(service));
+    rig.tell(Event::wants(service));
     rig.tell(Event::Measured { tenant: service, busy: Ratio::from_percent(99) });
     rig.until(2.0);
     assert_eq!(rig.thawed[&TenantId(1)].1, Slice::Shortest, "it may be a burst");
@@ -301,7 +328,7 @@ fn a_service_that_leaves_best_effort_just_its_share_has_it_on_the_shortest_slice
     let mut rig = Rig::new(Settings { be_guarantee: Ratio::from_percent(10), ..settings() });
     let service = service(&mut rig);
     best_effort(&mut rig, 1);
-    rig.tell(Event::Wants(service));
+    rig.tell(Event::wants(service));
     rig.tell(Event::Measured { tenant: service, busy: Ratio::from_percent(90) });
     rig.until(6.0);
     assert_eq!(rig.thawed[&TenantId(1)].1, Slice::Shortest);
@@ -322,7 +349,7 @@ fn a_hinted_request_keeps_the_gpu_for_as_long_as_the_guarantee_allows() {
     rig.until(1.0);
     rig.tell(Event::Hint { tenant: service, within: Span::from_millis(5) });
     rig.until(1.005);
-    rig.tell(Event::Wants(service));
+    rig.tell(Event::wants(service));
     for tenth in 1..=4 {
         rig.until(1.005 + f64::from(tenth) * 0.1);
         assert!(!rig.thawed.contains_key(&others[0]), "after {tenth} tenths of a second");
@@ -386,7 +413,7 @@ fn beside_a_service_best_effort_tenants_take_turns_of_their_own_length() {
 fn a_service_whose_thaw_nobody_heard_of_is_thawed_once_more() {
     let mut rig = Rig::new(settings());
     let service = service(&mut rig);
-    rig.tell(Event::Wants(service));
+    rig.tell(Event::wants(service));
     rig.tell(Event::Pause(JobId(100)));
     rig.until(1.0);
     assert_eq!(rig.runs(), [0; 0]);
@@ -472,7 +499,7 @@ fn the_hint_of_a_request_that_came_while_another_was_served_is_not_false() {
         rig.tell(Event::Hint { tenant: service, within });
     }
     rig.until(1.005);
-    rig.tell(Event::Wants(service));
+    rig.tell(Event::wants(service));
     rig.until(1.0085);
     rig.tell(Event::Idle(service));
     rig.until(1.1);

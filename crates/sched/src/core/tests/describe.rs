@@ -48,7 +48,7 @@ fn whoever_says_once_more_that_it_has_work_has_waited_as_long_as_before() {
     let mut rig = Rig::new(Settings { turn_min: Span::from_secs(1), ..settings() });
     let (_, b) = (rig.busy(1, 1, 0, 4), rig.busy(2, 2, 0, 4));
     rig.until(0.5);
-    rig.tell(Event::Wants(b));
+    rig.tell(Event::wants(b));
     assert_eq!(rig.core.describe(b, rig.now).unwrap().waiting, Span::from_millis(500));
 }
 

@@ -333,7 +333,7 @@ fn a_slice_of_which_nobody_knows_whether_it_was_changed_is_changed_again() {
     rig.until(2.0);
     assert_eq!(rig.thawed[&other].1, Slice::Own);
     rig.lose = |action| matches!(action, Action::Slice { .. });
-    rig.tell(Event::Wants(service));
+    rig.tell(Event::wants(service));
     rig.until(3.0);
     rig.lose = |_| false;
     assert_eq!(rig.thawed[&other].1, Slice::Own, "nothing came of it");
@@ -348,7 +348,7 @@ fn an_idle_one_that_could_not_be_frozen_is_frozen_later() {
     rig.until(1.0);
     assert!(rig.thawed.contains_key(&idle), "it is in nobody's way");
     rig.fail = |action| matches!(action, Action::Freeze { .. });
-    rig.tell(Event::Wants(busy));
+    rig.tell(Event::wants(busy));
     rig.until(1.5);
     rig.fail = |_| false;
     assert!(rig.thawed.contains_key(&idle));

@@ -45,7 +45,7 @@ fn those_who_work_and_pause_are_expected_to_go_on_so() {
     let mut said = None;
     let mut began = None;
     for _ in 0..60 {
-        rig.tell(Event::Wants(other));
+        rig.tell(Event::wants(other));
         let on = rig.now.0 as f64 / 1e9 + wait(&mut rig, other);
         rig.until(on + 0.01);
         if rig.now > Time(1_500_000_000) && began.is_none() && !rig.thawed.contains_key(&steady) {
@@ -75,7 +75,7 @@ fn a_pause_that_does_not_come_again_is_not_waited_for() {
     rig.until(0.5);
     rig.tell(Event::Idle(steady));
     rig.until(1.5);
-    rig.tell(Event::Wants(steady));
+    rig.tell(Event::wants(steady));
     let other = rig.busy(2, 2, 0, 12);
     rig.until(60.0);
     rig.wait_for(|rig| rig.runs() == [2]);
@@ -110,7 +110,7 @@ fn one_who_is_held_back_for_a_request_is_on_again_when_that_is_served() {
         assert!(!rig.thawed.contains_key(&other), "it is off by then");
         let (said, at) = (rig.core.forecast(other, rig.now).expect("it waits"), rig.now);
         rig.until(begin + 0.005);
-        rig.tell(Event::Wants(service));
+        rig.tell(Event::wants(service));
         rig.until(begin + 0.008);
         rig.tell(Event::Idle(service));
         rig.until(begin + 0.01);

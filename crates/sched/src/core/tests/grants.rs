@@ -64,7 +64,7 @@ fn malformed_requests_change_nothing() {
             request: RequestId(55),
             bytes: Bytes(GIB),
         },
-        Event::Wants(TenantId(99)),
+        Event::wants(TenantId(99)),
         Event::Left(TenantId(99)),
         Event::Buried(TenantId(99)),
         Event::Done { op: OpId(999), outcome: Outcome::Failed },

@@ -26,7 +26,7 @@ fn hinted(rig: &mut Rig, service: TenantId) -> (usize, usize) {
 
 #[test]
 fn where_nobody_moves_only_what_computes_is_frozen_and_the_rest_when_that_is_over() {
-    let mut rig = Rig::new(settings());
+    let mut rig = Rig::new(Settings { lc_turn: Span::from_millis(100), ..settings() });
     let service = service(&mut rig);
     let others = best_effort(&mut rig, 3);
     rig.until(1.0);
@@ -80,7 +80,8 @@ fn whoever_is_paused_is_off_with_all_that_it_has() {
 
 #[test]
 fn turns_change_while_their_owner_is_off_for_a_hint() {
-    let mut rig = Rig::new(Settings { hint_lead: Span::from_millis(2), ..settings() });
+    let (hint_lead, lc_turn) = (Span::from_millis(2), Span::from_millis(100));
+    let mut rig = Rig::new(Settings { hint_lead, lc_turn, ..settings() });
     let service = service(&mut rig);
     let others = best_effort(&mut rig, 4);
     hinted(&mut rig, service);
@@ -114,7 +115,7 @@ fn turns_change_when_a_request_is_over_where_nobody_hints() {
     let mut over = Vec::new();
     for _ in 0..200 {
         let now = rig.now.0 as f64 / 1e9;
-        rig.tell(Event::Wants(service));
+        rig.tell(Event::wants(service));
         rig.until(now + 0.0017);
         rig.tell(Event::Idle(service));
         over.push(rig.now);

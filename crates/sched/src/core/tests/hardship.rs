@@ -122,7 +122,7 @@ fn overlapping_hints_leave_best_effort_its_share() {
     let mut at = 1.0;
     for round in 0..500 {
         let (one, other) = if round % 2 == 0 { (x, y) } else { (y, x) };
-        rig.tell(Event::Wants(one));
+        rig.tell(Event::wants(one));
         rig.until(at + 0.002);
         if round > 0 {
             rig.tell(Event::Idle(other));
@@ -168,7 +168,7 @@ fn one_slow_freeze_does_not_end_all_hints() {
     for round in 0..300 {
         rig.tell(Event::Hint { tenant: service, within: Span::from_millis(5) });
         rig.until(at + 0.005);
-        rig.tell(Event::Wants(service));
+        rig.tell(Event::wants(service));
         rig.until(at + 0.006);
         rig.tell(Event::Idle(service));
         at += 0.1;
@@ -393,7 +393,7 @@ fn everybody_runs_again_after_settings_at_their_ends() {
         rig.tell(Event::Settings(Box::new(extreme)));
         for round in 0..20 {
             rig.tell(Event::Hint { tenant: service, within: Span::from_millis(5) });
-            rig.tell(Event::Wants(service));
+            rig.tell(Event::wants(service));
             rig.until(5.0 + f64::from(round) * 0.2 + 0.1);
             rig.tell(Event::Idle(service));
             rig.until(5.0 + f64::from(round) * 0.2 + 0.2);

@@ -12,7 +12,7 @@ fn beside(settings: Settings) -> (Rig, TenantId) {
     rig.job(1, critical(None));
     let lc = rig.tenant(1, 1, 0, 1);
     let _ = (rig.busy(2, 2, 0, 1), rig.busy(3, 3, 0, 1));
-    rig.tell(Event::Wants(lc));
+    rig.tell(Event::wants(lc));
     rig.until(1.0);
     (rig, lc)
 }

@@ -145,7 +145,7 @@ fn a_moment_is_waited_for_what_the_dead_held() {
     // But not for ever.
     let slow = rig.tenant(4, 4, 0, 0);
     rig.tell(Event::Left(b));
-    rig.tell(Event::Wants(slow));
+    rig.tell(Event::wants(slow));
     rig.ask(slow, 1, 4 * GIB);
     rig.until(8.0);
     assert_eq!(rig.moves(3.0).first(), Some(&(4, 0)));

@@ -34,7 +34,7 @@ fn after_the_last_request_whoever_had_no_room_comes_on_when_the_service_has_ling
             let mut rig = Rig::new(Settings { lc_linger: Span((linger * 1e9) as u64), ..settings() });
             let other = rig.busy(1, 1, 0, 10);
             let service = large_service(&mut rig);
-            rig.tell(Event::Wants(service));
+            rig.tell(Event::wants(service));
             rig.until(6.0 + f64::from(step) * 0.137);
             assert_eq!(rig.runs(), [service.0]);
             rig.tell(Event::Idle(service));
@@ -71,8 +71,8 @@ fn of_several_services_the_first_that_makes_room_is_enough() {
     let other = rig.busy(1, 1, 0, 8);
     let (one, two) = (rig.tenant(10, 100, 0, 6), rig.tenant(11, 101, 0, 6));
     rig.until(2.0);
-    rig.tell(Event::Wants(one));
-    rig.tell(Event::Wants(two));
+    rig.tell(Event::wants(one));
+    rig.tell(Event::wants(two));
     rig.until(6.3);
     assert_eq!(rig.runs(), [one.0, two.0]);
     rig.tell(Event::Idle(one));
@@ -89,7 +89,7 @@ fn a_service_that_is_paused_or_no_service_any_more_makes_room_at_once() {
         let mut rig = Rig::new(settings());
         let other = rig.busy(1, 1, 0, 10);
         let service = large_service(&mut rig);
-        rig.tell(Event::Wants(service));
+        rig.tell(Event::wants(service));
         rig.until(6.1);
         rig.tell(Event::Idle(service));
         rig.until(6.2);
@@ -142,7 +142,7 @@ fn to_have_been_put_off_twice_is_no_cap() {
     let service = rig.tenant(10, 100, 2, 10);
     rig.until(2.0);
     let leads = [rig.busy(1, 1, 0, 1), rig.busy(2, 1, 1, 1)];
-    rig.tell(Event::Wants(service));
+    rig.tell(Event::wants(service));
     let put_off = |rig: &Rig| rig.core.gpu_of(GpuId(2)).no_room.put_off.get(&large).map(|it| it.until);
     rig.wait_for(|rig| put_off(rig).is_some());
     let first = put_off(&rig);

@@ -122,7 +122,7 @@ fn whoever_has_to_come_back_for_more_gets_on_too() {
 /// room for any of the others. Who had the next turn, and how long after that, in seconds.
 fn next_turn_after_new_memory(known_after: Span) -> (u64, f64) {
     let (mut rig, newcomer) = two_and_a_newcomer();
-    rig.tell(Event::Wants(newcomer));
+    rig.tell(Event::wants(newcomer));
     rig.wait_for(|rig| rig.runs() == [newcomer.0]);
     rig.unknown = Some(Vec::new());
     for piece in 1..=14 {

@@ -16,7 +16,7 @@ fn beside(settings: Settings) -> (Rig, TenantId) {
 #[test]
 fn a_request_that_has_used_half_of_its_time_takes_best_effort_work_off() {
     let (mut rig, service) = beside(settings());
-    rig.tell(Event::Wants(service));
+    rig.tell(Event::wants(service));
     rig.until(1.009);
     assert_eq!(rig.runs(), [1, 2], "there is time enough");
     rig.until(1.012);
@@ -30,13 +30,13 @@ fn a_request_that_has_used_half_of_its_time_takes_best_effort_work_off() {
 fn best_effort_work_goes_off_for_nobody_who_has_no_slo_nor_where_it_is_favoured() {
     for favour in [Favour::Balanced, Favour::Throughput] {
         let (mut rig, service) = beside(Settings { favour, ..settings() });
-        rig.tell(Event::Wants(service));
+        rig.tell(Event::wants(service));
         rig.until(1.015);
         assert_eq!(rig.runs(), [1, 2], "{favour:?}");
     }
     let (mut rig, service) = beside(settings());
     rig.job(1, Terms { class: Class::LatencyCritical, ..Terms::default() });
-    rig.tell(Event::Wants(service));
+    rig.tell(Event::wants(service));
     rig.until(1.5);
     assert_eq!(rig.runs(), [1, 2]);
 }
@@ -49,7 +49,7 @@ fn requests_that_are_pressed_again_and_again_leave_best_effort_work_its_guarante
         let mut on = 0;
         for step in 0..6_000 {
             match step % 31 {
-                0 => rig.tell(Event::Wants(service)),
+                0 => rig.tell(Event::wants(service)),
                 30 => rig.tell(Event::Idle(service)),
                 _ => {}
             }
@@ -68,7 +68,7 @@ fn requests_that_are_pressed_again_and_again_leave_best_effort_work_its_guarante
 #[test]
 fn one_that_is_never_idle_is_not_pressed_for_ever() {
     let (mut rig, service) = beside(settings());
-    rig.tell(Event::Wants(service));
+    rig.tell(Event::wants(service));
     rig.until(1.03);
     assert_eq!(rig.runs(), [1]);
     rig.until(1.042);

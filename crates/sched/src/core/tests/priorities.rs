@@ -19,7 +19,7 @@ const THAW: f64 = 0.0005;
 
 /// Somebody begins to have work now: says how long it takes until it runs, in seconds.
 fn wait_of(rig: &mut Rig, tenant: TenantId) -> f64 {
-    rig.tell(Event::Wants(tenant));
+    rig.tell(Event::wants(tenant));
     let began = rig.now.0 as f64 / 1e9;
     let mut at = began;
     while rig.thawed.get(&tenant).is_none_or(|&(since, _)| since > rig.now) {
@@ -163,7 +163,7 @@ fn under_ageing_nobody_starves_also_where_higher_ones_have_all_to_move_again_and
             rig.tell(Event::Idle(TenantId(1)));
             at += 0.1;
             rig.until(at);
-            rig.tell(Event::Wants(TenantId(1)));
+            rig.tell(Event::wants(TenantId(1)));
         }
         let shares: Vec<f64> = (1..=5).map(|id| rig.ran(TenantId(id))).collect();
         // Whoever is lowest has risen to the highest by then, and those before it have a turn each.
@@ -215,7 +215,7 @@ fn who_is_cut_short_again_and_again_keeps_nobody_behind_it_from_a_turn() {
     while at < 20.0 {
         at += 0.04;
         rig.until(at);
-        rig.tell(Event::Wants(high));
+        rig.tell(Event::wants(high));
         at += 0.01;
         rig.until(at);
         rig.tell(Event::Idle(high));

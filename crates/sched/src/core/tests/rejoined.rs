@@ -30,7 +30,7 @@ impl Rig {
             self.tell(Event::Context { tenant, present: true });
         }
         for &tenant in tenants {
-            self.tell(Event::Wants(tenant));
+            self.tell(Event::wants(tenant));
         }
     }
 }

@@ -173,13 +173,13 @@ fn one_with_requests_keeps_its_memory_between_them() {
     let lc = rig.tenant(1, 1, 0, 6);
     let large = rig.busy(2, 2, 0, 12);
     let mut at = rig.now.0 as f64 / 1e9;
-    rig.tell(Event::Wants(lc));
+    rig.tell(Event::wants(lc));
     rig.wait_for(|rig| rig.core.tenant(lc).unwrap().is_whole());
     let since = rig.now.0 as f64 / 1e9;
     for _ in 0..500 {
         at = at.max(since) + 0.005;
         rig.until(at);
-        rig.tell(Event::Wants(lc));
+        rig.tell(Event::wants(lc));
         at += 0.005;
         rig.until(at);
         rig.tell(Event::Idle(lc));

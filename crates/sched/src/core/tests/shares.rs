@@ -115,7 +115,7 @@ fn who_was_idle_has_saved_nothing() {
     rig.tell(Event::Idle(a));
     rig.until(50.0);
     let before = rig.ran(b);
-    rig.tell(Event::Wants(a));
+    rig.tell(Event::wants(a));
     rig.until(60.0);
     close(rig.ran(b) - before, 5.0, 0.05);
 }

@@ -37,7 +37,7 @@ fn the_youngest_request_is_out_of_memory() {
 #[test]
 fn whoever_has_work_or_is_paused_or_has_nothing_to_ask_may_free_something() {
     let (mut rig, a, b) = full();
-    rig.tell(Event::Wants(b));
+    rig.tell(Event::wants(b));
     rig.ask(b, 100, GIB);
     rig.ask(a, 100, GIB);
     let newcomer = rig.tenant(3, 3, 0, 1);

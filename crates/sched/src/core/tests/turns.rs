@@ -92,7 +92,7 @@ fn whoever_said_that_it_gives_way_does_so_at_once_and_only_without_work() {
     // And as others do again.
     rig.tell(Event::GivesWay { tenant: b, gives_way: true });
     rig.tell(Event::GivesWay { tenant: b, gives_way: false });
-    rig.tell(Event::Wants(a));
+    rig.tell(Event::wants(a));
     rig.tell(Event::Idle(b));
     rig.until(5.01);
     assert_eq!(rig.turns(0.0), [1, 2], "too soon");
@@ -112,7 +112,7 @@ fn a_short_pause_does_not_cost_a_turn_that_would_have_to_be_moved_for() {
     for pause in 0..5 {
         rig.tell(Event::Idle(owner));
         rig.until(began + 0.05 + 0.2 * f64::from(pause));
-        rig.tell(Event::Wants(owner));
+        rig.tell(Event::wants(owner));
         rig.until(began + 0.15 + 0.2 * f64::from(pause));
     }
     assert_eq!(rig.turns(0.0).len(), turns + 1);

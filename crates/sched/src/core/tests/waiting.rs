@@ -22,7 +22,7 @@ fn who_waited_for_memory_in_vain_has_saved_nothing() {
     let (a, b) = (rig.tenant(1, 1, 0, 8), rig.busy(2, 2, 0, 8));
     rig.ask(a, 100, GIB);
     rig.until(100.0);
-    rig.tell(Event::Wants(a));
+    rig.tell(Event::wants(a));
     let handle = rig.handle_of(b);
     rig.tell(Event::Freed { tenant: b, handles: vec![handle] });
     share_equally(&mut rig, a, b);
@@ -81,7 +81,7 @@ fn what_an_inspection_finds_of_one_member_lets_the_others_run() {
     rig.until(5.0);
     rig.tell(Event::Idle(other));
     rig.lose = |action| matches!(action, Action::Move { .. });
-    rig.tell(Event::Wants(member));
+    rig.tell(Event::wants(member));
     rig.until(6.0);
     // The move was made, only nobody said so.
     let moves = rig.said(5.0, |action| match action {
@@ -103,7 +103,7 @@ fn a_gang_that_was_idle_has_saved_nothing_on_any_of_its_gpus() {
     let members = [rig.tenant(1, 1, 0, 4), rig.tenant(2, 1, 1, 4)];
     rig.busy(3, 3, 1, 4);
     rig.until(100.0);
-    rig.tell(Event::Wants(members[0]));
+    rig.tell(Event::wants(members[0]));
     let present = rig.core.gpu_of(GpuId(1)).present;
     assert!(present > 90_000_000_000, "{present}");
     assert!(rig.core.tenants.get(members[1]).unwrap().virtual_time >= present);

@@ -39,7 +39,7 @@ fn pauses(rig: &mut Rig, tenant: TenantId, millis: u64, count: u64) {
         let now = seconds(rig.now);
         rig.tell(Event::Idle(tenant));
         rig.until(now + millis as f64 / 1e3);
-        rig.tell(Event::Wants(tenant));
+        rig.tell(Event::wants(tenant));
         rig.until(now + (millis + 50) as f64 / 1e3);
     }
     rig.tell(Event::Idle(tenant));

@@ -216,7 +216,7 @@ fn whoever_makes_way_goes_while_best_effort_work_is_off_for_a_hint() {
     let (mut rig, service, others) = partly_frozen_of(8);
     rig.tell(Event::Hint { tenant: service, within: Span::from_millis(4) });
     rig.until(seconds(&rig) + 0.004);
-    rig.tell(Event::Wants(service));
+    rig.tell(Event::wants(service));
     let begin = seconds(&rig);
     let waiting = others.iter().copied().rfind(|&id| grip(&rig, id) == Grip::Frozen(Scope::Compute)).unwrap();
     rig.tell(Event::Pause(JobId(waiting.0)));

@@ -1,9 +1,9 @@
 //! When a warm-up is launched: by the page's word, once for each order, and as soon as that is seen.
 //!
 //! The daemon rings when there is an order, and earlier, when best-effort work begins to go off for a request: then whoever
-//! launches stays awake until the order comes, so as not to be woken when it is there, which takes twice 20 to 60 us, and now and
-//! then hundreds. For a millisecond and a half at most, for no more than half of the time however often that is, and
-//! only where processors are to spare. Else it hears the second ring, as all do who were not awake in time.
+//! launches stays awake until the order comes, and until the instant that it is for, so as not to be woken then, which takes twice
+//! 20 to 60 us, and now and then hundreds. For a millisecond and a half at most, for no more than half of the time however often
+//! that is, and only where processors are to spare. Else it hears the second ring, as all do who were not awake in time.
 
 use wire::{Page, monotonic_ns};
 
@@ -39,10 +39,10 @@ impl Watch {
         ready: impl FnOnce(),
         has_ended: impl Fn() -> bool,
     ) -> Option<Noticed> {
-        if self.take(page) {
-            return Some(Noticed::Rung);
-        }
         let begin = monotonic_ns();
+        if self.take(page) {
+            return Some(self.put_off(page, begin, Noticed::Rung, ready, has_ended));
+        }
         if !self.stays_awake || begin < self.not_before_ns || !page.warm_up_is_expected(begin) {
             return None;
         }
@@ -52,13 +52,40 @@ impl Watch {
             if has_ended() || !page.warm_up_is_expected(now) {
                 self.rest(begin, now);
                 // It is not expected any more once it is there.
-                return self.take(page).then_some(Noticed::Awake);
+                if !self.take(page) {
+                    return None;
+                }
+                break;
             }
             std::hint::spin_loop();
             now = monotonic_ns();
         }
-        self.rest(begin, now);
-        Some(Noticed::Awake)
+        Some(self.put_off(page, begin, Noticed::Awake, || (), has_ended))
+    }
+
+    /// An order was taken: its instant is waited for, awake since `begin`, unless nobody is to be awake.
+    fn put_off(
+        &mut self,
+        page: &Page,
+        begin_ns: u64,
+        noticed: Noticed,
+        ready: impl FnOnce(),
+        has_ended: impl Fn() -> bool,
+    ) -> Noticed {
+        let (mut now, mut is_awake) = (monotonic_ns(), noticed == Noticed::Awake);
+        if self.stays_awake && begin_ns >= self.not_before_ns && page.warm_up_is_due_in(now).is_some() {
+            ready();
+            is_awake = true;
+            now = monotonic_ns();
+            while page.warm_up_is_due_in(now).is_some() && !has_ended() {
+                std::hint::spin_loop();
+                now = monotonic_ns();
+            }
+        }
+        if is_awake {
+            self.rest(begin_ns, now);
+        }
+        if is_awake { Noticed::Awake } else { Noticed::Rung }
     }
 
     /// It was awake from here to there, and sleeps for as long.
