@@ -96,8 +96,8 @@ fn freeze(
     events: &Events,
 ) -> bool {
     let is_rest = link.grip.page().frozen();
-    // Only one that is awake launches in the middle of this.
-    let awake = warms.as_ref().filter(|(hinted, _)| hinted.grip.page().awaits_warm_ups());
+    // Only one that was told in time to be awake launches in the middle of this.
+    let awake = warms.as_ref().filter(|(hinted, _)| hinted.grip.page().warm_up_is_expected(monotonic_ns()));
     let after = awake.and_then(|(hinted, ahead)| {
         let after = ahead.after()?;
         hinted.grip.page().order_warm_up_at(monotonic_ns() + nanos(after));
