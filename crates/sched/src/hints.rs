@@ -191,9 +191,11 @@ impl Hints {
         Some(came)
     }
 
-    /// The request of the next hint came while another one was served, nobody knows when.
+    /// The request of the next hint came while another one was served, nobody knows when. What is never confirmed is forgotten: a
+    /// bias for which hints always end while their sender is served would stay for ever.
     pub(crate) fn came_meanwhile(&mut self) {
         if self.next().is_some() {
+            self.bias -= self.bias / BIAS_PER;
             self.counts.good += 1;
             self.remember_honest();
         }

@@ -83,7 +83,7 @@ pub(crate) fn preempts(settings: &Settings, newcomer: &Standing, runner: &Standi
         _ if newcomer.critical => false,
         PolicyKind::Fair => fair::PREEMPTS,
         PolicyKind::Priority => priority::preempts(newcomer, runner, settings.ageing),
-        PolicyKind::Deadline => deadline::preempts(newcomer, runner),
+        PolicyKind::Deadline => deadline::preempts(newcomer, runner, settings.ageing),
         PolicyKind::Serial => serial::PREEMPTS,
     }
 }
@@ -97,6 +97,12 @@ pub(crate) fn at_once(settings: &Settings, newcomer: &Standing) -> bool {
 /// decide it would keep its place, and have a new turn each time, while those behind it never come.
 pub(crate) fn rest_is_kept(settings: &Settings) -> bool {
     matches!(settings.policy, PolicyKind::Priority | PolicyKind::Deadline)
+}
+
+/// Does whoever pauses for a moment keep its place in line, and what is left of its turn? Where it has risen to that by waiting it
+/// would wait as long again for each of its pauses.
+pub(crate) fn place_is_kept_in_pauses(settings: &Settings) -> bool {
+    settings.policy == PolicyKind::Priority
 }
 
 /// May a tenant run beside one that has the turn, in its gaps? It takes the GPU from that one for a slice at a time.
@@ -229,6 +235,10 @@ mod tests {
         assert!(!preempts(&settings, &due, &due));
         assert!(!preempts(&settings, &standing(), &standing()));
         assert!(!preempts(&settings, &standing(), &due));
+        assert!(
+            !preempts(&settings, &later, &standing()),
+            "that one has waited for so long that it goes first"
+        );
     }
 
     #[test]

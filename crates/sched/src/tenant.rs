@@ -1,6 +1,7 @@
 //! A tenant: how it is held, what it has and what it asks for. Sums are kept beside the parts, so that nothing has to be
 //! added up to decide.
 
+use crate::gpu::PutOff;
 use crate::habits::Habits;
 use crate::hints::Hints;
 use crate::homes::Homes;
@@ -166,6 +167,8 @@ pub(crate) struct Tenant {
     pub(crate) not_before: Time,
     /// So often in a row nothing could be moved for its turn.
     pub(crate) vain: u8,
+    /// What keeps it out of line after the last time.
+    pub(crate) put_off_in_vain: Option<PutOff>,
     /// Until then, that is further away than a turn of everybody in line.
     pub(crate) near_from: Time,
     /// It is next, although others have had less.
@@ -238,6 +241,7 @@ impl Tenant {
             pauses: Pauses::default(),
             not_before: Time::ZERO,
             vain: 0,
+            put_off_in_vain: None,
             near_from: Time::ZERO,
             preferred: false,
             ran: Span::ZERO,

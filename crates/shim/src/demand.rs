@@ -308,11 +308,12 @@ pub(crate) fn using(use_: Use, arguments: &[usize], call: impl FnOnce() -> CUres
         Use::Stream { argument, per_thread } => (arguments[argument], per_thread),
         Use::Default { per_thread } | Use::DefaultAndWaits { per_thread } => (0, per_thread),
     };
-    let takes_input = sight::takes_input(page());
+    let input = sight::takes_input(page());
     let handover = Handover::begin(StreamKey::of(stream, per_thread));
     let within = hold::Within::enter();
     // Once it is counted: nobody takes the driver for vacant while this changes where launches look.
-    if takes_input {
+    if let Some(input) = input {
+        input.tell();
         watch_for_launch();
     }
     // Copies of nothing need not wait.

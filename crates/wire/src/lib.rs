@@ -32,7 +32,9 @@ pub use latencies::Latencies;
 pub use listing::{Gpu, Listing, NotBack, NotDeep, SCHEMA_VERSION, Tenant, TenantState, Unmanaged};
 pub use message::{ChannelGroup, FromDaemon, Home, Occupant, Question, SharedGpu, SizedHandle, ToDaemon};
 pub use oversize::Oversize;
-pub use page::{IDLE_SINCE_OFFSET, PHASE_NAME_BYTES, Page, PageError, SharedPage, monotonic_ns};
+pub use page::{
+    IDLE_SINCE_OFFSET, PHASE_NAME_BYTES, Page, PageError, SharedPage, WARM_UP_WAITED_FOR_NS, monotonic_ns,
+};
 pub use peer::WatchedPeer;
 pub use place::{default_socket, find_socket};
 pub use promptness::{be_prompt, be_prompt_as_guest, may_stay_awake, may_stay_awake_as_guest};

@@ -14,6 +14,8 @@ mod freezing;
 mod requests;
 mod warm_ups;
 
+pub use warm_ups::WARM_UP_WAITED_FOR_NS;
+
 use crate::Latencies;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
-use wire::{Answer, Command};
+use wire::{Answer, Command, Connection};
 
 /// Where a daemon is just ending, how often to try again.
 const AGAIN_MAX: u32 = 10;
@@ -30,9 +30,14 @@ pub(crate) fn command_or_start(
             return Err(error);
         }
         if closed {
-            // It was about to end when we came.
-            ending += 1;
-            std::thread::sleep(AGAIN_AFTER);
+            // It was about to end when we came, or dies of the question: one that stays is not asked again.
+            while !is_gone(&place.socket) {
+                if ending == AGAIN_MAX {
+                    return Err(error);
+                }
+                ending += 1;
+                std::thread::sleep(AGAIN_AFTER);
+            }
             continue;
         }
         match start(&place.socket, vgpu, quiet) {
@@ -45,6 +50,10 @@ pub(crate) fn command_or_start(
             Err(error) => return Err(error),
         }
     }
+}
+
+fn is_gone(socket: &Path) -> bool {
+    Connection::connect(socket).is_err()
 }
 
 fn start(socket: &Path, vgpu: bool, quiet: bool) -> anyhow::Result<()> {

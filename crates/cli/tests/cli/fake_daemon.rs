@@ -40,7 +40,8 @@ impl FakeDaemon {
                 if seen.load(Ordering::SeqCst) {
                     return;
                 }
-                let (question, files) = connection.receive::<ToDaemon>().unwrap();
+                // Whoever asks nothing only looks whether somebody is there.
+                let Ok((question, files)) = connection.receive::<ToDaemon>() else { continue };
                 assert!(files.is_empty());
                 if deaths > 0 {
                     deaths -= 1;

@@ -242,7 +242,9 @@ fn a_worker_that_dies_with_the_question_has_the_next_one_asked() {
     let text = stdout(daemon.rota().arg("ps"));
     assert!(text.contains("nightly"), "{text}");
     // One that dies of the question is not asked for ever.
-    let daemon = FakeDaemon::dying(listing(two_tenants()), 3);
-    let said = complaint(daemon.rota().arg("ps"), 1);
-    assert!(said.contains("the other side closed the connection"), "{said}");
+    for (words, code) in [(&["ps"][..], 1), (&["run", "--", "true"], 125)] {
+        let daemon = FakeDaemon::dying(listing(two_tenants()), 3);
+        let said = complaint(daemon.rota().args(words), code);
+        assert!(said.contains("the other side closed the connection"), "{words:?}: {said}");
+    }
 }

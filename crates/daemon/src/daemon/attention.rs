@@ -156,7 +156,10 @@ impl Attention {
     ) -> Result<Noticed<T>, RecvTimeoutError> {
         while let Some(ends_by) = self.last_end() {
             match self.see_ends(heard, ends_by.min(wake), &sight) {
-                Err(RecvTimeoutError::Timeout) if ends_by <= wake => self.ends.clear(),
+                Err(RecvTimeoutError::Timeout) if ends_by <= wake => match self.relied_upon(&sight) {
+                    Some(over) => return Ok(Noticed::Over(over)),
+                    None => self.ends.clear(),
+                },
                 noticed => return noticed,
             }
         }
@@ -178,6 +181,14 @@ impl Attention {
         }
         let heard = if self.stays_awake { standby::hear(heard, due) } else { recv_until(heard, due) };
         heard.map(Noticed::Heard)
+    }
+
+    /// Nobody looks any more. Somebody's request that is over by now, and whose end was not heeded when it was told because it was
+    /// about to be seen.
+    fn relied_upon(&mut self, sight: impl Fn(TenantId) -> Sight) -> Option<TenantId> {
+        let is_over = |end: &Ending| end.is_waited_out && end.was_open && sight(end.tenant) == Sight::Over;
+        let over = self.ends.extract_if(.., |_, end| is_over(end)).next();
+        over.map(|(_, end)| end.tenant)
     }
 
     /// Until when ends are waited for.
@@ -400,6 +411,22 @@ mod tests {
         assert!(Instant::now() >= due, "it is waited for, asleep");
         let mut off = Attention { crowd: Crowd::of_nobody(), ..Attention::new(false) };
         assert!(!off.is_possible && !off.leaves_room());
+    }
+
+    #[test]
+    fn an_end_that_was_to_be_seen_is_told_of_also_where_nobody_had_the_time_to_look() {
+        let (_say, heard) = mpsc::channel::<u32>();
+        for (sight, told) in [(Sight::Over, true), (Sight::Open, false), (Sight::Unknown, false)] {
+            let mut attention = attentive();
+            let by = Instant::now() + MS;
+            assert!(attention.awaits_end(GPU, Ending { is_waited_out: true, ..ending(WHO, by) }));
+            assert!(attention.sees_end_of(WHO), "so its word is not heeded");
+            std::thread::sleep(2 * MS);
+            let noticed =
+                attention.hear(&heard, Instant::now() + MS, None, |_| sight, |_| panic!("nobody goes"));
+            assert_eq!(noticed == Ok(Noticed::Over(WHO)), told, "{noticed:?}");
+            assert!(!attention.sees_end_of(WHO));
+        }
     }
 
     /// How many departures may be stayed awake for in that time: for a quarter of it, and two more at first.

@@ -126,14 +126,17 @@ impl Daemon {
     /// A tenant, or its shim, says that kernels follow at an instant of the monotonic clock.
     pub(super) fn hint(&mut self, tenant: TenantId, at_ns: u64, source: HintSource) {
         let Some(known) = self.known.get_mut(&tenant) else { return };
-        let page = known.link.grip.page();
+        let (now_ns, page) = (monotonic_ns(), known.link.grip.page());
         let (may_be_forecast, has_work) = (page.may_be_forecast(), page.idle_since_ns().is_none());
         if !known.hinting.heard(source, may_be_forecast) {
             return;
         }
-        // The shim saw the request's own first work: it is there, and only its kernels are to come.
-        if source == HintSource::Shim && has_work {
-            self.wants(tenant, monotonic_ns());
+        // The shim saw the request's own first work: it is there, or over already, and only its kernels are to come. Word of it
+        // that is heard later is not to be taken for those.
+        match source {
+            HintSource::Shim if has_work => self.wants(tenant, now_ns),
+            HintSource::Shim => known.idleness.rested(now_ns),
+            HintSource::Sdk => {}
         }
         let within = Span(at_ns.saturating_sub(monotonic_ns()));
         self.step(Event::Hint { tenant, within });
@@ -154,7 +157,7 @@ impl Daemon {
     /// A tenant says that a request was served. One that is latency-critical, serves no other and has no work is idle at
     /// once: nobody has to wait until that shows.
     pub(super) fn served(&mut self, tenant: TenantId) {
-        let critical = self.is_critical(tenant);
+        let (critical, now_ns) = (self.is_critical(tenant), monotonic_ns());
         let Some(known) = self.known.get(&tenant) else { return };
         let page = known.link.grip.page();
         if self.attention.sees_end_of(tenant) {
@@ -162,7 +165,7 @@ impl Daemon {
             return;
         }
         if critical && known.idleness.wants() && page.requests_open() == 0 && page.is_idle_when_watched() {
-            self.goes_idle(tenant, Span::ZERO);
+            self.goes_idle(tenant, Span::ZERO, now_ns);
         }
     }
 

@@ -132,6 +132,11 @@ impl Idleness {
         self.wants
     }
 
+    /// It has no work, which was seen after this instant of the monotonic clock.
+    pub(super) fn rested(&mut self, at_ns: u64) {
+        self.rested_ns = self.rested_ns.max(at_ns);
+    }
+
     /// Is word of work since this instant out of date? It was found to have none after that.
     fn is_over(&self, since_ns: u64) -> bool {
         !self.wants && since_ns <= self.rested_ns
@@ -261,16 +266,17 @@ impl Daemon {
         self.look_at = next;
         self.measure();
         for (tenant, spent) in idle {
-            self.goes_idle(tenant, spent);
+            self.goes_idle(tenant, spent, now_ns);
         }
         self.prepare_warm_ups();
     }
 
-    /// A tenant has had no work for so long, and is watched from before that was seen.
-    pub(super) fn goes_idle(&mut self, tenant: TenantId, spent: Span) {
+    /// A tenant has had no work for so long, and is watched since this instant of the monotonic clock, or later: what it says of work
+    /// since then is new.
+    pub(super) fn goes_idle(&mut self, tenant: TenantId, spent: Span, watched_ns: u64) {
         if let Some(known) = self.known.get_mut(&tenant) {
             known.idleness.wants = false;
-            known.idleness.rested_ns = monotonic_ns();
+            known.idleness.rested(watched_ns);
             known.idleness.mark = None;
             known.link.grip.page().await_end(false);
         }

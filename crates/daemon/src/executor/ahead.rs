@@ -14,6 +14,9 @@ const BEFORE: Duration = Duration::from_micros(200);
 /// A warm-up that was launched longer before the end may have been of no use.
 const LONG_BEFORE: Duration = Duration::from_micros(320);
 
+/// Whoever launches waits for no instant further away.
+const WAITED_FOR_MAX: Duration = Duration::from_nanos(wire::WARM_UP_WAITED_FOR_NS);
+
 /// How much one freeze counts.
 const PER: u32 = 8;
 
@@ -27,9 +30,10 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// How long after the begin of a freeze, once any was seen.
+    /// How long after the begin of a freeze, once any was seen, and if whoever launches waits for so long.
     pub(super) fn after(&self) -> Option<Duration> {
-        self.usual.map(|usual| usual.saturating_sub(BEFORE).max(usual / 2))
+        let after = self.usual.map(|usual| usual.saturating_sub(BEFORE).max(usual / 2));
+        after.filter(|after| *after < WAITED_FOR_MAX)
     }
 
     /// It was launched so long after the begin of a freeze that took so long: is it to be launched again?
@@ -67,6 +71,8 @@ mod tests {
         assert_eq!(after([500; 3]), Some(300));
         assert_eq!(after([1_200]), Some(1_000));
         assert_eq!(after([300]), Some(150), "but not before half of it is over");
+        assert_eq!(after([1_690]), Some(1_490));
+        assert_eq!(after([1_700; 3]), None, "nobody waits so long: it goes when the freeze is over");
         assert!((295..305).contains(&after((0..100).map(|n| 470 + n * 37 % 60)).unwrap()));
     }
 

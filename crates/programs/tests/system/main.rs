@@ -65,6 +65,7 @@ mod oversize;
 mod passing;
 mod patience;
 mod planted;
+mod priorities;
 mod puppet;
 mod requests;
 mod rhythm;

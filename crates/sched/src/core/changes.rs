@@ -4,7 +4,8 @@ use super::door::door_key;
 use super::{Core, OpKind, owned};
 use crate::gpu::Gpu;
 use crate::job::Job;
-use crate::tenant::{Grip, Phase};
+use crate::policies;
+use crate::tenant::{Grip, Phase, Tenant};
 use crate::{
     Bytes, Class, GpuId, GpuSpec, JobId, Owned, Ratio, Scope, Settings, Slice, Span, TenantId, Terms, Time,
 };
@@ -181,10 +182,12 @@ impl Core {
         }
         let (now, job) = (self.now, tenant.job);
         let turns = self.gpu_of(tenant.gpu).turns;
-        self.update(id, |tenant| {
-            (tenant.queued_at, tenant.queued_behind, tenant.ran) = (now, turns, Span::ZERO);
-            tenant.cut_short = None;
-        });
+        if !self.only_paused(id, tenant) {
+            self.update(id, |tenant| {
+                (tenant.queued_at, tenant.queued_behind, tenant.ran) = (now, turns, Span::ZERO);
+                tenant.cut_short = None;
+            });
+        }
         self.start_at_present(id);
         // Fellows take turns with it from here on, whether they have work of their own or not.
         let idle = |&fellow: &TenantId| self.tenants.get(fellow).is_some_and(|fellow| !fellow.is_active());
@@ -192,6 +195,14 @@ impl Core {
         let fellows = gang.map_or(Vec::new(), |job| job.members.iter().copied().filter(idle).collect());
         fellows.into_iter().for_each(|fellow| self.start_at_present(fellow));
         self.relist_lead(job);
+    }
+
+    /// Has a tenant the turn, or what is left of one, and had no work for no longer than one takes?
+    fn only_paused(&self, id: TenantId, tenant: &Tenant) -> bool {
+        let has_turn = self.gpu_of(tenant.gpu).turn.is_some_and(|turn| turn.tenant == id);
+        let is_short = || self.now.since(tenant.idle_since) <= self.turn_length(tenant);
+        let has_rest = tenant.cut_short.is_some() && is_short();
+        policies::place_is_kept_in_pauses(&self.settings) && (has_turn || has_rest)
     }
 
     /// What a tenant saved while it took no turns is forgotten, and it stands in line as it should from now on: also where
@@ -285,7 +296,7 @@ impl Core {
             }
             // It has saved nothing meanwhile.
             tenant.virtual_time = tenant.virtual_time.max(present);
-            tenant.vain = 0;
+            (tenant.vain, tenant.put_off_in_vain) = (0, None);
         });
         self.gpu_mut(gpu).move_retry = now;
         self.inspect(vec![id]);
@@ -344,6 +355,7 @@ impl Core {
         self.bury_host(id);
         let concerned = self.gpus.iter_mut().filter_map(|(gpu, books)| books.bury(id).then_some(gpu));
         self.concerned.extend(concerned);
+        self.try_those_in_vain();
     }
 
     /// Whatever is under way with a tenant's channels does not matter any more.

@@ -108,7 +108,8 @@ impl Core {
     fn cut_short(&mut self, gpu: GpuId, turn: &Turn) {
         let left = turn.until.since(self.now);
         let Some(owner) = self.tenants.get(turn.tenant) else { return self.end_turn(gpu, true) };
-        let is_kept = policies::rest_is_kept(&self.settings) && owner.is_active();
+        let comes_back = owner.is_active() || policies::place_is_kept_in_pauses(&self.settings);
+        let is_kept = policies::rest_is_kept(&self.settings) && comes_back;
         let is_moment = left <= Self::moment(self.turn_length(owner));
         self.end_turn(gpu, left == Span::ZERO || (is_kept && is_moment));
         let left = (is_kept && !is_moment).then_some(left);
@@ -277,7 +278,7 @@ impl Core {
             books.filler = None;
         }
         self.update(id, |tenant| {
-            tenant.vain = 0;
+            (tenant.vain, tenant.put_off_in_vain) = (0, None);
             tenant.turns += 1;
             tenant.preferred = false;
             tenant.stays_since = None;

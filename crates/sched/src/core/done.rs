@@ -1,8 +1,8 @@
 //! What comes of actions: completions, and deadlines that pass without one.
 
 use super::{Core, OpKind};
-use crate::gpu::{For, Moving};
-use crate::tenant::{Grip, Spot};
+use crate::gpu::{For, Moving, PutOff};
+use crate::tenant::{Grip, Spot, Tenant};
 use crate::{Action, Bytes, GpuId, OpId, Outcome, Owned, Scope, Span, TenantId};
 use std::collections::BTreeSet;
 
@@ -237,8 +237,29 @@ impl Core {
         let vain = self.tenants.get(id).map_or(0, |tenant| tenant.vain);
         self.update(id, |tenant| tenant.vain = (vain + 1).min(VAIN_MAX));
         let until = self.now + self.settings.deadlines.retry.times(1 << vain);
-        for (id, kept_out_until) in self.give_up_on(gpu, id) {
-            self.postpone(id, until.max(kept_out_until));
+        for (id, capped_until) in self.give_up_on(gpu, id) {
+            let put_off = PutOff { until: until.max(capped_until), capped_until };
+            self.postpone(id, put_off.until);
+            self.update(id, |tenant| tenant.put_off_in_vain = Some(put_off));
+        }
+    }
+
+    /// Somebody is gone, and what kept others from coming with it, perhaps: they are tried again.
+    pub(super) fn try_those_in_vain(&mut self) {
+        let now = self.now;
+        // Others may have been put off since for something else, or be back.
+        let is_out =
+            |tenant: &Tenant, put_off: &PutOff| tenant.not_before == put_off.until && put_off.until > now;
+        let put_off = |(id, tenant): (TenantId, &Tenant)| {
+            tenant.put_off_in_vain.filter(|put_off| is_out(tenant, put_off)).map(|put_off| (id, put_off))
+        };
+        let those: Vec<_> = self.tenants.iter().filter_map(put_off).collect();
+        for (id, PutOff { capped_until, .. }) in those {
+            self.update(id, |tenant| (tenant.vain, tenant.put_off_in_vain) = (0, None));
+            self.postpone(id, capped_until);
+            if capped_until <= now {
+                self.start_at_present(id);
+            }
         }
     }
 

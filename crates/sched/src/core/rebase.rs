@@ -5,6 +5,7 @@
 use super::{Core, Due};
 use crate::gpu::{Crowd, Gpu};
 use crate::guarantee::HALF;
+use crate::policies;
 use crate::tenant::{Grip, Phase, Tenant};
 use crate::way::Places;
 use crate::{GpuId, OpId, PolicyKind, Span, Time};
@@ -41,13 +42,16 @@ impl Core {
         let mut moved = self.clone();
         let gpus: Vec<_> = self.gpus.ids().collect();
         gpus.iter().for_each(|&gpu| moved.charge(gpu));
+        let stay_max = self.settings.turn_max.0.max(self.settings.turn_min.0).min(ORIGIN / 2);
+        let pause_max = if policies::place_is_kept_in_pauses(&self.settings) { stay_max } else { 0 };
+        let costs_max = self.gpus.values().map(|books| self.cost_max(books).0).max().unwrap_or(0);
         let shift = Shift {
             from: self.now.0,
             to: ORIGIN + self.phase(),
             past_max: self.settings.gap_max.0.max(self.settings.deadlines.movement.times(2).0),
-            idle_max: self.gpus.values().map(|books| self.cost_max(books).0).max().unwrap_or(0),
+            idle_max: costs_max.max(pause_max),
             linger: self.settings.lc_linger.0.min(ORIGIN / 2),
-            stay_max: self.settings.turn_max.0.max(self.settings.turn_min.0).min(ORIGIN / 2),
+            stay_max,
             numbers: self.ops.keys().copied().zip((first.0..).map(OpId)).collect(),
             least: gpus.iter().map(|&gpu| (gpu, moved.begin_at_the_present(gpu))).collect(),
         };
@@ -231,6 +235,10 @@ impl Shift {
         self.over(&mut tenant.rest_retry);
         self.over(&mut tenant.slice_retry);
         self.over(&mut tenant.not_before);
+        if let Some(put_off) = &mut tenant.put_off_in_vain {
+            self.over(&mut put_off.until);
+            self.over(&mut put_off.capped_until);
+        }
         self.over(&mut tenant.near_from);
         tenant.pauses.moved(Time(self.from), |time| self.over(time));
         for held in tenant.handles.values_mut() {

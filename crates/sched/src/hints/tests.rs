@@ -380,6 +380,24 @@ fn several_requests_may_be_hinted_and_come_in_their_order() {
 }
 
 #[test]
+fn a_bias_by_which_hints_end_while_their_sender_is_served_is_forgotten() {
+    let mut hints = Hints::default();
+    // What came was taken for what was hinted, 4 ms too soon.
+    for round in 0..100 {
+        hinted(&mut hints, 10_000 * (round + 1), -4_000);
+    }
+    assert!(hints.bias < -3_900_000, "{}", hints.bias);
+    // Now each hint ends before its request comes, and nothing is learnt of that.
+    for round in 0..60 {
+        let plan = hints.plan(us(2_000_000 + 10_000 * round), span(5_000), LEAD).expect("trusted");
+        plan.expect("new");
+        hints.came_meanwhile();
+    }
+    let plan = hints.plan(us(3_000_000), span(5_000), LEAD).expect("trusted").expect("new");
+    assert!(us(3_005_000).since(plan.expect) < span(10), "{plan:?}");
+}
+
+#[test]
 fn what_is_too_far_ahead_is_hinted_when_it_is_nearer() {
     let mut hints = Hints::default();
     for ahead in [WITHIN_MAX + Span(1), Span::from_secs(3_600), Span::MAX] {

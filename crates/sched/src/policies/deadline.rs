@@ -14,9 +14,7 @@ pub(super) fn key(standing: &Standing, ageing: Span) -> u64 {
     due
 }
 
-pub(super) fn preempts(newcomer: &Standing, runner: &Standing) -> bool {
-    match (newcomer.due, runner.due) {
-        (Some(newcomer), Some(runner)) => newcomer < runner,
-        (newcomer, runner) => newcomer.is_some() && runner.is_none(),
-    }
+pub(super) fn preempts(newcomer: &Standing, runner: &Standing, ageing: Span) -> bool {
+    // One that has waited for so long that it is due is not cut short by those that are due later.
+    newcomer.due.is_some() && key(newcomer, ageing) < key(runner, ageing)
 }

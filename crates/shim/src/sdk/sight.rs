@@ -38,21 +38,36 @@ pub(super) fn leave_it_to_the_program() {
     LEFT.store(true, Relaxed);
 }
 
-/// A call that looks up addresses is about to be made. True if the next launch is to be told to [`launches`].
-pub(crate) fn takes_input(page: &Page) -> bool {
-    let Some(since) = page.idle_since_ns().filter(|_| page.critical()) else { return false };
+/// What goes to the device after a pause: the next launch is to be told to [`launches`].
+#[must_use]
+pub(crate) struct Input {
+    /// When kernels follow, if a hint is worth giving.
+    kernels_at_ns: Option<u64>,
+}
+
+/// A call that looks up addresses is about to be made.
+pub(crate) fn takes_input(page: &Page) -> Option<Input> {
+    let since = page.idle_since_ns().filter(|_| page.critical())?;
     if LEFT.load(Relaxed) || !settings::hints().sight() {
-        return false;
+        return None;
     }
     let now = monotonic_ns();
     if now.saturating_sub(since) < PAUSE_MIN_NS {
-        return false;
+        return None;
     }
     INPUT_NS.store(now, SeqCst);
-    if let Some(lead) = worth(LEAD_NS.load(Relaxed), SEEN.load(Relaxed)) {
-        requests::tell(&ToDaemon::Hint { at_ns: now.saturating_add(lead), source: HintSource::Shim });
+    let lead = worth(LEAD_NS.load(Relaxed), SEEN.load(Relaxed));
+    Some(Input { kernels_at_ns: lead.map(|lead| now.saturating_add(lead)) })
+}
+
+impl Input {
+    /// Gives the hint. To be called once the page says that there is work, which the daemon takes for the request's first: it would
+    /// take what it hears of after the hint for the kernels.
+    pub(crate) fn tell(&self) {
+        if let Some(at_ns) = self.kernels_at_ns {
+            requests::tell(&ToDaemon::Hint { at_ns, source: HintSource::Shim });
+        }
     }
-    true
 }
 
 /// When the input went to the device whose first launch is still to come, if one is.

@@ -8,8 +8,9 @@
 use super::{Page, monotonic_ns};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// For no longer than this an order is expected, or its instant waited for: longer than a freeze takes.
-const EXPECTED_FOR_NS: u64 = 1_500_000;
+/// For no longer than this an order is expected, or its instant waited for: longer than a freeze takes. One for an instant further
+/// away is for now.
+pub const WARM_UP_WAITED_FOR_NS: u64 = 1_500_000;
 
 impl Page {
     /// The daemon wants a warm-up kernel launched, at once.
@@ -27,7 +28,7 @@ impl Page {
     /// How long the last one that was ordered is to be put off, at this instant. What stands too far in the future is due.
     pub fn warm_up_is_due_in(&self, now_ns: u64) -> Option<u64> {
         let left = self.warm_up_due_ns.load(SeqCst).saturating_sub(now_ns);
-        Some(left).filter(|left| (1..=EXPECTED_FOR_NS).contains(left))
+        Some(left).filter(|left| (1..=WARM_UP_WAITED_FOR_NS).contains(left))
     }
 
     /// How often the daemon wanted one.
@@ -37,7 +38,7 @@ impl Page {
 
     /// The daemon is about to want one.
     pub fn expect_warm_up(&self) {
-        self.warm_up_expected_ns.store(monotonic_ns() + EXPECTED_FOR_NS, SeqCst);
+        self.warm_up_expected_ns.store(monotonic_ns() + WARM_UP_WAITED_FOR_NS, SeqCst);
     }
 
     /// It is not any more.
@@ -48,7 +49,7 @@ impl Page {
     /// Is it about to want one, at this instant? Whatever stands here, no longer than is said above.
     pub fn warm_up_is_expected(&self, now_ns: u64) -> bool {
         let left = self.warm_up_expected_ns.load(SeqCst).saturating_sub(now_ns);
-        (1..=EXPECTED_FOR_NS).contains(&left)
+        (1..=WARM_UP_WAITED_FOR_NS).contains(&left)
     }
 
     /// The tenant stays awake for those that are about to be wanted.

@@ -41,6 +41,23 @@ fn a_lost_freeze_and_a_lost_thaw_are_made_up_for() {
 }
 
 #[test]
+fn whoever_could_not_come_is_tried_again_as_soon_as_somebody_is_gone() {
+    let mut rig = Rig::new(settings());
+    let (a, b) = (rig.busy(1, 1, 0, 12), rig.busy(2, 2, 0, 12));
+    rig.until(10.0);
+    rig.fail = |action| matches!(action, Action::Move { .. });
+    rig.until(100.0);
+    let (runs, waits) = if rig.runs() == [a.0] { (a, b) } else { (b, a) };
+    let left_at =
+        rig.wait_for(|rig| rig.core.tenant(waits).unwrap().not_before > rig.now + Span::from_secs(10));
+    rig.fail = |_| false;
+    rig.tell(Event::Left(runs));
+    rig.tell(Event::Buried(runs));
+    rig.until(left_at + 2.0);
+    assert_eq!(rig.runs(), [waits.0], "nobody else wants anything");
+}
+
+#[test]
 fn what_fails_is_tried_again_later_and_not_in_a_loop() {
     for failing in [
         (|action| matches!(action, Action::Freeze { .. })) as fn(&Action) -> bool,

@@ -223,3 +223,42 @@ fn who_is_cut_short_again_and_again_keeps_nobody_behind_it_from_a_turn() {
     let shares = [rig.ran(a), rig.ran(b)];
     close(shares[0], shares[1], 0.1);
 }
+
+/// Four busy ones and a lowest that has work for `works` seconds at a time, and none for `pause` in between: for how long it ran
+/// from when it began to wait until 30 s later, with an ageing of 6 s.
+fn lowest_that_pauses(works: f64, pause: f64) -> f64 {
+    let mut rig = Rig::new(Settings { ageing: Span::from_secs(6), ..by_priority() });
+    for (id, priority) in (1..).zip(LEVELS) {
+        rig.job(id, of(priority));
+        rig.busy(id, id, 0, 1);
+    }
+    let lowest = TenantId(5);
+    let (mut at, mut paused_at) = (1.0, 0.0);
+    rig.until(at);
+    rig.ran.remove(&lowest);
+    while at < 31.0 {
+        at += 0.000_5;
+        rig.until(at);
+        if rig.ran(lowest) >= paused_at + works {
+            rig.tell(Event::Idle(lowest));
+            at += pause;
+            rig.until(at);
+            rig.tell(Event::wants(lowest));
+            paused_at = rig.ran(lowest);
+        }
+    }
+    rig.ran(lowest)
+}
+
+#[test]
+fn whoever_has_risen_has_all_of_its_turn_also_if_it_pauses_in_it() {
+    for pause in [0.000_5, 0.003, 0.05] {
+        let ran = lowest_that_pauses(0.02, pause);
+        // A pause for which nobody else gets the turn is part of it.
+        assert!((0.085..0.12).contains(&ran), "{pause} s: it ran for {ran} s");
+    }
+    let ran = lowest_that_pauses(0.02, 0.5);
+    assert!(ran < 0.05, "whoever pauses for longer than a turn begins to wait anew: {ran} s");
+    let ran = lowest_that_pauses(1.0, 0.0);
+    assert!((0.099..0.12).contains(&ran), "it has no more without a pause: {ran} s");
+}

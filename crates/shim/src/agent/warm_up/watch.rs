@@ -2,9 +2,10 @@
 //!
 //! The daemon rings when there is an order, and earlier, when best-effort work begins to go off for a request: then whoever
 //! launches stays awake until the order comes, and until the instant that it is for, so as not to be woken then, which takes twice
-//! 20 to 60 us, and now and then hundreds. For a millisecond and a half at most, for no more than half of the time however often
-//! that is, and only where processors are to spare. Else it hears the second ring, as all do who were not awake in time.
+//! 20 to 60 us, and now and then hundreds. For a millisecond and a half at most, and as long for the instant, for no more than half
+//! of the time however often that is, and only where processors are to spare. Else it hears the second ring, as all do who were not awake in time.
 
+use std::time::Duration;
 use wire::{Page, monotonic_ns};
 
 /// How an order was noticed.
@@ -50,12 +51,12 @@ impl Watch {
         let mut now = monotonic_ns();
         while !self.take(page) {
             if has_ended() || !page.warm_up_is_expected(now) {
-                self.rest(begin, now);
                 // It is not expected any more once it is there.
-                if !self.take(page) {
-                    return None;
+                if self.take(page) {
+                    break;
                 }
-                break;
+                self.rest(begin, now);
+                return None;
             }
             std::hint::spin_loop();
             now = monotonic_ns();
@@ -63,7 +64,8 @@ impl Watch {
         Some(self.put_off(page, begin, Noticed::Awake, || (), has_ended))
     }
 
-    /// An order was taken: its instant is waited for, awake since `begin`, unless nobody is to be awake.
+    /// An order was taken: its instant is waited for, awake since `begin`, or asleep where nobody is to be awake: a launch that comes
+    /// some time late is of use, one that is early is not.
     fn put_off(
         &mut self,
         page: &Page,
@@ -73,9 +75,13 @@ impl Watch {
         has_ended: impl Fn() -> bool,
     ) -> Noticed {
         let (mut now, mut is_awake) = (monotonic_ns(), noticed == Noticed::Awake);
-        if self.stays_awake && begin_ns >= self.not_before_ns && page.warm_up_is_due_in(now).is_some() {
+        if let Some(left) = page.warm_up_is_due_in(now) {
             ready();
-            is_awake = true;
+            is_awake |= self.stays_awake && begin_ns >= self.not_before_ns;
+            if !is_awake {
+                std::thread::sleep(Duration::from_nanos(left));
+                return noticed;
+            }
             now = monotonic_ns();
             while page.warm_up_is_due_in(now).is_some() && !has_ended() {
                 std::hint::spin_loop();
@@ -103,7 +109,8 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
+    use std::cell::Cell;
+    use std::time::Instant;
     use wire::SharedPage;
 
     const MS: Duration = Duration::from_millis(1);
@@ -192,6 +199,40 @@ mod tests {
         let noticed = watch.rung(&page, || (), ends);
         assert_eq!(noticed.is_some(), page.warm_ups_ordered() > 0);
         assert_eq!(rung(&mut watch, &page), None);
+    }
+
+    /// Orders one for an instant to come. Says when.
+    fn order_for_later(page: &Page) -> u64 {
+        let due_ns = monotonic_ns() + 1_000_000;
+        page.order_warm_up_at(due_ns);
+        due_ns
+    }
+
+    #[test]
+    fn the_instant_of_an_order_counts_also_where_it_comes_in_the_last_moment() {
+        let (page, mut watch) = (page(), Watch::new(true));
+        page.expect_warm_up();
+        let due_ns = Cell::new(0);
+        let ends = || {
+            if due_ns.get() != 0 {
+                return false;
+            }
+            due_ns.set(order_for_later(&page));
+            true
+        };
+        assert_eq!(watch.rung(&page, || (), ends), Some(Noticed::Awake));
+        assert!(monotonic_ns() >= due_ns.get(), "it was launched before its time");
+    }
+
+    #[test]
+    fn the_instant_of_an_order_counts_also_for_whoever_is_not_to_be_awake() {
+        for stays_awake in [false, true] {
+            let (page, mut watch) = (page(), Watch::new(stays_awake));
+            watch.not_before_ns = u64::MAX;
+            let due_ns = order_for_later(&page);
+            assert_eq!(rung(&mut watch, &page), Some(Noticed::Rung));
+            assert!(monotonic_ns() >= due_ns, "it was launched before its time");
+        }
     }
 
     #[test]
