@@ -15,7 +15,7 @@ import argparse
 import time
 
 import harness
-from harness import GIB, MIB, MemorySampler, crowd
+from harness import GIB, MIB, MemorySampler, crowd, size_of
 from harness.waiting import until
 
 LEAST = 0.7
@@ -131,13 +131,13 @@ def rewrite(run, given, turns, host_peak):
     after = peak(run, host_peak, "peak after", given.peak_gib)
 
     best = max(before, after)
-    more_bytes = given.gib * GIB - float(given.capacity.removesuffix("GiB")) * GIB
+    more_bytes = given.gib * GIB - size_of(given.capacity)
     typical, bound, beside = typical_of(large.step_times()), more_bytes / best, least_bytes / best
     rows = [["is more than the GPU counts as", more_bytes / GIB, bound * 1e3, bound / typical], ["could not be on the GPU", least_bytes / GIB, beside * 1e3, beside / typical], ["lies on the host", host_bytes / GIB, host_bytes / best * 1e3, host_bytes / best / typical]]
     print(harness.table(rows, ["what", "GiB", "the bus takes ms", f"of a step of {typical * 1e3:.1f} ms"]), flush=True)
     crowd.check_right(run, "large", found, natively)
     spared = host_bytes - least_bytes
-    run.check("no more is left free than a fifteenth of the GPU, and a handle", spared <= (16 * 1024 / 15 + 256) * MIB, f"{spared / GIB:.2f} GiB")
+    run.check("no more is left free than a fifteenth of the GPU, and a handle", spared <= size_of(given.capacity) / 15 + 256 * MIB, f"{spared / GIB:.2f} GiB")
     run.check(f"at least {LEAST} of the bus bound", bound / typical >= LEAST, f"{bound / typical:.3f}")
     memory.check_under(run, given.capacity)
     daemon.check_no_errors()

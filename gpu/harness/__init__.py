@@ -12,7 +12,7 @@ from .device import Nvml
 from .processes import end_group, spawn, where_it_stands
 from .program import touch
 from .run import main
-from .sampler import SELDOM_S, MemorySampler
+from .sampler import SELDOM_S, MemorySampler, size_of
 from .spoken import Spoken
 from .tables import fmt, middle, percentile, table
 from .waiting import Failed, now_ns

@@ -16,7 +16,7 @@ SELDOM_S = 0.1
 SETTLED_S, SETTLES_WITHIN_S = 0.3, 5.0
 """What programs had is given back a moment after their end. For so long nothing may have been given back, before it counts as what
 others have."""
-BLIND_MAX_S = 5.0
+BLIND_MAX_S = 2.0
 """Without a look for longer than this it is not known what was used."""
 
 
@@ -48,9 +48,9 @@ class MemorySampler:
         while not self._stop.is_set():
             try:
                 self.samples.append((now_ns(), self._nvml.used()))
-            except Failed as reason:
+            except Exception as reason:
                 # Whoever does not look sees nothing wrong: that is no pass.
-                self.failure = str(reason)
+                self.failure = str(reason) or type(reason).__name__
                 return
             time.sleep(self._every_s)
 

@@ -32,6 +32,11 @@ impl<D: Device> Mover<D> {
         is_enough
     }
 
+    /// Is there space for it already?
+    pub(crate) fn has_reserved(&self, key: HandleKey) -> bool {
+        self.reserved.contains_key(&key)
+    }
+
     /// Gives back what was not used.
     pub(crate) fn give_back_reserved(&mut self) {
         let unused = std::mem::take(&mut self.reserved);

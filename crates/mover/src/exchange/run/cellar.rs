@@ -117,7 +117,10 @@ impl<D: Device> Run<'_, D> {
 
     /// Where something waits for arena space that nothing else is about to give back, has what is needed last go to the cellar.
     pub(super) fn make_space(&mut self) -> bool {
-        let waiting: u64 = self.waiting_out.iter().map(|key| self.mover.bytes_of(*key)).sum();
+        let lacks_space = |key: &&HandleKey| !self.mover.has_reserved(**key);
+        let lacking: Vec<u64> =
+            self.waiting_out.iter().filter(lacks_space).map(|key| self.mover.bytes_of(*key)).collect();
+        let waiting: u64 = lacking.iter().sum();
         let wanted_bytes = self.lacking_bytes + waiting;
         if wanted_bytes == 0 {
             for &key in &self.sinking {
@@ -125,11 +128,10 @@ impl<D: Device> Run<'_, D> {
             }
             return false;
         }
-        // What waits here is not only held up by the number of pieces.
         if self.cellar_trouble.is_some() || !self.mover.arena().has_cellar() {
             return false;
         }
-        let first_out = self.waiting_out.front().map_or(0, |key| self.mover.bytes_of(*key));
+        let first_out = lacking.first().copied().unwrap_or(0);
         let least_bytes = self.lacking_bytes.max(first_out);
         let coming_in = self.copying_in.iter();
         let asked = self
