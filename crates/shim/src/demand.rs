@@ -45,6 +45,7 @@ mod tests;
 mod unseen;
 pub(crate) mod vacate;
 
+use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
 
@@ -56,7 +57,7 @@ use crate::forward;
 use crate::gate::Widest;
 use crate::guard::guarded;
 use crate::sdk::{sight, stretches};
-use crate::session;
+use crate::session::{self, Session};
 use slots::{Slot, Slots};
 
 pub(crate) use slots::StreamKey;
@@ -198,15 +199,56 @@ fn stir() {
     }
 }
 
+thread_local! {
+    /// Since when there is work of which the daemon is told once the driver has this thread's launch; 0 if it is told.
+    static UNTOLD: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The same before a launch. Somebody's request is not to wait until another thread is woken for word of it, which is why that may
+/// go after the launch: where the program is latency-critical, and can be neither frozen nor kept out of the driver without being
+/// found to have work. The daemon freezes it, then looks at the page ([`Page::wake`] has said that there is work); here it is the
+/// other way round, so one of them sees the other, however long the driver keeps the launch.
+fn stir_before_launch() {
+    let mut sessions = session::all();
+    let (Some(session), None) = (sessions.next(), sessions.next()) else { return stir() };
+    let page: &Page = &session.page;
+    if !page.critical() || hold::holds() || vacate::is_closed() {
+        return stir();
+    }
+    if page.idle_since_ns().is_none() {
+        return;
+    }
+    stretches::begins(page);
+    let now = monotonic_ns();
+    if !page.wake(now) {
+        return;
+    }
+    let runs = !page.frozen() && page.resident();
+    if !runs || UNTOLD.try_with(|untold| untold.set(now)).is_err() {
+        tell(session, now);
+    }
+}
+
+/// The driver has this thread's launch.
+fn launched() {
+    if let Ok(since @ 1..) = UNTOLD.try_with(Cell::take) {
+        session::first().into_iter().for_each(|session| tell(session, since));
+    }
+}
+
 /// The same where one page may say something else than the others.
 fn wake_all() {
     let now = monotonic_ns();
     for session in session::all() {
         if session.page.wake(now) {
-            session.say(ToDaemon::Wants { since_ns: now });
-            session.wake_agent();
+            tell(session, now);
         }
     }
+}
+
+fn tell(session: &Session, since_ns: u64) {
+    session.say(ToDaemon::Wants { since_ns });
+    session.wake_agent();
 }
 
 /// A new page says that there is work, which need not be so.
@@ -241,6 +283,10 @@ pub(crate) struct Handover(&'static Slot);
 
 impl Handover {
     pub(crate) fn begin(key: StreamKey) -> Self {
+        Self::begin_with(key, stir)
+    }
+
+    fn begin_with(key: StreamKey, stir: fn()) -> Self {
         let known = key != StreamKey::of_this_thread() || streams::minds_this_thread();
         let slot = WORK.claim(if known { key } else { StreamKey::UNKNOWN });
         slot.begin();

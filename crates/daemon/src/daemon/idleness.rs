@@ -189,6 +189,14 @@ impl Daemon {
         }
     }
 
+    /// A tenant was taken off the GPU. One that had no work may have some by now of which it tells only once the driver has it,
+    /// which may be when it is back.
+    pub(super) fn find_untold_work(&mut self, tenant: TenantId) {
+        if self.known.get(&tenant).is_some_and(|known| known.context && !known.idleness.wants()) {
+            self.find_demand(tenant);
+        }
+    }
+
     /// A tenant has no channels any more.
     pub(super) fn without_demand(&mut self, tenant: TenantId) {
         let Some(known) = self.known.get_mut(&tenant) else { return };

@@ -84,10 +84,13 @@ impl Daemon {
         match done {
             Done::Action(op, outcome, at) => {
                 let at = Time(nanos(self.events.at(at)));
-                self.action_ends(op, &outcome, at);
+                let off = self.action_ends(op, &outcome, at);
                 self.warming.action_ends(op, &outcome);
                 self.step_at(at, Event::Done { op, outcome });
                 self.action_ended();
+                if let Some(tenant) = off {
+                    self.find_untold_work(tenant);
+                }
                 if let Some(tenant) = self.warming.action_ended() {
                     self.await_request(tenant);
                 }

@@ -112,8 +112,9 @@ impl Daemon {
         self.under_way.moves.insert(op, whose);
     }
 
-    /// Something that the core wanted is over, and was at this instant. To be told before the core is.
-    pub(super) fn action_ends(&mut self, op: OpId, outcome: &Outcome, at: Time) {
+    /// Something that the core wanted is over, and was at this instant. To be told before the core is. Who was taken off the GPU
+    /// by it, if anybody was.
+    pub(super) fn action_ends(&mut self, op: OpId, outcome: &Outcome, at: Time) -> Option<TenantId> {
         if let Some(whose) = self.under_way.moves.remove(&op)
             && let Outcome::Moved { took, .. } = outcome
         {
@@ -123,12 +124,13 @@ impl Daemon {
                 }
             }
         }
-        let Some(switching) = self.under_way.switches.remove(&op) else { return };
-        let Outcome::Done { took } = outcome else { return };
+        let switching = self.under_way.switches.remove(&op)?;
+        let Outcome::Done { took } = outcome else { return None };
         if let Some(known) = self.known.get_mut(&switching.tenant) {
             known.toll.switched(at, switching.off, *took, known.idleness.wants());
         }
         self.under_way.freed = switching.empties.then_some((switching.gpu, switching.ordered));
+        switching.off.then_some(switching.tenant)
     }
 
     /// The core has heard of it.

@@ -303,3 +303,18 @@ fn a_program_changes_its_jobs_terms_as_far_as_its_user_may() {
     assert_eq!(set(Some(Class::LatencyCritical), None), Verdict::Granted);
     assert!(service.page().critical());
 }
+
+#[test]
+fn a_program_that_is_frozen_before_it_has_told_of_its_work_is_found_to_have_some() {
+    let (world, service, _work) = beside_work();
+    // Seen to have none, so that it is watched: what it had when it came is over.
+    await_that("it is idle", || service.page().is_watched());
+    let wanted = count(&world, "wants", &service);
+    // The driver keeps its launch, behind which it would tell.
+    assert!(service.page().wake(monotonic_ns()), "the daemon is to be told");
+    world.command(Command::Pause { job: SERVICE.into() });
+    await_that("it is off", || service.page().frozen());
+    await_that("its work is known", || count(&world, "wants", &service) > wanted);
+    world.command(Command::Resume { job: SERVICE.into() });
+    await_that("it goes on", || !service.page().frozen());
+}

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! cuLaunchKernel: r10 = stream ── slot at its place? ── begun + 1 ── page: idle? ── call SLOTS[index] ── taken + 1
-//!                                  └ no: count_slowly: claim one ┘    └ yes: count_slowly: wake up, and count anew
+//!                                  └ no: count_slowly: claim one ┘    └ yes: count_slowly: wake up, and count anew;
+//!                                                                          once the driver has it, over: say so
 //! ```
 //!
 //! Written in machine code because nothing else is as short: a launch takes a few microseconds, and is what programs do
@@ -14,7 +15,7 @@
 use std::arch::naked_asm;
 
 use super::slots::{Slot, StreamKey};
-use super::{Handover, WORK, launch_seen, stir, vacate};
+use super::{Handover, WORK, launch_seen, launched, stir_before_launch, vacate};
 use crate::guard::guarded;
 
 /// One launch. The instructions given load the stream's key into r10, and change nothing else but flags.
@@ -38,7 +39,6 @@ macro_rules! launched {
                 "mov rax, [rip + {page}]",
                 "cmp qword ptr [rax + {idle}], 0",
                 "jne 2f",
-                "5:",
                 "push rbp",
                 "mov rbp, rsp",
                 "push r11",
@@ -58,7 +58,24 @@ macro_rules! launched {
                 "lock inc qword ptr [r11 + {taken}]",
                 "3:",
                 "call {slowly}",
-                "jmp 5b",
+                // As above, and then whatever was put off until the driver has it.
+                "push rbp",
+                "mov rbp, rsp",
+                "push r11",
+                "push qword ptr [rbp + 48]",
+                "push qword ptr [rbp + 40]",
+                "push qword ptr [rbp + 32]",
+                "push qword ptr [rbp + 24]",
+                "push qword ptr [rbp + 16]",
+                "mov r11d, {index}",
+                "call qword ptr [rip + {slots} + 8*{index}]",
+                "mov r11, [rbp - 8]",
+                "lock inc qword ptr [r11 + {taken}]",
+                "mov [rbp - 8], rax",
+                "call {over}",
+                "mov rax, [rbp - 8]",
+                "leave",
+                "ret",
                 spread = const $crate::demand::launch::SPREAD,
                 spread_shift = const $crate::demand::launch::SPREAD_SHIFT,
                 slot_shift = const $crate::demand::launch::SLOT_BYTES_SHIFT,
@@ -68,6 +85,7 @@ macro_rules! launched {
                 work = sym $crate::demand::WORK,
                 page = sym $crate::demand::PAGE,
                 slowly = sym $crate::demand::launch::count_slowly,
+                over = sym $crate::demand::launch::over,
                 slots = sym super::SLOTS,
                 index = const $index,
             )
@@ -106,7 +124,7 @@ extern "C" fn count(key: u64) -> *const Slot {
     let counted = || {
         // 2 is the thread's own default stream, whatever the function.
         let key = if key == 2 { StreamKey::of_this_thread() } else { StreamKey(key) };
-        let handover = Handover::begin(key);
+        let handover = Handover::begin_with(key, stir_before_launch);
         let slot: *const Slot = handover.slot();
         // The launch itself says when the driver has taken it.
         std::mem::forget(handover);
@@ -120,6 +138,11 @@ extern "C" fn count(key: u64) -> *const Slot {
     };
     let slot = guarded("counting a launch", lost, counted);
     guarded("counting a launch", || (), launch_seen);
-    guarded("counting a launch", || (), stir);
+    guarded("counting a launch", || (), stir_before_launch);
     slot
+}
+
+/// The driver has a launch that was counted slowly, or has refused it.
+pub(crate) extern "C" fn over() {
+    guarded("a launch", || (), launched);
 }

@@ -263,6 +263,15 @@ int cuMemcpyBatchAsync(uint64_t *to, uint64_t *from, size_t *bytes, size_t count
     return cuMemcpyHtoD_v2(*to, (const void *)(uintptr_t)*from, *bytes);
 }
 
+// Keeps a launch while there is a file of this name.
+int cuGraphLaunch(void *graph, void *stream) {
+    const char *held = getenv("LAUNCH_HELD");
+    (void)graph, (void)stream;
+    note("launch");
+    while (held && !access(held, F_OK)) usleep(1000);
+    return SUCCESS;
+}
+
 int cuModuleLoadData(void **module, const void *text) { (void)module, (void)text; note("load"); return NOT_SUPPORTED; }
 
 #define MISSING(name) int name(void) { return NOT_SUPPORTED; }

@@ -87,3 +87,42 @@ fn the_warm_up_kernel_is_not_loaded_once_a_request_has_begun_but_after_it() {
     wait_for(|| daemon.page.is_idle_when_watched());
     assert!(loads_when_ordered(2));
 }
+
+#[test]
+fn word_of_work_goes_behind_the_launch_where_a_request_would_wait_for_it_and_the_launch_waits_for_nothing() {
+    let bench = Bench::new();
+    let held = bench.path("held");
+    let (mut program, daemon) = bench.tenant(&[("LAUNCH_HELD", held.to_str().unwrap())]);
+    program.enter();
+    daemon.serve(&mut program, 100);
+    let mut launches = 0;
+    // Whether it is told while the driver keeps the launch.
+    let mut told_before = |critical, resident, frozen| {
+        daemon.page.set_class(critical, None);
+        daemon.page.set_frozen(frozen);
+        match resident {
+            true => daemon.page.commit_residency(1),
+            false => daemon.page.revoke_residency(),
+        }
+        wait_for(|| daemon.page.is_idle_when_watched());
+        let begin = monotonic_ns();
+        std::fs::write(&held, "").unwrap();
+        program.tell("call cuGraphLaunch 1 0");
+        launches += 1;
+        wait_for(|| bench.log().iter().filter(|word| *word == "launch").count() == launches);
+        assert_eq!(daemon.page.idle_since_ns(), None, "the page says it at once");
+        // Whoever is told late may be told of by then only on a machine that is far too busy.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let before = daemon.has_more();
+        std::fs::remove_file(&held).unwrap();
+        assert_eq!(program.answer(), "0");
+        assert!(is_wants(&daemon.next().0, begin));
+        daemon.page.set_frozen(false);
+        assert_eq!(program.ask("call cuCtxSynchronize"), "0");
+        before
+    };
+    assert!(told_before(false, true, false), "best-effort");
+    assert!(!told_before(true, true, false), "its launch goes first");
+    assert!(told_before(true, true, true), "the driver may keep it until it is thawed");
+    assert!(told_before(true, false, false), "its memory is away");
+}
