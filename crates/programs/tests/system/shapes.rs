@@ -157,7 +157,8 @@ fn kernels_outlast_turns_and_the_end_of_one_program_is_the_gain_of_all_others() 
         program
     });
     let before = turns(&stage).len();
-    for (program, kernels) in programs.iter_mut().zip([7, 7, 7, 2]) {
+    // On a machine with much else to do one may miss some rounds, and so there are more of them.
+    for (program, kernels) in programs.iter_mut().zip([9, 9, 9, 4]) {
         program.does(&format!("launch {kernels} 300"));
     }
     let [first, second, third, mut last] = programs;
