@@ -4,6 +4,7 @@ use crate::guarantee::Guarantee;
 use crate::lead::Lead;
 use crate::load::Load;
 use crate::policies::Rank;
+use crate::release::Thaws;
 use crate::way::Places;
 use crate::{Bytes, GpuSpec, JobId, OpId, Owned, Span, TenantId, Time, UserId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,10 +107,19 @@ pub(crate) struct Hold {
     pub(crate) expect: Time,
     /// When it ends if nothing comes.
     pub(crate) until: Time,
-    /// The request is there.
-    pub(crate) came: bool,
+    /// The request is there, since then.
+    pub(crate) came: Option<Time>,
+    /// From then on it holds back nobody, although the request is served.
+    pub(crate) release: Option<Time>,
     /// Best-effort work was off in time.
     pub(crate) honoured: bool,
+}
+
+impl Hold {
+    /// Is best-effort work let go, though its request may still be served?
+    pub(crate) fn is_released(&self, now: Time) -> bool {
+        self.release.is_some_and(|release| release <= now)
+    }
 }
 
 /// Who gets no room on a GPU now, because services keep their memory there.
@@ -243,6 +253,8 @@ pub(crate) struct Gpu {
     pub(crate) holds: Vec<Hold>,
     /// How long ahead of its request one begins.
     pub(crate) lead: Lead,
+    /// How soon best-effort work is back.
+    pub(crate) thaws: Thaws,
     /// Since when best-effort work is held back.
     pub(crate) held_since: Option<Time>,
     /// A request is pressed for time: best-effort work is off for it until then.
@@ -328,6 +340,7 @@ impl Gpu {
             critical_mode: false,
             holds: Vec::new(),
             lead: Lead::default(),
+            thaws: Thaws::default(),
             held_since: None,
             pressed_until: Time::ZERO,
             warmed: false,

@@ -40,10 +40,14 @@ pub(crate) struct Lead {
 
 /// How long something takes, by the slowest of late.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Slowest(Option<Span>);
+pub(crate) struct Slowest(Option<Span>);
 
 impl Slowest {
-    fn learn(&mut self, took: Span) {
+    pub(crate) fn known(self) -> Option<Span> {
+        self.0
+    }
+
+    pub(crate) fn learn(&mut self, took: Span) {
         let known = match self.0 {
             None => took,
             Some(known) if took >= known => {

@@ -23,6 +23,7 @@ mod pauses;
 mod placement;
 mod policies;
 mod pressure;
+mod release;
 mod rhythm;
 mod settings;
 mod tenant;

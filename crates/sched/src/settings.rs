@@ -68,6 +68,8 @@ pub struct Settings {
     pub lc_turn: Span,
     /// How long before a hinted request the best-effort tenant goes, at most: less where less was enough of late.
     pub hint_lead: Span,
+    /// Does best-effort work come back while a request is still served, where that takes until its end?
+    pub thaw_ahead: bool,
     /// What best-effort tenants get of the time, whatever is hinted. Where both cannot be, latency gives way.
     pub be_guarantee: Ratio,
     /// What counts more, latency or what best-effort work gets done.
@@ -136,6 +138,7 @@ impl Default for Settings {
             lc_linger: Span::from_secs(1),
             lc_turn: Span::from_millis(200),
             hint_lead: Span::from_micros(1_800),
+            thaw_ahead: true,
             be_guarantee: Ratio::from_percent(10),
             favour: Favour::default(),
             costs: Costs::default(),

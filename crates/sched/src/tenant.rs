@@ -6,6 +6,7 @@ use crate::habits::Habits;
 use crate::hints::Hints;
 use crate::homes::Homes;
 use crate::host::Hosted;
+use crate::lead::Slowest;
 use crate::pauses::Pauses;
 use crate::policies::Rank;
 use crate::way::Place;
@@ -184,6 +185,8 @@ pub(crate) struct Tenant {
     /// Its place in the line of those who make room, while it has something there.
     pub(crate) in_way: Option<Place>,
     pub(crate) hints: Hints,
+    /// How long its hinted requests take.
+    pub(crate) lasts: Slowest,
     /// It gives way as soon as it has no work.
     pub(crate) gives_way: bool,
 }
@@ -250,6 +253,7 @@ impl Tenant {
             in_waits: None,
             in_way: None,
             hints: Hints::default(),
+            lasts: Slowest::default(),
             gives_way: false,
         }
     }

@@ -63,7 +63,7 @@ impl Core {
             return true;
         }
         let ahead = if books.held_since.is_some() { self.costs.freeze + self.costs.thaw } else { Span::ZERO };
-        books.holds.iter().any(|hold| hold.from <= self.now + ahead)
+        books.holds.iter().any(|hold| hold.from <= self.now + ahead && !hold.is_released(self.now))
     }
 
     pub(super) fn hint(&mut self, id: TenantId, within: Span) {
@@ -127,7 +127,8 @@ impl Core {
             from: plan.freeze_at,
             expect: plan.expect,
             until: plan.until,
-            came: false,
+            came: None,
+            release: None,
             honoured: false,
         };
         Ok(plan.map(hold))
@@ -135,7 +136,8 @@ impl Core {
 
     /// When best-effort work was to go for a hint, and when its request is expected: of the first that holds it back now.
     pub fn aim(&self, gpu: GpuId) -> Option<(Time, Time)> {
-        let began = self.gpu_of(gpu).holds.iter().filter(|hold| hold.from <= self.now);
+        let holds = |hold: &&Hold| hold.from <= self.now && !hold.is_released(self.now);
+        let began = self.gpu_of(gpu).holds.iter().filter(holds);
         began.map(|hold| (hold.from, hold.expect)).min()
     }
 
@@ -189,15 +191,17 @@ impl Core {
         let ready = !self.someone_runs(gpu);
         self.tell_held(gpu);
         let until = now + self.hold_max(gpu);
+        let release = self.release_of(gpu, id, at);
         let books = self.gpu_mut(gpu);
-        let hinted = books.holds.iter_mut().filter(|hold| hold.tenant == id && !hold.came);
+        let hinted = books.holds.iter_mut().filter(|hold| hold.tenant == id && hold.came.is_none());
         let Some(hold) = hinted.min_by_key(|hold| hold.expect) else {
             if let Some(tenant) = self.tenants.get_mut(id) {
                 tenant.hints.came(at, ready);
             }
             return;
         };
-        hold.came = true;
+        hold.came = Some(at);
+        hold.release = release;
         hold.from = hold.from.min(now);
         hold.until = until;
         if let Some(tenant) = self.tenants.get_mut(id) {
@@ -208,13 +212,23 @@ impl Core {
         }
     }
 
+    /// When best-effort work may come back although a hinted request is served that began at this instant.
+    fn release_of(&self, gpu: GpuId, id: TenantId, began: Time) -> Option<Time> {
+        let lasts = self.tenants.get(id).filter(|_| self.settings.thaw_ahead)?.lasts;
+        self.gpu_of(gpu).thaws.release(began, lasts)
+    }
+
     fn request_served(&mut self, gpu: GpuId, id: TenantId) {
         let now = self.now;
-        let over = |hold: &Hold| hold.tenant == id && (hold.came || hold.expect <= now);
+        let over = |hold: &Hold| hold.tenant == id && (hold.came.is_some() || hold.expect <= now);
+        let (over, rest): (Vec<Hold>, _) = self.gpu_of(gpu).holds.iter().copied().partition(over);
+        self.gpu_mut(gpu).holds = rest;
+        let took = over.iter().filter_map(|hold| hold.came).map(|came| now.since(came)).max();
+        if let (Some(took), Some(tenant)) = (took, self.tenants.get_mut(id)) {
+            tenant.lasts.learn(took);
+        }
         // A request that came while another one was served was seen by nobody: it is served too.
-        let unseen: Vec<Hold> =
-            self.gpu_of(gpu).holds.iter().filter(|hold| over(hold) && !hold.came).copied().collect();
-        self.gpu_mut(gpu).holds.retain(|hold| !over(hold));
+        let unseen = over.into_iter().filter(|hold| hold.came.is_none());
         for hold in unseen {
             if let Some(tenant) = self.tenants.get_mut(id) {
                 tenant.hints.came_meanwhile();
@@ -239,7 +253,9 @@ impl Core {
         let vain: Vec<Hold> = self.gpu_of(gpu).holds.iter().filter(|hold| vain(hold)).copied().collect();
         for hold in vain {
             self.gpu_mut(gpu).holds.retain(|other| *other != hold);
-            let Some(tenant) = self.tenants.get_mut(hold.tenant).filter(|_| !hold.came) else { continue };
+            let Some(tenant) = self.tenants.get_mut(hold.tenant).filter(|_| hold.came.is_none()) else {
+                continue;
+            };
             tenant.hints.withdrawn();
             self.actions.push(Action::HintMissed { tenant: hold.tenant, why: Missed::Unable });
         }
@@ -254,7 +270,9 @@ impl Core {
             let over: Vec<Hold> = over;
             self.gpu_mut(gpu).holds = rest;
             for hold in over {
-                let Some(tenant) = self.tenants.get_mut(hold.tenant).filter(|_| !hold.came) else { continue };
+                let Some(tenant) = self.tenants.get_mut(hold.tenant).filter(|_| hold.came.is_none()) else {
+                    continue;
+                };
                 if tenant.wants {
                     tenant.hints.came_meanwhile();
                 } else {
@@ -301,7 +319,7 @@ impl Core {
     /// Whose context is to be loaded, and is not yet.
     fn not_warmed(&self, gpu: GpuId) -> Option<TenantId> {
         let books = self.gpu_of(gpu);
-        let next = books.holds.iter().filter(|hold| !hold.came).min_by_key(|hold| hold.expect)?;
+        let next = books.holds.iter().filter(|hold| hold.came.is_none()).min_by_key(|hold| hold.expect)?;
         let is_able = self.tenants.get(next.tenant).is_some_and(able);
         (!books.warmed && is_able && next.from <= self.now).then_some(next.tenant)
     }
@@ -334,7 +352,11 @@ impl Core {
     /// When a hold begins or ends next.
     pub(super) fn next_hold(&self, gpu: GpuId) -> Option<Time> {
         let holds = self.gpu_of(gpu).holds.iter();
-        holds.flat_map(|hold| [hold.from, hold.until]).filter(|&at| at > self.now).min()
+        holds
+            .flat_map(|hold| [Some(hold.from), hold.release, Some(hold.until)])
+            .flatten()
+            .filter(|&at| at > self.now)
+            .min()
     }
 }
 

@@ -139,6 +139,9 @@ impl Core {
             tenant.slice = slice;
         });
         learn(&mut self.costs.thaw, took);
+        if scope == Scope::Compute {
+            self.gpu_mut(gpu).thaws.learn(took);
+        }
         self.add_cost(gpu, took);
         if self.gpu_of(gpu).incoming == Some(id)
             && self.tenants.get(id).is_some_and(|tenant| tenant.is_whole())

@@ -253,6 +253,7 @@ impl Shift {
         tenant.since = Time(self.to);
         tenant.turns = 0;
         tenant.habits = crate::habits::Habits::default();
+        tenant.lasts = crate::lead::Slowest::default();
     }
 
     fn gpu(&self, gpu: GpuId, books: &mut Gpu) {
@@ -284,6 +285,8 @@ impl Shift {
             self.at(&mut hold.from);
             self.at(&mut hold.expect);
             self.at(&mut hold.until);
+            hold.came.iter_mut().for_each(|since| *since = Time(self.to));
+            hold.release.iter_mut().for_each(|release| self.at(release));
         }
         books.moving.iter_mut().for_each(|moving| self.number(&mut moving.op));
         books.looking.iter_mut().for_each(|op| self.number(op));
@@ -296,5 +299,6 @@ impl Shift {
         books.stay = Span::ZERO;
         // As before any was measured: of a hint's lead only the longest is looked at.
         books.lead = crate::lead::Lead::default();
+        books.thaws = crate::release::Thaws::default();
     }
 }

@@ -6,8 +6,9 @@
 
 use super::roster::Roster;
 use super::{Core, OpKind};
+use crate::release::THAW_EFFECT;
 use crate::tenant::{Grip, Spot, Tenant};
-use crate::{Action, Event, GpuId, HandleId, OpId, Outcome, Owned, Ratio, Span, TenantId, Time};
+use crate::{Action, Event, GpuId, HandleId, OpId, Outcome, Owned, Span, TenantId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many steps are looked ahead: what is further away than that nobody knows.
@@ -15,9 +16,6 @@ pub(super) const STEPS_MAX: usize = 20_000;
 
 /// Or so far.
 const AHEAD_MAX: Span = Span::from_secs(3_600);
-
-/// The part of a thaw after which the channels are back: word of it comes later.
-const THAW_EFFECT: Ratio = Ratio::from_percent(60);
 
 /// From a death until its memory is free.
 const BURIAL: Span = Span::from_millis(100);
@@ -129,7 +127,7 @@ impl Rehearsal {
             this.expect_of(id);
         }
         let holds: Vec<_> = this.core.gpus.values().flat_map(|books| &books.holds).copied().collect();
-        for hold in holds.into_iter().filter(|hold| !hold.came) {
+        for hold in holds.into_iter().filter(|hold| hold.came.is_none()) {
             this.expect(hold.expect.max(now), Expected::Wants(hold.tenant));
         }
         let dying: Vec<_> = this.core.gpus.values().flat_map(|books| books.dying_ones()).collect();
@@ -147,7 +145,8 @@ impl Rehearsal {
     /// When a tenant will have nothing more to do, or something again.
     fn expect_of(&mut self, id: TenantId) {
         let Some(tenant) = self.core.tenants.get(id) else { return };
-        let hinted = || self.core.gpu_of(tenant.gpu).holds.iter().any(|hold| hold.tenant == id && !hold.came);
+        let hinted =
+            || self.core.gpu_of(tenant.gpu).holds.iter().any(|hold| hold.tenant == id && hold.came.is_none());
         let expected = match tenant.wants {
             true if is_awake(tenant) => tenant.habits.idle_at(self.now).map(|at| (at, Expected::Idle(id))),
             true => None,

@@ -84,6 +84,20 @@ fn what_is_favoured_trades_latency_against_what_best_effort_work_gets_done() {
 }
 
 #[test]
+fn best_effort_work_that_comes_back_as_a_request_ends_gets_more_done_and_takes_nothing() {
+    let of = |thaw_ahead, busy| {
+        let settings = Settings { thaw_ahead, ..Settings::default() };
+        beside_a_service(settings, 100.0, Span::from_micros(busy))
+    };
+    // Of each 10 ms the 0.2 that a thaw takes, or the request if that is shorter; less where requests differ more in length.
+    for (busy, least) in [(66, 0.006), (500, 0.015), (3_000, 0.003)] {
+        let (with, without) = (of(true, busy), of(false, busy));
+        assert!(with.0 >= without.0 + least, "{busy} us: {with:?}, {without:?}");
+        assert!(with.1 <= without.1 * 1.01, "{busy} us: {with:?}, {without:?}");
+    }
+}
+
+#[test]
 fn best_effort_work_has_its_guarantee_and_latency_gives_way() {
     // A service that would have 97% of the GPU, and hints at every request.
     let of = |percent| {
