@@ -10,6 +10,9 @@
 // BE keeps of its rate alone; for each way, counted from the freeze's begin: when the freeze returned, and when the warm-up's word was
 // there. If the GPU goes over to LC before the freeze returns, a warm-up meanwhile makes do with a shorter lead.
 //
+// The same at the other end: with one lead and one warm-up, BE is thawed when the request has ended, or so many microseconds after it
+// began, while it still has the GPU. If that takes LC nothing, BE is back sooner by what a thaw takes.
+//
 //   early be MEMORY PIPE     what BE is started with
 //
 // BE learns its handles by defining `ioctl` in this executable (link with -rdynamic): the driver's library calls it.
@@ -57,7 +60,7 @@ static const int64_t STUCK = 100 * MS;
 static const int STUCK_MAX = 3;                                      // such requests end a cell
 static const double WITHIN = 1.05;
 static const int64_t HELLO_WITHIN = 30 * S, THREADS_WITHIN = 5 * S;
-static const int64_t CELLS_END = 80 * S, PROBE_ENDS = 92 * S, BE_ENDS = 96 * S; // after the begin of the process
+static const int64_t CELLS_END = 95 * S, PROBE_ENDS = 107 * S, BE_ENDS = 111 * S; // after the begin of the process
 
 static int64_t now_ns()
 {
@@ -391,6 +394,9 @@ static void watch()
     broke("not done after %d s", (int)(PROBE_ENDS / S));
 }
 
+static const int THAWS_US[] = {-1, 75, 50, 25, 0};                   // after the request's begin; -1: when it has ended
+static const int THAWS_LEAD_US = 600, THAWS_WARM_US = 300;
+
 enum Warm { NO_WARM_UP, WHEN_FROZEN, AT_TIME };
 struct Way { const char *name; Warm warm; int us; };
 static const Way WAYS[] = {{"no warm-up", NO_WARM_UP, 0}, {"when frozen", WHEN_FROZEN, 0}, {"at +0 us", AT_TIME, 0}, {"at +100 us", AT_TIME, 100},
@@ -398,12 +404,13 @@ static const Way WAYS[] = {{"no warm-up", NO_WARM_UP, 0}, {"when frozen", WHEN_F
 
 // One request. The main thread writes what is wanted, then raises `turn` to the request's number; the others raise theirs when they
 // have done their part, and have written what came of it. All three spin: waking up takes longer than what is measured here.
-struct Plan { bool freezes; Warm warm; int64_t warm_after, freeze_at, request_at; };
+struct Plan { bool freezes; Warm warm; int64_t warm_after, freeze_at, request_at, thaw_after; }; // thaw_after: less than zero: when it has ended
 struct Outcome { int64_t freeze_took, thaw_took, warm_up_at, warm_up_took, loaded_at; }; // 0: was not; the two `at` count from the freeze's begin
 static Plan plan;
 static Outcome outcome;
-static std::atomic<uint64_t> turn, freezer_at, warmer_at, request_begun, request_ended;
+static std::atomic<uint64_t> turn, freezer_at, warmer_at, request_begun, request_launched, request_ended;
 static std::atomic<int64_t> freeze_begun, freeze_returned; // 0: not yet
+static std::atomic<int64_t> request_began;                 // of the one that was launched
 
 static void run_freezer()
 {
@@ -415,7 +422,8 @@ static void run_freezer()
             see("freezing BE", disable_channels(be, 1));
             freeze_returned = now_ns();
             outcome.freeze_took = freeze_returned - freeze_begun;
-            while (request_ended < mine) {}
+            if (plan.thaw_after < 0) while (request_ended < mine) {}
+            else while (request_launched < mine || now_ns() < request_began + plan.thaw_after) {}
             int64_t began = now_ns();
             see("thawing BE", disable_channels(be, 0));
             outcome.thaw_took = now_ns() - began;
@@ -459,6 +467,8 @@ static int64_t request()
     request_begun = mine;
     int64_t began = now_ns();
     launch(lc_length.turns);
+    request_began = began;
+    request_launched = mine; // a thaw at once comes behind the launch, by which rota sees a request
     NEED(cuStreamSynchronize(stream));
     int64_t ended = now_ns();
     request_ended = mine;
@@ -483,7 +493,7 @@ struct Times { std::vector<double> freeze, warm_up_at, warm_up_took, loaded; };
 static std::vector<double> thaws;
 
 // So many requests. Without a way, nothing is frozen or warmed up.
-static void measure(const Way *way, int lead_us, int requests, Cell &cell, Times *times)
+static void measure(const Way *way, int lead_us, int requests, Cell &cell, Times *times, int thaw_us = -1)
 {
     siginfo_t end_of_be = {};
     waitid(P_PID, be_pid, &end_of_be, WEXITED | WNOHANG | WNOWAIT);
@@ -491,8 +501,8 @@ static void measure(const Way *way, int lead_us, int requests, Cell &cell, Times
     uint64_t before = shared->kernels;
     int64_t began = now_ns(), lead = lead_us * US, at = began + BE_LEAST + lead;
     for (int n = 0, stuck = 0; n < requests && stuck < STUCK_MAX; n++) {
-        if (way) plan = {true, way->warm, way->us * US, at - lead, at};
-        else plan = {false, NO_WARM_UP, 0, 0, at};
+        if (way) plan = {true, way->warm, way->us * US, at - lead, at, thaw_us < 0 ? -1 : thaw_us * US};
+        else plan = {false, NO_WARM_UP, 0, 0, at, -1};
         int64_t took = request();
         stuck += took > STUCK;
         cell.latency.push_back(took / 1e3);
@@ -545,7 +555,9 @@ static void check_freezing()
 }
 
 static const int WAY_COUNT = sizeof WAYS / sizeof *WAYS, LEAD_COUNT = sizeof LEADS_US / sizeof *LEADS_US;
-static Cell alone, unfrozen, cells[WAY_COUNT][LEAD_COUNT];
+static const int THAW_COUNT = sizeof THAWS_US / sizeof *THAWS_US;
+static const Way THAWS_WAY = {"", AT_TIME, THAWS_WARM_US};
+static Cell alone, unfrozen, cells[WAY_COUNT][LEAD_COUNT], thawed_so[THAW_COUNT];
 static Times times_of[WAY_COUNT];
 
 // A warm-up that would come with its request or after it is none.
@@ -559,6 +571,9 @@ static void measure_all()
         measure(nullptr, 0, REQUESTS_ALONE, alone, nullptr);
         see("thawing BE", disable_channels(be, 0));
         measure(nullptr, 0, REQUESTS, unfrozen, nullptr);
+        // Twice as many: what is to be told apart here is less.
+        for (int thaw = 0; thaw < 2 * THAW_COUNT; thaw++)
+            measure(&THAWS_WAY, THAWS_LEAD_US, REQUESTS, thawed_so[thaw % THAW_COUNT], nullptr, THAWS_US[thaw % THAW_COUNT]);
         for (int lead = 0; lead < LEAD_COUNT; lead++)
             for (int way = 0; way < WAY_COUNT; way++) {
                 if (!has_cell(WAYS[way], LEADS_US[lead])) continue;
@@ -594,6 +609,17 @@ static void print_table(double solo)
             printf(" %5.0f/%-4.0f  %5.0f/%-4.0f  %5.0f/%-4.0f  %zu of %zu", p50(of.warm_up_took), p99(of.warm_up_took), p50(of.warm_up_at), p99(of.warm_up_at),
                    p50(of.loaded), p99(of.loaded), of.warm_up_at.size(), made);
         printf("\n");
+    }
+}
+
+static void print_thaws(double solo)
+{
+    printf("FACT  a lead of %d us, a warm-up at +%d us: p50/p99 us of requests, and what BE keeps, by when BE is thawed\n", THAWS_LEAD_US, THAWS_WARM_US);
+    for (int thaw = 0; thaw < THAW_COUNT; thaw++) {
+        const Cell &cell = thawed_so[thaw];
+        if (THAWS_US[thaw] < 0) printf("FACT      when it has ended  ");
+        else printf("FACT      at +%-3d us          ", THAWS_US[thaw]);
+        printf("%5.1f/%-6.1f %5.1f%%  (%zu requests)\n", p50(cell.latency), p99(cell.latency), 100 * cell.kernels / cell.seconds / solo, cell.latency.size());
     }
 }
 
@@ -645,6 +671,7 @@ int main(int given, char **arguments)
     printf("FACT  BE by itself: %.0f kernels a second before, %.0f after\n", solo_before, solo_after);
     print_table(solo);
     printf("FACT  thaw p50/p99 %.0f/%.0f us; %d of %d requests began more than %d us late\n", p50(thaws), p99(thaws), late, requests_made, (int)(LATE / US));
+    print_thaws(solo);
     print_least_leads(solo);
     end();
 }

@@ -170,7 +170,7 @@ pub struct Settings {
     pub gap_max: Option<Span>,
     /// Bring memory of the next program in while another has its turn, where there is a place for it [default: on].
     #[arg(long, value_name = "HOW")]
-    pub prefetch: Option<Prefetch>,
+    pub prefetch: Option<OnOff>,
     /// Device memory that is never given out [default: none].
     #[arg(long, value_name = "BYTES")]
     pub headroom: Option<Bytes>,
@@ -195,6 +195,10 @@ pub struct Settings {
     /// hinted requests, `throughput` lets it have slices that requests wait for, `balanced` does neither [default: latency].
     #[arg(long, value_name = "WHAT")]
     pub favour: Option<Favour>,
+    /// Best-effort programs are put back on the GPU so long before a hinted request should end as that takes: `on` or `off`
+    /// [default: off].
+    #[arg(long, value_name = "WHETHER")]
+    pub thaw_ahead: Option<OnOff>,
     /// Beside latency-critical programs the daemon's threads stay awake for moments, so that best-effort programs stand still for
     /// less long: `auto`, where there are processors to spare, or `off` [default: auto].
     #[arg(long, value_name = "HOW")]
@@ -264,13 +268,13 @@ pub enum PassMemory {
     Never,
 }
 
-/// Whether memory of the next program is brought in while another has its turn.
+/// Whether something is done that can be left out.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum Prefetch {
+pub enum OnOff {
     /// Yes.
     On,
-    /// No: all of it comes when its turn comes.
+    /// No.
     Off,
 }
 
@@ -444,6 +448,7 @@ impl Settings {
             tenants_max: self.tenants_max.or(other.tenants_max),
             be_guarantee: self.be_guarantee.or(other.be_guarantee),
             favour: self.favour.or(other.favour),
+            thaw_ahead: self.thaw_ahead.or(other.thaw_ahead),
             standby: self.standby.or(other.standby),
             ageing: self.ageing.or(other.ageing),
             idle_exit: self.idle_exit.or(other.idle_exit),

@@ -138,7 +138,7 @@ impl Default for Settings {
             lc_linger: Span::from_secs(1),
             lc_turn: Span::from_millis(200),
             hint_lead: Span::from_micros(1_800),
-            thaw_ahead: true,
+            thaw_ahead: false,
             be_guarantee: Ratio::from_percent(10),
             favour: Favour::default(),
             costs: Costs::default(),

@@ -7,7 +7,7 @@ use wire::quantity::{Bytes, Span};
 use wire::{OVERSIZE_ALL, Oversize, Setting};
 
 /// Every key, with what holds where nobody says anything.
-pub(super) const KEYS: [(&str, &str); 33] = [
+pub(super) const KEYS: [(&str, &str); 34] = [
     ("socket", ""),
     ("gpus", "all"),
     ("vgpu", "none"),
@@ -36,6 +36,7 @@ pub(super) const KEYS: [(&str, &str); 33] = [
     ("tenants_max", "128"),
     ("be_guarantee", "10%"),
     ("favour", "latency"),
+    ("thaw_ahead", "off"),
     ("standby", "auto"),
     ("ageing", "30s"),
     ("idle_exit", "none"),
@@ -133,6 +134,7 @@ fn values(settings: &Settings) -> Vec<(&'static str, Option<String>)> {
         Oversize(0 | OVERSIZE_ALL) => most.to_string(),
         Oversize(bytes) => exactly(bytes),
     });
+    let on_off = |is_on: Option<super::OnOff>| is_on.map(|is_on| format!("{is_on:?}").to_lowercase());
     let path = |path: &Option<std::path::PathBuf>| path.as_ref().map(|path| path.display().to_string());
     vec![
         ("socket", path(&settings.socket)),
@@ -155,7 +157,7 @@ fn values(settings: &Settings) -> Vec<(&'static str, Option<String>)> {
         ("turn_jitter", text(&settings.turn_jitter)),
         ("moving_share", text(&settings.moving_share)),
         ("gap_max", time(&settings.gap_max)),
-        ("prefetch", settings.prefetch.map(|prefetch| format!("{prefetch:?}").to_lowercase())),
+        ("prefetch", on_off(settings.prefetch)),
         ("headroom", bytes(&settings.headroom)),
         ("overcommit_max", text(&settings.overcommit_max)),
         ("oversize_max", oversize),
@@ -163,6 +165,7 @@ fn values(settings: &Settings) -> Vec<(&'static str, Option<String>)> {
         ("tenants_max", text(&settings.tenants_max)),
         ("be_guarantee", text(&settings.be_guarantee)),
         ("favour", text(&settings.favour)),
+        ("thaw_ahead", on_off(settings.thaw_ahead)),
         ("standby", settings.standby.map(|standby| format!("{standby:?}").to_lowercase())),
         ("ageing", time(&settings.ageing)),
         ("idle_exit", time(&settings.idle_exit)),

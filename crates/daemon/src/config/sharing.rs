@@ -1,6 +1,6 @@
 //! Settings for people become settings of the core.
 
-use super::{ConfigError, Policy, Prefetch, Settings};
+use super::{ConfigError, OnOff, Policy, Settings};
 use sched::{PolicyKind, Ratio};
 use wire::quantity::{Share, Span};
 use wire::{OVERSIZE_ALL, Oversize};
@@ -49,7 +49,7 @@ impl Settings {
             moving_share: share("moving_share", self.moving_share, below_all, "less than 100%")?
                 .unwrap_or(usual.moving_share),
             gap_max: self.gap_max.map_or(usual.gap_max, in_core),
-            prefetch: self.prefetch.map_or(usual.prefetch, |prefetch| prefetch == Prefetch::On),
+            prefetch: self.prefetch.map_or(usual.prefetch, |prefetch| prefetch == OnOff::On),
             headroom: self.headroom.map_or(usual.headroom, |bytes| sched::Bytes(bytes.0)),
             overcommit_max: share("overcommit_max", self.overcommit_max, at_least_all, "at least 100%")?
                 .unwrap_or(usual.overcommit_max),
@@ -65,6 +65,7 @@ impl Settings {
             be_guarantee: share("be_guarantee", self.be_guarantee, at_most_all, "at most 100%")?
                 .unwrap_or(usual.be_guarantee),
             favour: self.favour.map_or(usual.favour, Into::into),
+            thaw_ahead: self.thaw_ahead.map_or(usual.thaw_ahead, |ahead| ahead == OnOff::On),
             ageing: self.ageing.map_or(usual.ageing, in_core),
             handle_max: sched::Bytes(wire::HANDLE_BYTES_MAX),
             // The driver's tables grow by such a piece while a program takes memory, and NVML tells when all is taken.

@@ -191,6 +191,7 @@ fn defaults_are_said_as_they_are() {
     assert_eq!((of("clean_copies"), config.clean_copies), ("on".to_owned(), CleanCopies::On));
     assert_eq!((of("pass_memory"), config.pass_memory), ("user".to_owned(), PassMemory::User));
     assert_eq!((of("prefetch"), config.sharing.prefetch), ("on".to_owned(), true));
+    assert_eq!((of("thaw_ahead"), config.sharing.thaw_ahead), ("off".to_owned(), false));
 }
 
 #[test]
@@ -206,12 +207,13 @@ fn staying_awake_can_be_turned_off() {
 }
 
 #[test]
-fn prefetch_is_on_or_off() {
+fn what_is_on_or_off_is_nothing_else() {
     let off = config("prefetch = 'off'\n", Settings::default()).unwrap();
     assert!(!off.sharing.prefetch);
-    let flag = Settings { prefetch: Some(Prefetch::On), ..Settings::default() };
+    let flag = Settings { prefetch: Some(OnOff::On), ..Settings::default() };
     assert!(config("prefetch = 'off'\n", flag).unwrap().sharing.prefetch);
     assert!(complaint("prefetch = true\n").contains(":1: prefetch: "));
+    assert!(config("thaw_ahead = 'on'\n", Settings::default()).unwrap().sharing.thaw_ahead);
 }
 
 /// The same without where it comes from.
@@ -239,7 +241,7 @@ fn what_is_in_force_can_be_written_down_and_read_again() {
         clean_copies = 'audit'\npass_memory = 'never'\npolicy = 'priority'\nturn_min = '150us'\n\
         turn_max = '1.25s'\nturn_jitter = 0.25\nmoving_share = '3.5%'\ngap_max = '89s'\nprefetch = 'off'\n\
         headroom = '1MiB'\novercommit_max = '250%'\noversize_max = '3GB'\nrehome = 'none'\ntenants_max = 9\n\
-        be_guarantee = '12.5%'\nfavour = 'balanced'\nageing = '7s'\nidle_exit = '3min'\neverybody = true\n\
+        be_guarantee = '12.5%'\nfavour = 'balanced'\nthaw_ahead = 'on'\nageing = '7s'\nidle_exit = '3min'\neverybody = true\n\
         [[user]]\nuid = 7\nmemory_max = '50%'\nlc = true\n[[user]]\nname = '*'\nweight_max = 2\n\
         [[group]]\ngid = 8\nreserve = false\n[[command]]\npath = '/opt/**'\npriority_max = 'low'\n";
     for text in [everything, "", "turn = '5s'\n", "oversize_max = 'none'\n", "vgpu = '/tmp/machine'\n"] {

@@ -15,8 +15,10 @@ const POLICIES: [(&str, PolicyKind); 4] = [
 const FAVOURS: [(&str, Favour); 3] =
     [("latency", Favour::Latency), ("balanced", Favour::Balanced), ("throughput", Favour::Throughput)];
 
+const ON_OFF: [(&str, bool); 2] = [("on", true), ("off", false)];
+
 /// The words that stand for a setting where no table is named.
-pub(super) const NAMES: [&str; 18] = [
+pub(super) const NAMES: [&str; 19] = [
     "policy",
     "turn_min",
     "turn_max",
@@ -33,6 +35,7 @@ pub(super) const NAMES: [&str; 18] = [
     "hint_lead",
     "be_guarantee",
     "favour",
+    "thaw_ahead",
     "costs",
     "deadlines",
 ];
@@ -50,7 +53,7 @@ pub(super) fn read(node: &Node) -> Result<Settings, Problem> {
     from.span("turn_max", &mut settings.turn_max)?;
     from.part("moving_share", &mut settings.moving_share)?;
     from.span("gap_max", &mut settings.gap_max)?;
-    from.word("prefetch", &mut settings.prefetch, &[("on", true), ("off", false)])?;
+    from.word("prefetch", &mut settings.prefetch, &ON_OFF)?;
     from.span("ageing", &mut settings.ageing)?;
     from.bytes("headroom", &mut settings.headroom)?;
     from.ratio("overcommit_max", &mut settings.overcommit_max)?;
@@ -61,6 +64,7 @@ pub(super) fn read(node: &Node) -> Result<Settings, Problem> {
     from.span("hint_lead", &mut settings.hint_lead)?;
     from.part("be_guarantee", &mut settings.be_guarantee)?;
     from.word("favour", &mut settings.favour, &FAVOURS)?;
+    from.word("thaw_ahead", &mut settings.thaw_ahead, &ON_OFF)?;
     if let Some(node) = from.take("costs") {
         settings.costs = costs(node)?;
     }
@@ -124,6 +128,7 @@ mod tests {
                 "policy" => "serial",
                 "prefetch" => "off",
                 "favour" => "throughput",
+                "thaw_ahead" => "on",
                 "headroom" => "1GiB",
                 "tenants_max" => "7",
                 "overcommit_max" | "moving_share" | "filler_below" | "be_guarantee" => "7%",
