@@ -256,7 +256,8 @@ impl Daemon {
             return;
         };
         let ending = Ending { tenant, by, comes: false, is_waited_out, was_open, seen: None };
-        if self.attention.awaits_end(gpu, ending) {
+        // Where best-effort work is on its way back already, its end is waited for all the same: it teaches when to begin with that.
+        if self.attention.awaits_end(gpu, ending) && self.core.aim(gpu).is_some() {
             self.executor(gpu).stand_by(by);
         }
     }

@@ -27,6 +27,7 @@ mod pressure;
 mod priorities;
 mod rebase;
 mod rejoined;
+mod release;
 mod reserve;
 mod shares;
 mod standstill;
