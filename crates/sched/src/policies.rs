@@ -9,7 +9,7 @@ mod fair;
 mod priority;
 mod serial;
 
-use crate::{PolicyKind, Priority, Settings, TenantId, Time};
+use crate::{PolicyKind, Priority, Settings, Span, TenantId, Time};
 use std::collections::BTreeSet;
 
 /// How a tenant stands.
@@ -99,10 +99,10 @@ pub(crate) fn rest_is_kept(settings: &Settings) -> bool {
     matches!(settings.policy, PolicyKind::Priority | PolicyKind::Deadline)
 }
 
-/// Does whoever pauses for a moment keep its place in line, and what is left of its turn? Where it has risen to that by waiting it
-/// would wait as long again for each of its pauses.
-pub(crate) fn place_is_kept_in_pauses(settings: &Settings) -> bool {
-    settings.policy == PolicyKind::Priority
+/// Does whoever went to the end of the line so long ago keep its place there, and what is left of its turn, when it pauses for a
+/// moment? Where it has risen to that by waiting it would wait as long again for each of its pauses.
+pub(crate) fn place_is_kept_in_pauses(settings: &Settings, queued_for: Span) -> bool {
+    settings.policy == PolicyKind::Priority && queued_for >= settings.ageing
 }
 
 /// May a tenant run beside one that has the turn, in its gaps? It takes the GPU from that one for a slice at a time.

@@ -197,12 +197,16 @@ impl Core {
         self.relist_lead(job);
     }
 
-    /// Has a tenant the turn, or what is left of one, and had no work for no longer than one takes?
+    /// Does a tenant keep its place, and has the turn, or what is left of one, and had no work for no longer than one takes?
     fn only_paused(&self, id: TenantId, tenant: &Tenant) -> bool {
         let has_turn = self.gpu_of(tenant.gpu).turn.is_some_and(|turn| turn.tenant == id);
         let is_short = || self.now.since(tenant.idle_since) <= self.turn_length(tenant);
         let has_rest = tenant.cut_short.is_some() && is_short();
-        policies::place_is_kept_in_pauses(&self.settings) && (has_turn || has_rest)
+        self.keeps_its_place(tenant) && (has_turn || has_rest)
+    }
+
+    pub(super) fn keeps_its_place(&self, tenant: &Tenant) -> bool {
+        policies::place_is_kept_in_pauses(&self.settings, self.now.since(tenant.queued_at))
     }
 
     /// What a tenant saved while it took no turns is forgotten, and it stands in line as it should from now on: also where

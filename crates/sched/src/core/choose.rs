@@ -108,7 +108,7 @@ impl Core {
     fn cut_short(&mut self, gpu: GpuId, turn: &Turn) {
         let left = turn.until.since(self.now);
         let Some(owner) = self.tenants.get(turn.tenant) else { return self.end_turn(gpu, true) };
-        let comes_back = owner.is_active() || policies::place_is_kept_in_pauses(&self.settings);
+        let comes_back = owner.is_active() || self.keeps_its_place(owner);
         let is_kept = policies::rest_is_kept(&self.settings) && comes_back;
         let is_moment = left <= Self::moment(self.turn_length(owner));
         self.end_turn(gpu, left == Span::ZERO || (is_kept && is_moment));
