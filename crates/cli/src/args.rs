@@ -419,6 +419,29 @@ mod tests {
     }
 
     #[test]
+    fn commands_and_terms_and_their_variables_are_documented() {
+        let page = include_str!("../../../docs/commands.md");
+        let named = |word: &str| {
+            page.match_indices(word).any(|(at, _)| {
+                // Not the beginning of a longer word.
+                !page[at + word.len()..]
+                    .starts_with(|next: char| next.is_alphanumeric() || "-_".contains(next))
+            })
+        };
+        let commands = command();
+        for verb in commands.get_subcommands() {
+            assert!(named(&format!("`rota {}", verb.get_name())), "rota {} is not there", verb.get_name());
+        }
+        for argument in commands.find_subcommand("run").unwrap().get_arguments() {
+            let flag = argument.get_long().map(|flag| format!("--{flag}"));
+            let variable = argument.get_env().map(|variable| variable.to_str().unwrap().to_owned());
+            for word in flag.into_iter().chain(variable) {
+                assert!(named(&word), "{word} is not there");
+            }
+        }
+    }
+
+    #[test]
     fn a_command_with_its_letters_in_another_order_is_known() {
         assert_eq!(unscrambled("rnu").as_deref(), Some("run"));
         assert_eq!(unscrambled("top"), None);

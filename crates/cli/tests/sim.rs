@@ -359,9 +359,9 @@ fn names_that_nobody_has_are_guessed() {
 }
 
 #[test]
-fn the_scenario_that_the_readme_shows_runs() {
-    let readme = include_str!("../../../README.md");
-    let block = readme.split("```toml\n").find(|block| block.contains("[[job]]")).expect("there is one");
+fn the_scenario_that_the_documents_show_runs() {
+    let page = include_str!("../../../docs/simulator.md");
+    let block = page.split("```toml\n").find(|block| block.contains("[[job]]")).expect("there is one");
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("mine.toml");
     std::fs::write(&file, block.split("```").next().unwrap()).unwrap();

@@ -4,6 +4,7 @@ mod cdi;
 mod fake_daemon;
 mod jobs;
 mod machine;
+mod pages;
 mod ps;
 mod run;
 mod terminal;

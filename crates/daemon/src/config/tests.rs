@@ -256,3 +256,44 @@ fn what_is_in_force_can_be_written_down_and_read_again() {
     let written = before.unwrap().settings;
     assert!(written.iter().any(|setting| setting.key == "turn" && setting.value == "100ms"));
 }
+
+/// Words between backquotes.
+fn quoted(cell: &str) -> Vec<&str> {
+    cell.split('`').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn every_key_has_its_row_in_the_documentation() {
+    let page = include_str!("../../../../docs/configuration.md");
+    let mut documented = std::collections::BTreeMap::new();
+    for line in page.lines() {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [_, keys, default, _, ..] = cells[..] else { continue };
+        // Two keys of a row have two defaults.
+        let defaults = quoted(default).into_iter().map(Some).chain(std::iter::repeat(None));
+        documented.extend(quoted(keys).into_iter().zip(defaults));
+    }
+    let keys = origins::KEYS.iter().filter(|(key, _)| !key.contains("user"));
+    for (key, default) in keys.clone() {
+        let said = documented.get(key).unwrap_or_else(|| panic!("{key} is not there"));
+        assert!(
+            said.is_none_or(|said| said.trim_matches('"') == *default),
+            "{key}: {said:?} is not {default}"
+        );
+    }
+    assert_eq!(documented.len(), keys.count(), "{:?}", documented.keys());
+    for rule in ["[[user]]", "[[group]]", "[[command]]"] {
+        assert!(page.contains(rule), "{rule} is not there");
+    }
+}
+
+#[test]
+fn what_the_documentation_shows_can_be_read() {
+    for page in [include_str!("../../../../README.md"), include_str!("../../../../docs/configuration.md")] {
+        let block =
+            page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+        // Names of people that this machine does not have.
+        let file = block.replace("\"ada\"", "\"root\"").replace("\"students\"", "\"root\"");
+        config(&file, Settings::default()).unwrap_or_else(|error| panic!("{error}\n{file}"));
+    }
+}
