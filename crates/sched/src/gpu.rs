@@ -111,6 +111,8 @@ pub(crate) struct Hold {
     pub(crate) came: Option<Time>,
     /// From then on it holds back nobody, although the request is served.
     pub(crate) release: Option<Time>,
+    /// Its time has come.
+    pub(crate) begun: bool,
     /// Best-effort work was off in time.
     pub(crate) honoured: bool,
 }

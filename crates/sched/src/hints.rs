@@ -161,11 +161,17 @@ impl Hints {
         (!self.pending.is_empty()).then(|| self.pending.remove(0))
     }
 
+    /// The same, for a request that came then.
+    fn next_for(&mut self, came: Time) -> Option<Pending> {
+        let first = self.pending.first()?;
+        if may_be(came, first.plan.expect) { self.next() } else { None }
+    }
+
     /// A request came: the one that was hinted, if a hint is pending. `ready`: was best-effort work off by then?
     /// To be told of every request, since one that comes after its hint expired teaches too.
     pub(crate) fn came(&mut self, now: Time, ready: bool) -> Option<Came> {
         let outlived = self.outlived.take();
-        let Some(Pending { plan, hinted }) = self.next() else {
+        let Some(Pending { plan, hinted }) = self.next_for(now) else {
             if let Some(hinted) = outlived.filter(|&hinted| now <= hinted + PATIENCE_MAX) {
                 self.learn(now, hinted);
             }
@@ -275,6 +281,11 @@ impl Hints {
         self.recent = self.recent << 1 | u16::from(false_one);
         self.recent_len = (self.recent_len + 1).min(RECENT_MAX);
     }
+}
+
+/// May a request that came then be one that was expected at another instant? One that came long before is not.
+pub(crate) fn may_be(came: Time, expect: Time) -> bool {
+    expect.since(came) <= ERROR_MAX
 }
 
 /// Do two hints mean the same request?

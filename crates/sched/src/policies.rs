@@ -74,15 +74,15 @@ pub(crate) fn virtual_time_between(
     (found.tier == ORDINARY && found.key <= most).then_some(found.key)
 }
 
-/// May a newcomer end the turn of one who runs, before it is used up?
-pub(crate) fn preempts(settings: &Settings, newcomer: &Standing, runner: &Standing) -> bool {
+/// May a newcomer end the turn of one who runs, before it is used up? That one had run for so long when the newcomer came.
+pub(crate) fn preempts(settings: &Settings, newcomer: &Standing, runner: &Standing, ran: Span) -> bool {
     if newcomer.critical != runner.critical {
         return newcomer.critical;
     }
     match settings.policy {
         _ if newcomer.critical => false,
         PolicyKind::Fair => fair::PREEMPTS,
-        PolicyKind::Priority => priority::preempts(newcomer, runner, settings.ageing),
+        PolicyKind::Priority => priority::preempts(newcomer, runner, ran, settings.ageing),
         PolicyKind::Deadline => deadline::preempts(newcomer, runner, settings.ageing),
         PolicyKind::Serial => serial::PREEMPTS,
     }
@@ -142,8 +142,8 @@ mod tests {
             let critical =
                 Standing { critical: true, priority: Priority::Idle, virtual_time: 999, ..standing() };
             assert!(rank(&settings, &critical) < rank(&settings, &standing()), "{policy:?}");
-            assert!(preempts(&settings, &critical, &standing()), "{policy:?}");
-            assert!(!preempts(&settings, &standing(), &critical), "{policy:?}");
+            assert!(preempts(&settings, &critical, &standing(), Span::ZERO), "{policy:?}");
+            assert!(!preempts(&settings, &standing(), &critical, Span::ZERO), "{policy:?}");
         }
     }
 
@@ -160,7 +160,7 @@ mod tests {
         for policy in [PolicyKind::Fair, PolicyKind::Priority, PolicyKind::Deadline, PolicyKind::Serial] {
             let settings = settings(policy);
             assert!(rank(&settings, &soon) < rank(&settings, &later), "{policy:?}");
-            assert!(!preempts(&settings, &soon, &later), "{policy:?}");
+            assert!(!preempts(&settings, &soon, &later, Span::ZERO), "{policy:?}");
         }
     }
 
@@ -191,7 +191,7 @@ mod tests {
         let less =
             Standing { virtual_time: 49, queued_at: Time(900), priority: Priority::Idle, ..standing() };
         assert!(rank(&settings, &less) < rank(&settings, &standing()));
-        assert!(!preempts(&settings, &less, &standing()));
+        assert!(!preempts(&settings, &less, &standing(), Span::ZERO));
     }
 
     #[test]
@@ -199,14 +199,14 @@ mod tests {
         let settings = settings(PolicyKind::Priority);
         let high = Standing { priority: Priority::High, queued_at: Time(109), ..standing() };
         assert!(rank(&settings, &high) < rank(&settings, &standing()));
-        assert!(preempts(&settings, &high, &standing()));
+        assert!(preempts(&settings, &high, &standing(), Span::ZERO));
         // One level is worth ten nanoseconds of waiting here.
         let high = Standing { priority: Priority::High, queued_at: Time(111), ..standing() };
         assert!(rank(&settings, &high) > rank(&settings, &standing()));
-        assert!(!preempts(&settings, &high, &standing()), "it has risen above that one");
+        assert!(!preempts(&settings, &high, &standing(), Span::ZERO), "it has risen above that one");
         let equal = Standing { queued_at: Time(99), ..standing() };
         assert!(rank(&settings, &equal) < rank(&settings, &standing()));
-        assert!(!preempts(&settings, &equal, &standing()));
+        assert!(!preempts(&settings, &equal, &standing(), Span::ZERO));
     }
 
     #[test]
@@ -230,13 +230,13 @@ mod tests {
         // Whoever has none is due after four times the ageing, which is 140 here.
         let later = Standing { due: Some(Time(141)), ..standing() };
         assert!(rank(&settings, &standing()) < rank(&settings, &later), "nobody waits for ever");
-        assert!(preempts(&settings, &sooner, &due));
-        assert!(preempts(&settings, &due, &standing()));
-        assert!(!preempts(&settings, &due, &due));
-        assert!(!preempts(&settings, &standing(), &standing()));
-        assert!(!preempts(&settings, &standing(), &due));
+        assert!(preempts(&settings, &sooner, &due, Span::ZERO));
+        assert!(preempts(&settings, &due, &standing(), Span::ZERO));
+        assert!(!preempts(&settings, &due, &due, Span::ZERO));
+        assert!(!preempts(&settings, &standing(), &standing(), Span::ZERO));
+        assert!(!preempts(&settings, &standing(), &due, Span::ZERO));
         assert!(
-            !preempts(&settings, &later, &standing()),
+            !preempts(&settings, &later, &standing(), Span::ZERO),
             "that one has waited for so long that it goes first"
         );
     }
@@ -246,7 +246,7 @@ mod tests {
         let settings = settings(PolicyKind::Serial);
         let earlier = Standing { queued_at: Time(99), virtual_time: 1 << 40, ..standing() };
         assert!(rank(&settings, &earlier) < rank(&settings, &standing()));
-        assert!(!preempts(&settings, &earlier, &standing()));
+        assert!(!preempts(&settings, &earlier, &standing(), Span::ZERO));
         assert!(to_the_end(&settings));
         assert!(!to_the_end(&Settings::default()));
     }

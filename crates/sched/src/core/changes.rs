@@ -120,6 +120,8 @@ impl Core {
             self.update(member, |tenant| {
                 tenant.paused = paused;
                 tenant.idle_since = now;
+                // That was no pause of its own: it begins to wait anew.
+                tenant.cut_short = None;
                 if !paused {
                     tenant.since = now;
                 }
@@ -144,6 +146,7 @@ impl Core {
             tenant.unsure = false;
             tenant.since = now;
             tenant.idle_since = now;
+            tenant.cut_short = None;
         });
         self.part(job);
         self.became_active(id, was_active);
@@ -259,11 +262,18 @@ impl Core {
                     std::mem::replace(&mut tenant.critical, class == Class::LatencyCritical)
                 });
                 if before == Some(true) && class != Class::LatencyCritical {
-                    // Turns that it did not need are none that it is owed.
-                    self.start_at_present(member);
+                    self.waits_from_now(member);
                 }
             }
         }
+    }
+
+    /// Turns that somebody latency-critical did not need are none that it is owed, and none that it waited for.
+    fn waits_from_now(&mut self, id: TenantId) {
+        let Some(gpu) = self.tenants.get(id).map(|tenant| tenant.gpu) else { return };
+        let (now, turns) = (self.now, self.gpu_of(gpu).turns);
+        self.update(id, |tenant| (tenant.queued_at, tenant.queued_behind) = (now, turns));
+        self.start_at_present(id);
     }
 
     /// All jobs that are tied to one by shared memory, itself included.

@@ -71,7 +71,8 @@ impl Core {
             return None;
         }
         // Someone is on its way. Only one who would cut its turn short comes before it.
-        let cuts = policies::preempts(&self.settings, &self.standing(newcomer), &self.standing(other));
+        let cuts =
+            policies::preempts(&self.settings, &self.standing(newcomer), &self.standing(other), Span::ZERO);
         (cuts && !self.is_in_gang_together(other)).then_some(first)
     }
 
@@ -139,6 +140,9 @@ impl Core {
         let length = self.turn_length(owner);
         let (times, per) = self.virtual_rate(owner);
         let (from, until) = (owner.virtual_time, self.now + length);
+        // Whoever comes meets one that waits since then, and not since its first turn.
+        let (now, turns) = (self.now, self.gpu_of(gpu).turns);
+        self.update(id, |owner| (owner.queued_at, owner.queued_behind) = (now, turns));
         if let Some(turn) = &mut self.gpu_mut(gpu).turn {
             turn.until = until;
             turn.from = from;
@@ -234,7 +238,8 @@ impl Core {
     /// When whoever is next may cut a turn short, if it may.
     pub(super) fn cut_at(&self, turn: &Turn, owner: &Tenant, next: &Tenant) -> Option<Time> {
         let standing = self.standing(next);
-        if !policies::preempts(&self.settings, &standing, &self.standing(owner)) {
+        let ran = standing.queued_at.since(turn.since);
+        if !policies::preempts(&self.settings, &standing, &self.standing(owner), ran) {
             return None;
         }
         // What it cost to bring it in must not have been for nothing.

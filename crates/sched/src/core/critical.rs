@@ -5,7 +5,7 @@
 
 use super::Core;
 use crate::gpu::Hold;
-use crate::hints::Plan;
+use crate::hints::{self, Plan};
 use crate::tenant::{Grip, Tenant};
 use crate::{Action, Favour, GpuId, Missed, Span, TenantId, Time};
 
@@ -129,6 +129,7 @@ impl Core {
             until: plan.until,
             came: None,
             release: None,
+            begun: false,
             honoured: false,
         };
         Ok(plan.map(hold))
@@ -192,14 +193,18 @@ impl Core {
         self.tell_held(gpu);
         let until = now + self.hold_max(gpu);
         let release = self.release_of(gpu, id, at);
-        let books = self.gpu_mut(gpu);
-        let hinted = books.holds.iter_mut().filter(|hold| hold.tenant == id && hold.came.is_none());
-        let Some(hold) = hinted.min_by_key(|hold| hold.expect) else {
+        let hinted = |hold: &Hold| hold.tenant == id && hold.came.is_none() && hints::may_be(at, hold.expect);
+        let holds = self.gpu_of(gpu).holds.iter().enumerate().filter(|(_, hold)| hinted(hold));
+        let Some(index) = holds.min_by_key(|(_, hold)| hold.expect).map(|(index, _)| index) else {
             if let Some(tenant) = self.tenants.get_mut(id) {
                 tenant.hints.came(at, ready);
             }
             return;
         };
+        if !self.gpu_of(gpu).holds[index].begun && !self.begin_hold(gpu, index) {
+            return;
+        }
+        let hold = &mut self.gpu_mut(gpu).holds[index];
         hold.came = Some(at);
         hold.release = release;
         hold.from = hold.from.min(now);
@@ -261,10 +266,39 @@ impl Core {
         }
     }
 
+    /// Hints whose time has come.
+    fn begin_holds(&mut self, gpu: GpuId) {
+        let now = self.now;
+        let begins = |hold: &Hold| !hold.begun && hold.from <= now && hold.came.is_none();
+        while let Some(at) = self.gpu_of(gpu).holds.iter().position(begins) {
+            self.begin_hold(gpu, at);
+        }
+    }
+
+    /// One hint's time has come, or its request. Many that are far ahead may each have been allowed alone: so the guarantee is
+    /// asked again. False if there is no hold any more.
+    fn begin_hold(&mut self, gpu: GpuId, at: usize) -> bool {
+        self.tell_held(gpu);
+        let (now, lead, guarantee) = (self.now, self.settings.hint_lead, self.settings.be_guarantee);
+        let books = self.gpu_mut(gpu);
+        let hold = &mut books.holds[at];
+        hold.begun |= books.guarantee.allows(now, hold.expect.since(now).min(lead) + lead, guarantee);
+        if hold.begun {
+            return true;
+        }
+        let tenant = books.holds.remove(at).tenant;
+        if let Some(tenant) = self.tenants.get_mut(tenant) {
+            tenant.hints.withdrawn();
+        }
+        self.actions.push(Action::HintMissed { tenant, why: Missed::Guarantee });
+        false
+    }
+
     /// Hints that nothing followed.
     fn expire_holds(&mut self, gpu: GpuId) {
         let now = self.now;
         self.drop_vain_holds(gpu);
+        self.begin_holds(gpu);
         if self.gpu_of(gpu).holds.iter().any(|hold| hold.until <= now) {
             let (over, rest) = self.gpu_of(gpu).holds.iter().copied().partition(|hold| hold.until <= now);
             let over: Vec<Hold> = over;
@@ -320,7 +354,8 @@ impl Core {
     fn not_warmed(&self, gpu: GpuId) -> Option<TenantId> {
         let books = self.gpu_of(gpu);
         let next = books.holds.iter().filter(|hold| hold.came.is_none()).min_by_key(|hold| hold.expect)?;
-        let is_able = self.tenants.get(next.tenant).is_some_and(able);
+        let is_able =
+            self.tenants.get(next.tenant).is_some_and(|tenant| able(tenant) && tenant.grip == Grip::Thawed);
         (!books.warmed && is_able && next.from <= self.now).then_some(next.tenant)
     }
 
@@ -349,18 +384,19 @@ impl Core {
         self.gpu_mut(gpu).holds.retain(|hold| hold.tenant != id);
     }
 
-    /// When a hold begins or ends next.
+    /// When a hold begins or ends next, or counts as a request that is there.
     pub(super) fn next_hold(&self, gpu: GpuId) -> Option<Time> {
         let holds = self.gpu_of(gpu).holds.iter();
+        let counts = |hold: &Hold| hold.from.before(self.settings.lc_linger);
         holds
-            .flat_map(|hold| [Some(hold.from), hold.release, Some(hold.until)])
+            .flat_map(|hold| [Some(counts(hold)), Some(hold.from), hold.release, Some(hold.until)])
             .flatten()
             .filter(|&at| at > self.now)
             .min()
     }
 }
 
-/// Could a tenant use the GPU at once, so that a hint of it means anything?
+/// Could a tenant use the GPU at once, so that a hint of it means anything? Also one that is off for a moment, for another.
 fn able(tenant: &Tenant) -> bool {
-    tenant.critical && tenant.is_whole() && !tenant.paused && tenant.context && tenant.grip == Grip::Thawed
+    tenant.critical && tenant.is_whole() && !tenant.paused && tenant.context
 }

@@ -52,9 +52,8 @@ impl Core {
     /// Is a request pressed for time that may take best-effort work off?
     fn has_pressed(&self, gpu: GpuId) -> bool {
         // Hints take it off by themselves, and where slices are all that it has it keeps them.
-        let may_be = self.settings.favour == Favour::Latency
-            && !self.is_crowded(gpu)
-            && self.gpu_of(gpu).holds.is_empty();
+        let is_hinted = self.gpu_of(gpu).holds.iter().any(|hold| hold.from <= self.now + STRETCH);
+        let may_be = self.settings.favour == Favour::Latency && !self.is_crowded(gpu) && !is_hinted;
         let is_pressed = |tenant: &Tenant| {
             self.pressed_at(tenant).is_some_and(|[from, until]| from <= self.now && self.now < until)
         };

@@ -133,13 +133,22 @@ fn margins_narrow_again_when_the_sender_is_exact_again() {
 #[test]
 fn what_is_far_off_counts_as_ten_milliseconds() {
     let mut hints = Hints::default();
-    hints.plan(us(0), WITHIN_MAX, LEAD).expect("trusted");
+    hints.plan(us(0), span(10_010), LEAD).expect("trusted");
     assert_eq!(hints.came(us(10), false), Some(Came::Early));
     assert_eq!((hints.bias, hints.deviation), (-1_250_000, 2_500_000));
     let mut hints = Hints::default();
     hints.plan(us(0), Span::ZERO, LEAD).expect("trusted");
     hints.came(Time::MAX, true);
     assert_eq!((hints.bias, hints.deviation), (1_250_000, 2_500_000));
+}
+
+#[test]
+fn a_request_that_comes_long_before_a_hinted_one_is_another() {
+    let mut hints = Hints::default();
+    hints.plan(us(0), span(100_000), LEAD).expect("trusted");
+    assert_eq!(hints.came(us(89_999), false), None);
+    assert_eq!((hints.bias, hints.deviation, hints.pending.len()), (0, 0, 1));
+    assert_eq!(hints.came(us(100_000), true), Some(Came::Good));
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub(super) fn key(standing: &Standing, ageing: Span) -> u64 {
     standing.queued_at.0.saturating_add(level * ageing.0.min(STRICT))
 }
 
-pub(super) fn preempts(newcomer: &Standing, runner: &Standing, ageing: Span) -> bool {
-    // One that has risen by waiting is not cut short by those it has passed.
-    newcomer.priority < runner.priority && key(newcomer, ageing) < key(runner, ageing)
+pub(super) fn preempts(newcomer: &Standing, runner: &Standing, ran: Span, ageing: Span) -> bool {
+    // One that has risen by waiting is not cut short by those it has passed. To run is not to wait.
+    newcomer.priority < runner.priority && key(newcomer, ageing) < key(runner, ageing).saturating_add(ran.0)
 }

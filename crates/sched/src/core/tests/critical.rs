@@ -507,3 +507,90 @@ fn the_hint_of_a_request_that_came_while_another_was_served_is_not_false() {
     let counts = rig.core.describe(service, rig.now).unwrap().hints;
     assert_eq!(counts, HintCounts { good: 2, ..HintCounts::default() });
 }
+
+#[test]
+fn the_mode_begins_as_soon_before_a_hinted_request_as_it_would_last_after_one() {
+    let mut rig = Rig::new(settings());
+    let service = service(&mut rig);
+    best_effort(&mut rig, 2);
+    rig.until(5.0);
+    assert!(!rig.core.is_critical(GpuId(0)));
+    let (within, linger) = (Span::from_secs(8), settings().lc_linger);
+    rig.tell(Event::Hint { tenant: service, within });
+    // Whatever else happens here is no sooner than the mode.
+    let begins = 5.0 + within.as_secs_f64() - linger.as_secs_f64();
+    rig.until(begins - 0.01);
+    assert!(!rig.core.is_critical(GpuId(0)));
+    rig.until(begins + 0.01);
+    assert!(rig.core.is_critical(GpuId(0)));
+}
+
+/// Each was allowed alone, when nobody had been held back yet.
+#[test]
+fn hints_that_are_far_ahead_leave_best_effort_work_its_share_too() {
+    let share = |percent| {
+        let mut rig = Rig::new(Settings { be_guarantee: Ratio::from_percent(percent), ..settings() });
+        let services: Vec<_> = (10..14)
+            .map(|id| {
+                rig.job(id, Terms { class: Class::LatencyCritical, ..Terms::default() });
+                rig.tenant(id, id, 0, 1)
+            })
+            .collect();
+        let other = best_effort(&mut rig, 1)[0];
+        rig.until(1.0);
+        for n in 0..60 {
+            let within = Span::from_millis(1_000 + 20 * n);
+            rig.tell(Event::Hint { tenant: services[n as usize % 4], within });
+        }
+        assert_eq!(missed(&rig, 0.0), []);
+        rig.until(2.0);
+        let before = rig.ran(other);
+        for n in 0..60u64 {
+            let (service, at) = (services[n as usize % 4], 2.0 + n as f64 * 0.02);
+            rig.until(at);
+            rig.tell(Event::wants(service));
+            rig.until(at + 0.017);
+            rig.tell(Event::Idle(service));
+        }
+        ((rig.ran(other) - before) / 1.2, missed(&rig, 2.0))
+    };
+    let (free, _) = share(0);
+    assert!(free < 0.2, "{free}: they would take the rest");
+    let (kept, why) = share(50);
+    // Half of each second is over when half of it was held back.
+    assert!(kept > 0.4, "{kept}");
+    assert!(why.contains(&Missed::Guarantee), "{why:?}");
+}
+
+/// It serves a request that takes long, and is off while one with a tighter SLO has one.
+#[test]
+fn hints_of_a_service_that_is_off_for_another_hold_all_the_same() {
+    let mut rig = Rig::new(settings());
+    let of =
+        |slo| Terms { class: Class::LatencyCritical, slo: Some(Span::from_millis(slo)), ..Terms::default() };
+    rig.job(11, of(1_000));
+    let (tight, patient) = (service(&mut rig), rig.tenant(11, 11, 0, 1));
+    let other = best_effort(&mut rig, 1)[0];
+    for _ in 0..20 {
+        let now = rig.now.0 as f64 / 1e9;
+        rig.tell(Event::wants(patient));
+        rig.until(now + 0.02);
+        rig.tell(Event::Idle(patient));
+        rig.until(now + 0.1);
+    }
+    let now = rig.now.0 as f64 / 1e9;
+    rig.tell(Event::wants(patient));
+    rig.tell(Event::Hint { tenant: patient, within: Span::from_millis(30) });
+    rig.until(now + 0.002);
+    rig.tell(Event::wants(tight));
+    rig.until(now + 0.004);
+    assert!(!rig.thawed.contains_key(&patient), "it is off for the other");
+    assert_eq!(missed(&rig, now), [], "its hint is kept");
+    rig.tell(Event::Hint { tenant: patient, within: Span::from_millis(60) });
+    rig.tell(Event::Idle(tight));
+    rig.until(now + 0.02);
+    rig.tell(Event::Idle(patient));
+    rig.until(now + 0.03);
+    assert!(!rig.thawed.contains_key(&other), "best-effort work is off when the request comes");
+    assert_eq!(missed(&rig, now), []);
+}

@@ -74,3 +74,14 @@ fn one_that_is_never_idle_is_not_pressed_for_ever() {
     rig.until(1.042);
     assert_eq!(rig.runs(), [1, 2]);
 }
+
+#[test]
+fn a_hint_of_something_far_ahead_does_not_keep_the_request_of_another_from_being_pressed() {
+    let (mut rig, service) = beside(settings());
+    rig.job(3, Terms { class: Class::LatencyCritical, ..Terms::default() });
+    let other = rig.tenant(3, 3, 0, 1);
+    rig.tell(Event::Hint { tenant: other, within: Span::from_secs(5) });
+    rig.tell(Event::wants(service));
+    rig.until(1.012);
+    assert_eq!(rig.runs(), [1, 3]);
+}

@@ -262,3 +262,77 @@ fn whoever_has_risen_has_all_of_its_turn_also_if_it_pauses_in_it() {
     let ran = lowest_that_pauses(1.0, 0.0);
     assert!((0.099..0.12).contains(&ran), "it has no more without a pause: {ran} s");
 }
+
+#[test]
+fn one_that_goes_on_turn_after_turn_has_not_waited_all_the_time() {
+    for at in [43.03, 47.07, 51.01, 55.05] {
+        let mut rig = Rig::new(by_priority());
+        rig.job(1, of(Priority::High));
+        rig.job(3, of(Priority::Idle));
+        let high = rig.tenant(1, 1, 0, 2);
+        let (normal, _lowest) = (rig.busy(2, 2, 0, 10), rig.busy(3, 3, 0, 10));
+        rig.until(at);
+        assert_eq!(rig.runs(), [normal.0], "the lowest has not risen so far");
+        let waited = wait_of(&mut rig, high);
+        assert!(waited <= FREEZE + THAW, "after {at} s: {waited} s");
+    }
+}
+
+#[test]
+fn to_run_is_not_to_wait() {
+    // Turns take longer than it takes to rise.
+    let (ageing, turn_min) = (Span::from_secs(1), Span::from_secs(5));
+    let mut rig = Rig::new(Settings { ageing, turn_min, ..by_priority() });
+    rig.job(1, of(Priority::High));
+    rig.job(3, of(Priority::Idle));
+    let high = rig.tenant(1, 1, 0, 2);
+    let normal = rig.busy(2, 2, 0, 10);
+    rig.busy(3, 3, 0, 10);
+    rig.until(2.5);
+    let turn = rig.core.gpu_of(GpuId(0)).turn.unwrap();
+    assert!(turn.tenant == normal && turn.since < Time(1_000_000_000), "{turn:?}");
+    let waited = wait_of(&mut rig, high);
+    assert!(waited <= FREEZE + THAW, "{waited} s");
+}
+
+/// The lowest is cut short, and then kept from all work for a minute by something else. Does it have the GPU at once afterwards?
+fn comes_first_after(stop: Event, go_on: Event) -> bool {
+    let mut rig = Rig::new(Settings { ageing: Span::from_secs(6), ..by_priority() });
+    rig.job(1, of(Priority::High));
+    rig.job(5, of(Priority::Idle));
+    let (high, lowest) = (rig.tenant(1, 1, 0, 1), rig.busy(5, 5, 0, 1));
+    rig.busy(6, 5, 0, 1);
+    rig.wait_for(|rig| rig.core.gpu_of(GpuId(0)).turn.is_some_and(|turn| turn.tenant == lowest));
+    rig.tell(Event::wants(high));
+    rig.until(8.0);
+    assert_eq!(rig.runs(), [high.0]);
+    assert!(rig.core.tenant(lowest).unwrap().cut_short.is_some(), "something is left of its turn");
+    rig.tell(stop);
+    rig.until(65.0);
+    rig.tell(go_on);
+    rig.until(66.0);
+    rig.turns(65.0).contains(&lowest.0)
+}
+
+#[test]
+fn whoever_was_stopped_has_no_rest_of_a_turn_and_waits_anew() {
+    let (tenant, job) = (TenantId(5), JobId(5));
+    assert!(!comes_first_after(Event::Pause(job), Event::Resume(job)));
+    let context = |present| Event::Context { tenant, present };
+    assert!(!comes_first_after(context(false), context(true)));
+}
+
+#[test]
+fn whoever_was_latency_critical_has_waited_for_no_turn() {
+    let mut rig = Rig::new(by_priority());
+    let critical = Terms { class: Class::LatencyCritical, ..of(Priority::Low) };
+    rig.job(1, critical);
+    let service = rig.busy(1, 1, 0, 1);
+    rig.busy(2, 2, 0, 1);
+    // It has had work for longer than it takes to rise by a level.
+    rig.until(100.0);
+    rig.job(1, of(Priority::Low));
+    rig.until(101.0);
+    assert_eq!(rig.runs(), [2]);
+    assert!(!rig.turns(100.0).contains(&service.0));
+}
