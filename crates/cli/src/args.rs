@@ -316,13 +316,39 @@ fn unscrambled(word: &str) -> Option<String> {
     meant.map(str::to_owned)
 }
 
-/// What is wrong with what was typed; whoever forgot the dashes before a program is told of them.
+/// Is it `rota run`? `sim` has a `run` of its own.
+fn is_run() -> bool {
+    std::env::args_os().find(|word| word == "run" || word == "sim").is_some_and(|verb| verb == "run")
+}
+
+/// The variable that a value without sense is from, if `rota run` was not told another by a flag.
+pub(crate) fn variable_behind(error: &clap::Error) -> Option<String> {
+    let (true, ErrorKind::InvalidValue | ErrorKind::ValueValidation) = (is_run(), error.kind()) else {
+        return None;
+    };
+    let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else { return None };
+    let end = argument.find(|letter: char| !letter.is_ascii_lowercase() && letter != '-');
+    let flag = &argument[..end.unwrap_or(argument.len())];
+    let is_flag =
+        |word: &str| word.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='));
+    let mut typed = std::env::args_os().take_while(|word| word != "--");
+    if typed.any(|word| word.to_str().is_some_and(is_flag)) {
+        return None;
+    }
+    let commands = command();
+    let mut arguments = commands.find_subcommand("run")?.get_arguments();
+    let found = arguments.find(|argument| argument.get_long() == flag.strip_prefix("--"))?;
+    Some(found.get_env()?.to_str()?.to_owned())
+}
+
+/// What is wrong with what was typed, or with what a variable says; whoever forgot the dashes before a program is told of them.
 pub(crate) fn hinted(mut error: clap::Error) -> clap::Error {
-    // `sim` has a `run` of its own.
-    let is_run =
-        std::env::args_os().find(|word| word == "run" || word == "sim").is_some_and(|verb| verb == "run");
+    if let Some(variable) = variable_behind(&error) {
+        let tip = format!("this is what {variable} says in the environment; a flag goes before it");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
     if let (ErrorKind::UnknownArgument, true, Some(ContextValue::String(word))) =
-        (error.kind(), is_run, error.get(ContextKind::InvalidArg))
+        (error.kind(), is_run(), error.get(ContextKind::InvalidArg))
         && !word.starts_with('-')
     {
         let tip = format!("a program stands after two dashes: rota run -- {}", word.escape_debug());

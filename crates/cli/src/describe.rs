@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 use wire::quantity::Share;
-use wire::{Class, Command, Description, GpuView, Hints, JobView, TenantView, Terms};
+use wire::{Class, Command, Description, GpuView, Hints, JobView, LcMode, TenantView, Terms};
 
 /// Prints it.
 pub(crate) fn describe(args: &DescribeArgs, socket: &Path) -> anyhow::Result<()> {
@@ -103,6 +103,11 @@ fn gpu(gpu: &GpuView) -> String {
         "beside lc",
         format!("favours {favour}; best-effort programs get at least {guarantee} of the time"),
     );
+    if gpu.lc_mode.begun > 0 {
+        let (time, cost) = lc_mode(&gpu.lc_mode);
+        lines.line(2, "lc mode", time);
+        lines.line(2, "", cost);
+    }
     let clean = match gpu.arena_clean_bytes {
         0 => String::new(),
         bytes => format!(", {} more by clean copies, which make room", size(bytes)),
@@ -114,6 +119,22 @@ fn gpu(gpu: &GpuView) -> String {
         None => lines.line(2, "turn", "nobody's"),
     }
     lines.0
+}
+
+/// When it was on, and what that cost.
+fn lc_mode(mode: &LcMode) -> (String, String) {
+    let of = |ns: u64| span(Duration::from_nanos(ns));
+    let LcMode { on_for_ns, begun, lasted_ns, held_back_ns, freezes, switching_ns } = mode;
+    let now = on_for_ns.map_or("off".into(), |ns| format!("on for {}", of(ns)));
+    let times = if *begun == 1 { "once".into() } else { format!("{begun} times") };
+    (
+        format!("{now}; began {times}, {} in all", of(*lasted_ns)),
+        format!(
+            "kept best-effort programs off the GPU for {}; froze one {freezes} times, {} freezing and thawing",
+            of(*held_back_ns),
+            of(*switching_ns)
+        ),
+    )
 }
 
 fn job(job: &JobView) -> String {

@@ -22,7 +22,7 @@ use wire::quantity::Span;
 use wire::{Answer, Gpu, JobRequest, Opened};
 
 /// rota's own failure; as in `env` and `docker run`, above what programs commonly use.
-const EXIT_ROTA: u8 = 125;
+pub(crate) const EXIT_ROTA: u8 = 125;
 /// The program is there and cannot be executed.
 const EXIT_NOT_EXECUTABLE: u8 = 126;
 /// There is no such program.

@@ -81,11 +81,12 @@ fn text(status: &Status, socket: &Path) -> String {
         (
             "now",
             format!(
-                "{}, {}: {} running, {} waiting",
+                "{}, {}: {} running, {} waiting{}",
                 count(status.jobs, "job"),
                 count(status.tenants, "tenant"),
                 status.running,
-                status.waiting
+                status.waiting,
+                lc_modes(status)
             ),
         ),
     ];
@@ -110,6 +111,13 @@ fn text(status: &Status, socket: &Path) -> String {
     use Side::{Left, Right};
     text.push('\n');
     text + &fitting(&[Right, Left, Right, Right, Right, Left], &rows, 1, terminal_width())
+}
+
+/// Which GPUs are latency-critical programs' first just now.
+fn lc_modes(status: &Status) -> String {
+    let gpus = status.gpus.iter().enumerate();
+    let on = gpus.filter_map(|(index, gpu)| Some((index, Duration::from_nanos(gpu.lc_mode_for_ns?))));
+    on.map(|(index, length)| format!("; GPU {index} in lc mode for {}", span(length))).collect()
 }
 
 fn count(number: u32, what: &str) -> String {

@@ -10,7 +10,8 @@
 //!   may have which, and `programs`: with what; `placing`: on which GPUs.
 //! - `sights`: what NVML says of the GPUs, and what follows; `memory_told`: what programs are told of memory.
 //! - `deep`: paused jobs that give up their contexts too. `pace`: how gently memory moves.
-//! - `actions`: what is done with what the core wants; `toll`: what that costs each tenant. `lengths`: turns that vary.
+//! - `actions`: what is done with what the core wants; `toll`: what that costs each tenant, `lc_mode`: and what somebody
+//!   latency-critical costs the others. `lengths`: turns that vary.
 //! - `rejoining`, `gathering`: how tenants of an earlier worker come back; `mustering`: those on several GPUs; `unshown`: what of
 //!   theirs nobody can look at; `inheritance`: and jobs.
 //! - `input`: what reaches it; `intake`: who deals with it. `setup`: what is fixed at its start. `commands`: what people ask
@@ -32,6 +33,7 @@ mod inheritance;
 mod input;
 mod intake;
 mod jobs;
+mod lc_mode;
 mod lengths;
 mod limits;
 mod listing;
@@ -65,6 +67,7 @@ use gathering::Gathering;
 use hints::Hinting;
 use idleness::Idleness;
 use jobs::Jobs;
+use lc_mode::LcModes;
 use lengths::Lengths;
 use mover::{Arena, Device, Mover};
 use mustering::Mustering;
@@ -135,6 +138,7 @@ pub struct Daemon {
     lengths: Lengths,
     jobs: Jobs,
     under_way: UnderWay,
+    lc_modes: LcModes,
     warming: Warming,
     /// At the door.
     arriving: BTreeMap<TenantId, Arriving>,
@@ -237,6 +241,7 @@ impl Daemon {
             acting: false,
             jobs: Jobs::default(),
             under_way: UnderWay::default(),
+            lc_modes: LcModes::default(),
             warming: Warming::default(),
             arriving: BTreeMap::new(),
             known: BTreeMap::new(),
@@ -402,6 +407,7 @@ impl Daemon {
                 self.act(action);
             }
             self.acting = false;
+            self.note_lc_modes(at);
         }
     }
 

@@ -43,12 +43,12 @@ pub use socket::{Connection, Listener, WireError};
 pub use statistics::{RequestTimes, Statistics, Times};
 pub use terms::{Change, Class, OVERSIZE_ALL, Priority, Terms};
 pub use view::{
-    Description, GpuView, JobMemory, JobView, MemoryOnGpu, ProcessOnGpu, SelfTest, Setting, Status,
+    Description, GpuView, JobMemory, JobView, LcMode, MemoryOnGpu, ProcessOnGpu, SelfTest, Setting, Status,
     TenantView,
 };
 
 /// Version of the messages and of the shared page. Both sides must agree.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// The most bytes one message may have. A longer one ends its connection.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;

@@ -39,6 +39,8 @@ pub struct Gpu {
     pub arena_clean_bytes: u64,
     /// For a GPU in software: the folder of its virtual machine. None for a real one.
     pub vgpu: Option<String>,
+    /// For how long it has been latency-critical programs' first; none while it is not. More of that is in [`crate::LcMode`].
+    pub lc_mode_for_ns: Option<u64>,
 }
 
 /// A tenant.

@@ -48,6 +48,26 @@ pub struct GpuView {
     pub be_guarantee_millionths: u32,
     /// What stays on it, whoever's turn it is: reserved, or pinned.
     pub stays_bytes: u64,
+    /// When it was latency-critical programs' first, and what that took from others.
+    pub lc_mode: LcMode,
+}
+
+/// LC mode of a GPU: on while somebody latency-critical uses it, and for some time after (`lc_linger`), so that it does not
+/// change with every request. What it was since the worker that shares the GPU began to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LcMode {
+    /// For how long it has been on; none while it is off.
+    pub on_for_ns: Option<u64>,
+    /// How often it began.
+    pub begun: u64,
+    /// For how long it was on, all together.
+    pub lasted_ns: u64,
+    /// For how much of that no best-effort program could run, though one had work.
+    pub held_back_ns: u64,
+    /// How often it took a best-effort program off the GPU.
+    pub freezes: u64,
+    /// How long it took to take best-effort programs off and to put them on: GPU time that nobody had.
+    pub switching_ns: u64,
 }
 
 /// A job, in full.

@@ -6,10 +6,10 @@ use rota_wire::quantity::Memory;
 use rota_wire::{
     Answer, Change, ChannelGroup, Class, Command, Connection, Description, FILES_MAX, FileId, FromDaemon,
     Gpu, GpuChoice, GpuView, GrantId, HANDLES_MAX, HandleId, HintSource, Hints, Home, IDLE_SINCE_OFFSET,
-    JobMemory, JobRequest, JobView, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, NotBack, NotDeep, Occupant,
-    Opened, Priority, ProcessOnGpu, Question, RequestTimes, SCHEMA_VERSION, SelfTest, Setting, SharedGpu,
-    SharedPage, SizedHandle, Statistics, Status, Tenant, TenantId, TenantState, TenantView, Terms, Times,
-    ToDaemon, Token, Unmanaged, VERSION, WireError, monotonic_ns,
+    JobMemory, JobRequest, JobView, LcMode, Listing, MESSAGE_BYTES_MAX, MemoryOnGpu, NotBack, NotDeep,
+    Occupant, Opened, Priority, ProcessOnGpu, Question, RequestTimes, SCHEMA_VERSION, SelfTest, Setting,
+    SharedGpu, SharedPage, SizedHandle, Statistics, Status, Tenant, TenantId, TenantState, TenantView, Terms,
+    Times, ToDaemon, Token, Unmanaged, VERSION, WireError, monotonic_ns,
 };
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Serialize, de::DeserializeOwned};
@@ -326,6 +326,14 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
         favour: "f".into(),
         be_guarantee_millionths: 8,
         stays_bytes: 9,
+        lc_mode: LcMode {
+            on_for_ns: Some(11),
+            begun: 12,
+            lasted_ns: 13,
+            held_back_ns: 14,
+            freezes: 15,
+            switching_ns: 16,
+        },
     };
     let status = Status {
         schema_version: 1,
@@ -352,11 +360,11 @@ fn answers(gpu: &Gpu) -> Vec<(&'static str, FromDaemon)> {
     let answer = |answer| FromDaemon::Answer(Box::new(answer));
     vec![
         (
-            "08 00 01 054750552d31 0448323030 8080808040 01 02 03 06 01022f76 04 01 01 04 0105 00 00 00 00 06 01",
+            "08 00 01 054750552d31 0448323030 8080808040 01 02 03 06 01022f76 0107 04 01 01 04 0105 00 00 00 00 06 01",
             answer(Answer::Opened(Opened { gpus: vec![gpu.clone()], others: 4, terms })),
         ),
         (
-            "08010101000167016e0102030405060a000107016608090101610101010401050000000006010101017701020304050101\
+            "08010101000167016e0102030405060a00010701660809010b0c0d0e0f100101610101010401050000000006010101017701020304050101\
              020162016704017203040506070801090a0001030b010102030405060708090a0b0d010c01010101020304050601070809\
              0a0b0c0d0e0f0101700c",
             answer(Answer::Described(Description { schema_version: 1, gpu: Some(view), jobs: vec![job] })),
@@ -388,6 +396,7 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         arena_used_bytes: 3,
         arena_clean_bytes: 6,
         vgpu: Some("/v".into()),
+        lc_mode_for_ns: Some(7),
     };
     let tenant = |state| Tenant {
         tenant: TenantId(1),
@@ -438,7 +447,7 @@ fn from_daemon() -> Vec<(&'static str, FromDaemon)> {
         ("04 02 01 02", FromDaemon::Unmap { handles: vec![HandleId(1), HandleId(2)] }),
         ("05 02 01 02", FromDaemon::Create { handles: vec![HandleId(1), HandleId(2)] }),
         (
-            "06 01 01 054750552d31 0448323030 8080808040 01 02 03 06 01022f76 07 \
+            "06 01 01 054750552d31 0448323030 8080808040 01 02 03 06 01022f76 0107 07 \
              01 9221 054750552d61 0161 0162 00 04 05 06 07 0101 0102 00 08 00 00 01 00 00  01 9221 054750552d61 0161 0162 01 04 05 06 07 0101 0102 00 08 00 00 01 00 00 \
              01 9221 054750552d61 0161 0162 02 04 05 06 07 0101 0102 00 08 00 00 01 00 00  01 9221 054750552d61 0161 0162 03 04 05 06 07 0101 0102 00 08 00 00 01 00 01 01 \
              01 9221 054750552d61 0161 0162 04 04 05 06 07 0101 0102 00 08 00 00 01 00 00  01 9221 054750552d61 0161 0162 05 04 05 06 07 0101 0102 00 08 00 00 01 01 00 00 \
@@ -573,7 +582,7 @@ fn reasons_why_a_pause_is_not_deep_keep_their_numbers() {
 
 #[test]
 fn the_versions_belong_to_these_bytes() {
-    assert_eq!((VERSION, SCHEMA_VERSION), (10, 1), "write new golden bytes, then the new version here");
+    assert_eq!((VERSION, SCHEMA_VERSION), (11, 1), "write new golden bytes, then the new version here");
 }
 
 #[test]

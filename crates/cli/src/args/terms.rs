@@ -51,6 +51,8 @@ pub(crate) struct TermsArgs {
     pub(crate) priority: Option<Priority>,
 
     /// Best-effort, the usual, or latency-critical.
+    ///
+    /// A process has one class as a whole, its job's: what is to have another belongs into a process of another job.
     #[arg(long, env = "ROTA_CLASS", value_parser = classes(), help_heading = HEADING)]
     pub(crate) class: Option<Class>,
 

@@ -115,6 +115,7 @@ fn status() -> Status {
         arena_used_bytes: 0,
         arena_clean_bytes: 0,
         vgpu: None,
+        lc_mode_for_ns: None,
     };
     Status {
         schema_version: wire::SCHEMA_VERSION,

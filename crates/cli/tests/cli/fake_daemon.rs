@@ -144,6 +144,7 @@ pub(crate) fn listing_on(vgpu: Option<&str>, tenants: Vec<Tenant>) -> FromDaemon
         arena_used_bytes: 24 << 30,
         arena_clean_bytes: 0,
         vgpu: vgpu.map(Into::into),
+        lc_mode_for_ns: None,
     };
     FromDaemon::Listing(Listing {
         schema_version: wire::SCHEMA_VERSION,

@@ -89,6 +89,66 @@ fn the_environment_is_a_wish_and_a_flag_beats_it() {
 }
 
 #[test]
+fn class_slo_and_priority_are_taken_from_the_environment_unless_a_flag_says_otherwise() {
+    let environment = |command: &mut Command| {
+        command.env("ROTA_CLASS", "lc").env("ROTA_SLO", "10ms").env("ROTA_PRIORITY", "high");
+    };
+    let usual = Change {
+        class: Some(Class::LatencyCritical),
+        slo_ns: Some(10_000_000),
+        priority: Some(Priority::High),
+        ..Change::default()
+    };
+    let request = opened(environment, &[]);
+    assert_eq!((request.asked, request.usual), (Change::default(), usual));
+    let request = opened(environment, &["--class", "be", "--slo", "5ms", "--priority", "idle"]);
+    let asked = Change {
+        class: Some(Class::BestEffort),
+        slo_ns: Some(5_000_000),
+        priority: Some(Priority::Idle),
+        ..Change::default()
+    };
+    assert_eq!((request.asked, request.usual), (asked, Change::default()));
+}
+
+#[test]
+fn a_variable_without_sense_is_named_with_125_and_nothing_runs() {
+    let daemon = FakeDaemon::start(listing(vec![]));
+    let run = |variable: &str, value: &str, words: &[&str]| {
+        let mut command = daemon.rota();
+        command.env("ROTA_SHIM", empty_library(&daemon, "librota_shim.so")).env(variable, value);
+        command.args(["run", "-q"]).args(words).args(["--", "echo", "--slo", "ran"]);
+        command
+    };
+    for (variable, value, expected) in [
+        ("ROTA_SLO", "10", "`10` has no unit"),
+        ("ROTA_PRIORITY", "hihg", "a similar value exists: 'high'"),
+        ("ROTA_CLASS", "xx", "[possible values: be, lc]"),
+        ("ROTA_OVERSIZE", "much", "much"),
+        ("ROTA_TIMEOUT", "10", "`10` has no unit"),
+    ] {
+        let text = complaint(&mut run(variable, value, &[]), 125);
+        assert!(text.contains(expected), "{text}");
+        assert!(text.contains(&format!("this is what {variable} says in the environment")), "{text}");
+    }
+    assert!(daemon.asked().is_empty(), "no job is begun for it");
+    // A flag is all that counts, with sense or without.
+    assert_eq!(stdout(&mut run("ROTA_SLO", "10", &["--slo", "10ms"])), "--slo ran\n");
+    for words in [&["--slo", "10"][..], &["--slo=10"]] {
+        let text = complaint(&mut run("ROTA_SLO", "10", words), 2);
+        assert!(!text.contains("ROTA_SLO says"), "{text}");
+    }
+}
+
+#[test]
+fn that_a_process_has_one_class_is_said_where_it_is_chosen() {
+    for verb in ["run", "set"] {
+        let help = stdout(rota().args([verb, "--help"])).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains("A process has one class as a whole, its job's"), "{verb}: {help}");
+    }
+}
+
+#[test]
 fn quantities_without_sense_are_wrong_usage() {
     for (words, expected) in [
         (["--memory", "8"], "`8` has no unit; write for example 8GiB or 50%"),

@@ -80,7 +80,8 @@ fn json_has_stable_keys_and_whole_numbers() {
       "arena_bytes": 34359738368,
       "arena_used_bytes": 25769803776,
       "arena_clean_bytes": 0,
-      "vgpu": null
+      "vgpu": null,
+      "lc_mode_for_ns": null
     }
   ],
   "tenants": [

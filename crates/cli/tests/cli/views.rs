@@ -2,8 +2,8 @@
 
 use crate::fake_daemon::{FakeDaemon, TERMS, UUID, complaint, rota, stdout};
 use wire::{
-    Answer, Class, Description, Gpu, GpuView, Hints, JobView, Priority, RequestTimes, SelfTest, Setting,
-    Statistics, Status, TenantId, TenantState, TenantView, Terms, Times,
+    Answer, Class, Description, Gpu, GpuView, Hints, JobView, LcMode, Priority, RequestTimes, SelfTest,
+    Setting, Statistics, Status, TenantId, TenantState, TenantView, Terms, Times,
 };
 
 const GIB: u64 = 1 << 30;
@@ -230,6 +230,14 @@ fn a_gpu_is_described_with_its_jobs() {
         favour: "latency".into(),
         be_guarantee_millionths: 100_000,
         stays_bytes: 3 << 30,
+        lc_mode: LcMode {
+            on_for_ns: Some(12_000_000_000),
+            begun: 3,
+            lasted_ns: 60_000_000_000,
+            held_back_ns: 2_100_000_000,
+            freezes: 40,
+            switching_ns: 35_000_000,
+        },
     };
     let daemon = described(Description { schema_version: 1, gpu: Some(gpu), jobs: vec![job()] });
     let text = stdout(daemon.rota().args(["describe", "gpu0"]));
@@ -239,12 +247,21 @@ GPU 0: NVIDIA H200
   memory      12.0 GiB of 16.0 GiB in use, 600.0 MiB kept for the daemon, 1.0 GiB in use outside of rota
   stays       3.0 GiB is reserved or cannot move, and is for nobody else
   beside lc   favours latency; best-effort programs get at least 10% of the time
+  lc mode     on for 12 s; began 3 times, 1 min 0 s in all
+              kept best-effort programs off the GPU for 2 s; froze one 40 times, 35 ms freezing and thawing
   arena       24.0 GiB of 32.0 GiB taken, 5.0 GiB more by clean copies, which make room
   turn        process 4242
 
 Job nightly
 ";
     assert!(text.starts_with(expected), "{text}");
+    let text = stdout(daemon.rota().args(["describe", "gpu0", "-o", "json"]));
+    let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let expected = serde_json::json!({
+        "on_for_ns": 12_000_000_000_u64, "begun": 3, "lasted_ns": 60_000_000_000_u64,
+        "held_back_ns": 2_100_000_000_u64, "freezes": 40, "switching_ns": 35_000_000,
+    });
+    assert_eq!(found["gpu"]["lc_mode"], expected);
 }
 
 #[test]
@@ -294,6 +311,7 @@ pub(crate) fn status() -> Status {
             arena_used_bytes: 0,
             arena_clean_bytes: 12 * GIB,
             vgpu: None,
+            lc_mode_for_ns: Some(3_000_000_000),
         }],
         jobs: 1,
         tenants: 2,
@@ -317,7 +335,7 @@ rotad 0.1.0, process 4000 of root (0), up for 1 h 2 min
   sharing    fair turns of 100ms to 60s
   self-test  a running kernel was frozen and thawed 20 times, in at most 1.10 and 0.60 ms
   ends       when nobody was there for 60s
-  now        1 job, 2 tenants: 1 running, 1 waiting
+  now        1 job, 2 tenants: 1 running, 1 waiting; GPU 0 in lc mode for 3 s
 
 GPU  NAME                       IN USE              ARENA  CLEAN COPIES  UUID
   0  NVIDIA H200  12.0 GiB of 16.0 GiB  0 MiB of 32.0 GiB      12.0 GiB  GPU-5e1f0b2a-0000-4000-8000-000000000001

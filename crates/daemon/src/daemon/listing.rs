@@ -109,6 +109,7 @@ impl Daemon {
             arena_used_bytes: arena_used.0,
             arena_clean_bytes: self.arena.kept_bytes(),
             vgpu: self.setup.vgpu.clone(),
+            lc_mode_for_ns: self.lc_modes.of(number, self.now()).on_for_ns,
         }
     }
 }

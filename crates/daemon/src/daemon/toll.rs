@@ -43,16 +43,18 @@ impl Toll {
         self.stands(now, wants);
     }
 
-    /// It was taken off the GPU, or put on, which took so long.
-    fn switched(&mut self, now: Time, off: bool, took: Span, wants: bool) {
+    /// It was taken off the GPU, or put on, which took so long. Was it on before, and is off now?
+    fn switched(&mut self, now: Time, off: bool, took: Span, wants: bool) -> bool {
         self.switching += took;
         // Frozen in part, it was off already.
-        self.freezes += u64::from(off && !self.off);
+        let goes = off && !self.off;
+        self.freezes += u64::from(goes);
         self.off = off;
         if !off && let Some(since) = self.asks_since.take() {
             self.granted.add(now.since(since).0, None);
         }
         self.stands(now, wants);
+        goes
     }
 
     /// Counts up to now, and from now on.
@@ -127,7 +129,8 @@ impl Daemon {
         let switching = self.under_way.switches.remove(&op)?;
         let Outcome::Done { took } = outcome else { return None };
         if let Some(known) = self.known.get_mut(&switching.tenant) {
-            known.toll.switched(at, switching.off, *took, known.idleness.wants());
+            let goes = known.toll.switched(at, switching.off, *took, known.idleness.wants());
+            self.switched_in_lc_mode(switching.tenant, switching.gpu, goes, *took);
         }
         self.under_way.freed = switching.empties.then_some((switching.gpu, switching.ordered));
         switching.off.then_some(switching.tenant)

@@ -150,6 +150,7 @@ impl Daemon {
             favour: crate::config::Favour::from(settings.favour).to_string(),
             be_guarantee_millionths: settings.be_guarantee.0,
             stays_bytes,
+            lc_mode: self.lc_modes.of(number, self.now()),
         }
     }
 

@@ -5,7 +5,8 @@ use crate::tenant::{Tenant, Verdict};
 use crate::world::{SMALL_BYTES, World, await_some, await_that, rules, turns_of};
 use std::time::{Duration, Instant};
 use wire::{
-    Answer, Change, Class, Command, HintSource, Hints, JobRequest, TenantState, ToDaemon, monotonic_ns,
+    Answer, Change, Class, Command, Description, HintSource, Hints, JobRequest, LcMode, TenantState,
+    ToDaemon, monotonic_ns,
 };
 
 pub(crate) const SERVICE: &str = "service";
@@ -118,6 +119,48 @@ fn a_hinted_request_finds_the_gpu_free_and_its_end_frees_it_for_others() {
     assert!(instants.is_sorted() && aim["expect_ns"].as_u64() > Some(instants[0]), "{aimed}");
     let steps = work.steps();
     await_that("work goes on", || work.steps() > steps);
+}
+
+fn lc_mode(world: &World) -> LcMode {
+    match world.command(Command::Describe { what: "gpu0".into() }) {
+        Answer::Described(Description { gpu: Some(gpu), .. }) => gpu.lc_mode,
+        other => panic!("asked for a GPU, got {other:?}"),
+    }
+}
+
+#[test]
+fn when_a_gpu_is_latency_critical_programs_first_and_what_that_took_from_others_is_told() {
+    let (world, service, work) = beside_work();
+    let listed = || world.listing().gpus[0].lc_mode_for_ns;
+    let ends = || world.events_named("lc_mode_end");
+    await_that("nobody has stirred for a while", || lc_mode(&world).on_for_ns.is_none());
+    assert_eq!(listed(), None);
+    let (before, ended) = (lc_mode(&world), ends().len());
+    for _ in 0..TRIES_MAX {
+        request(&service, &work);
+        end(&service);
+        await_that("others may go on", || !work.page().frozen());
+        if lc_mode(&world).freezes >= before.freezes + 3 {
+            break;
+        }
+    }
+    let seen = lc_mode(&world);
+    assert!(seen.freezes >= before.freezes + 3 && seen.begun > before.begun, "{before:?} {seen:?}");
+    assert!(seen.held_back_ns > before.held_back_ns && seen.switching_ns > before.switching_ns, "{seen:?}");
+    assert!(seen.lasted_ns >= seen.held_back_ns, "{seen:?}");
+    await_that("it is over", || listed().is_none() && ends().len() > ended);
+    let (seen, ends) = (lc_mode(&world), ends());
+    assert_eq!(world.events_named("lc_mode_begin").len(), ends.len());
+    let sum = |field: &str| ends.iter().map(|end| end[field].as_u64().unwrap()).sum::<u64>();
+    let told = LcMode {
+        on_for_ns: None,
+        begun: ends.len() as u64,
+        lasted_ns: sum("lasted_ns"),
+        held_back_ns: sum("held_back_ns"),
+        freezes: sum("freezes"),
+        switching_ns: sum("switching_ns"),
+    };
+    assert_eq!(seen, told, "the events tell all of it");
 }
 
 /// Hints a request, and looks at the page until it is past its time. Whether a warm-up was ordered, and expected before that.

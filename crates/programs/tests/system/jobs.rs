@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 use crate::parts::{WORKER, newest, with_parts};
+use crate::puppet::Puppet;
 use crate::stage::{Setup, Stage, until};
 
 const ROTA_FAILED: i32 = 125;
@@ -74,6 +75,54 @@ fn weights_are_shares_and_a_change_of_them_holds_at_once() {
     });
     assert_eq!(job(&stage, "heavy")["terms"]["weight"], 4);
     drop(programs);
+    stage.finish();
+}
+
+/// What a job's terms say of these.
+fn terms(stage: &Stage, name: &str) -> Value {
+    let terms = &job(stage, name)["terms"];
+    ["class", "slo_ns", "priority"].map(|key| terms[key].clone()).to_vec().into()
+}
+
+#[test]
+fn class_slo_and_priority_come_from_the_environment_and_change_while_the_program_runs() {
+    let stage = stage(&["--policy", "priority"]);
+    let mut command = stage.under_rota_with(0, "p", &["--priority", "low"]);
+    command.envs([("ROTA_CLASS", "lc"), ("ROTA_SLO", "20ms"), ("ROTA_PRIORITY", "high")]);
+    command.arg(crate::parts::PUPPET);
+    let mut program = Puppet::by(&stage, "p", command);
+    assert_eq!(terms(&stage, "p"), serde_json::json!(["lc", 20_000_000, "low"]), "the flag goes first");
+    until("it has the class: its requests are seen", || {
+        program.does("requests 2 5");
+        !job(&stage, "p")["tenants"][0]["statistics"]["requests"].is_null()
+    });
+
+    assert_eq!(stage.count("turn_begin"), 0, "it runs whenever it has work");
+    let set = ["set", "p", "--class", "be", "--priority", "idle"];
+    assert_eq!(json(&stage, &set)["jobs"][0]["terms"]["class"], "be");
+    assert_eq!(terms(&stage, "p"), serde_json::json!(["be", null, "idle"]), "an SLO goes with its class");
+    until("it takes turns", || {
+        program.does("requests 2 5");
+        stage.count("turn_begin") > 0
+    });
+
+    let set = ["set", "p", "--class", "lc", "--slo", "5ms"];
+    assert_eq!(json(&stage, &set)["jobs"][0]["terms"]["class"], "lc");
+    assert_eq!(
+        terms(&stage, "p"),
+        serde_json::json!(["lc", 5_000_000, "idle"]),
+        "what was not named is as it was"
+    );
+    // Requests of 1 ms: all of them miss this.
+    json(&stage, &["set", "p", "--slo", "1us"]);
+    let missed =
+        || job(&stage, "p")["tenants"][0]["statistics"]["requests"]["slo_missed"].as_u64().unwrap_or(0);
+    let before = missed();
+    until("its requests are measured by the new SLO", || {
+        program.does("requests 2 5");
+        missed() > before
+    });
+    program.end();
     stage.finish();
 }
 

@@ -21,6 +21,7 @@
 //! - [`soak`]: all of it at once, for a while. [`crowd`]: fifty programs on four GPUs that come and go.
 //! - [`idleness`]: who has no work takes no turns. [`instructions`]: how little a launch costs.
 //! - [`requests`]: what becomes of hints, and of requests. [`rhythm`]: requests that are foretold.
+//! - [`ways`]: what each way of announcing them did, and what it cost.
 //! - [`slices`]: nobody is switched to in vain beside a latency-critical program.
 //! - [`sdk`]: programs that say themselves when requests come.
 //! - [`passing`]: memory that goes from one program to the next.
@@ -84,3 +85,4 @@ mod takeover_names;
 mod takeover_several;
 mod turns;
 mod warm_ups;
+mod ways;

@@ -22,7 +22,7 @@ const HOLD_MIN: Span = Span::from_millis(50);
 impl Core {
     /// Is somebody latency-critical at work on a GPU, or was just now?
     pub fn is_critical(&self, gpu: GpuId) -> bool {
-        self.gpu_of(gpu).critical_mode
+        self.gpus.get(gpu).is_some_and(|books| books.critical_mode)
     }
 
     /// A latency-critical tenant began a request, at this instant, or ended one.

@@ -1,7 +1,7 @@
 //! How things are, for people.
 
 use super::Core;
-use crate::tenant::Phase;
+use crate::tenant::{Phase, Tenant};
 use crate::{Bytes, Described, GpuId, GpuView, Span, State, TenantId, Time};
 
 impl Core {
@@ -49,6 +49,14 @@ impl Core {
             strangers: books.strangers,
             critical: books.critical_mode,
         })
+    }
+
+    /// Is everybody best-effort off a GPU, though one of them has work? Only asked beside somebody latency-critical.
+    pub fn holds_all_back(&self, gpu: GpuId) -> bool {
+        let waits = |tenant: &Tenant| tenant.gpu == gpu && !tenant.critical && tenant.is_active();
+        self.is_critical(gpu)
+            && !self.someone_runs(gpu)
+            && self.tenants.iter().any(|(_, tenant)| waits(tenant))
     }
 
     /// Arena bytes in use and in all.
