@@ -5,7 +5,7 @@ mod statistics;
 use crate::args::{DescribeArgs, Output};
 use crate::columns::{hanging, terminal_width};
 use crate::ps::next;
-use crate::quantity::{printable, size, span, user};
+use crate::quantity::{printable, size, so_often, span, user};
 use crate::{daemon, print};
 use anyhow::Context as _;
 use std::collections::BTreeSet;
@@ -126,12 +126,12 @@ fn lc_mode(mode: &LcMode) -> (String, String) {
     let of = |ns: u64| span(Duration::from_nanos(ns));
     let LcMode { on_for_ns, begun, lasted_ns, held_back_ns, freezes, switching_ns } = mode;
     let now = on_for_ns.map_or("off".into(), |ns| format!("on for {}", of(ns)));
-    let times = if *begun == 1 { "once".into() } else { format!("{begun} times") };
     (
-        format!("{now}; began {times}, {} in all", of(*lasted_ns)),
+        format!("{now}; began {}, {} in all", so_often(*begun), of(*lasted_ns)),
         format!(
-            "kept best-effort programs off the GPU for {}; froze one {freezes} times, {} freezing and thawing",
+            "kept best-effort programs off the GPU for {}; froze one {}, {} freezing and thawing",
             of(*held_back_ns),
+            so_often(*freezes),
             of(*switching_ns)
         ),
     )

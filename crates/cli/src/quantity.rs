@@ -41,6 +41,11 @@ pub(crate) fn short_span(time: Duration) -> String {
     }
 }
 
+/// How often.
+pub(crate) fn so_often(times: u64) -> String {
+    if times == 1 { "once".into() } else { format!("{times} times") }
+}
+
 /// A name that somebody else chose, without what could move the cursor or break the line.
 pub(crate) fn printable(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
@@ -72,6 +77,11 @@ mod tests {
         assert_eq!(span(Duration::from_secs(59)), "59 s");
         assert_eq!(span(Duration::from_secs(60)), "1 min 0 s");
         assert_eq!(span(Duration::from_secs(3600 + 125)), "1 h 2 min");
+    }
+
+    #[test]
+    fn once_is_no_number_of_times() {
+        assert_eq!([0, 1, 2].map(so_often), ["0 times", "once", "2 times"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::args::{Output, StatusArgs};
 use crate::columns::{GAP, INDENT, Side, columns, fitting, hanging, terminal_width};
 use crate::describe::as_json;
-use crate::quantity::{printable, size, span, user};
+use crate::quantity::{printable, size, so_often, span, user};
 use crate::{daemon, print};
 use std::path::Path;
 use std::time::Duration;
@@ -65,7 +65,7 @@ fn text(status: &Status, socket: &Path) -> String {
     };
     let again = match status.worker_restarts {
         0 => String::new(),
-        times => format!(", started anew {}", count(times, "time")),
+        times => format!(", started anew {}", so_often(times.into())),
     };
     let parts = match status.keeper_pid {
         Some(keeper) => format!("process {}{again}; process {keeper} keeps what is away", status.worker_pid),

@@ -1,6 +1,6 @@
 //! What a tenant went through, in lines for people.
 
-use crate::quantity::{printable, short_span, span};
+use crate::quantity::{printable, short_span, so_often, span};
 use std::time::Duration;
 use wire::{RequestTimes, Statistics, Times};
 
@@ -17,11 +17,11 @@ pub(super) fn lines(statistics: &Statistics) -> Vec<(&'static str, String)> {
     if let Some(times) = granted {
         lines.push((
             "had GPU",
-            format!("after {}; {} times, from hint or first work", quantiles(times), times.count),
+            format!("after {}; {}, from hint or first work", quantiles(times), so_often(times.count)),
         ));
     }
     if *freezes > 0 {
-        lines.push(("frozen", format!("{freezes} times, {} with work to do", long(*frozen_ns))));
+        lines.push(("frozen", format!("{}, {} with work to do", so_often(*freezes), long(*frozen_ns))));
     }
     if switching_ns + moving_ns > 0 {
         let moved = if *moving_ns > 0 { format!(", {} moving", long(*moving_ns)) } else { String::new() };
