@@ -13,7 +13,7 @@
 //! | `launch-ex MS`, `launch-cooperative MS` | one kernel in the default stream, by other functions |
 //! | `instantiate MS`, `launch-graph` | captures one kernel as a graph; launches that, in the default stream |
 //! | `requests N MS`, `requests-by-chance N MS` | so many short kernels that are waited for, so far apart, or so on average |
-//! | `serve N MS`, `serve-hinted N MS` | so many requests so far apart, each an input, a pause and a short kernel that is waited for; told of through `librota` (`ROTA_SDK`) |
+//! | `serve N MS`, `serve-hinted N MS` | so many requests so far apart, each an input, a pause and a short kernel that is waited for; the second tells of them, by `librota` (`ROTA_SDK`) |
 //! | `poll`, `poll-event` | looks at the default stream, or at the event, recorded there, until all of it is done |
 //! | `allocate`, `free` | device memory of one mebibyte |
 //! | `keep MIB`, `check` | fills so much more memory, in pieces; looks whether all of that is as it was |
