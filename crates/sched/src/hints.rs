@@ -240,6 +240,11 @@ impl Hints {
         self.counts = HintCounts::default();
     }
 
+    /// When the requests of hints that have not ended are expected, in this order.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = Time> {
+        self.pending.iter().map(|pending| pending.plan.expect)
+    }
+
     /// How hints ended so far.
     pub(crate) fn counts(&self) -> HintCounts {
         self.counts

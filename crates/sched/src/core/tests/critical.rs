@@ -594,3 +594,45 @@ fn hints_of_a_service_that_is_off_for_another_hold_all_the_same() {
     assert!(!rig.thawed.contains_key(&other), "best-effort work is off when the request comes");
     assert_eq!(missed(&rig, now), []);
 }
+
+#[test]
+fn each_hint_that_has_not_ended_has_its_hold_and_no_other_has_one() {
+    for seed in 1..60u64 {
+        let mut rig =
+            Rig::new(Settings { be_guarantee: Ratio::from_percent(seed as u32 % 4 * 25), ..settings() });
+        let mut random = seed;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        let of = |class, slo| Terms { class, slo: Some(Span::from_millis(slo)), ..Terms::default() };
+        let services: Vec<_> = (10..13)
+            .map(|id| {
+                rig.job(id, of(Class::LatencyCritical, if id == 10 { 10 } else { 1_000 }));
+                rig.tenant(id, id, 0, 1)
+            })
+            .collect();
+        best_effort(&mut rig, 2);
+        for _ in 0..400 {
+            let service = services[next(3) as usize];
+            let event = match next(100) {
+                0..45 => Event::Hint { tenant: service, within: Span::from_micros(next(60_000)) },
+                45..65 => Event::Wants { tenant: service, ago: Span::from_micros(next(3_000)) },
+                65..95 => Event::Idle(service),
+                95 => Event::Pause(JobId(service.0)),
+                96 => Event::Resume(JobId(service.0)),
+                97 => Event::Context { tenant: service, present: next(2) == 0 },
+                98 => Event::Job { job: JobId(service.0), terms: of(Class::BestEffort, 10) },
+                _ => Event::Job { job: JobId(service.0), terms: of(Class::LatencyCritical, 10) },
+            };
+            rig.tell(event);
+            let after = rig.now.0 as f64 / 1e9 + next(8_000) as f64 / 1e6;
+            rig.until(after);
+        }
+        // All of them end.
+        let after = rig.now.0 as f64 / 1e9 + 1.0;
+        services.iter().for_each(|&service| rig.tell(Event::Idle(service)));
+        rig.until(after);
+        assert_eq!(rig.core.gpu_of(GpuId(0)).holds, [], "seed {seed}");
+    }
+}
