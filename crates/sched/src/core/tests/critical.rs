@@ -636,3 +636,19 @@ fn each_hint_that_has_not_ended_has_its_hold_and_no_other_has_one() {
         assert_eq!(rig.core.gpu_of(GpuId(0)).holds, [], "seed {seed}");
     }
 }
+
+/// It is off by its cap, and not for the service.
+#[test]
+fn whoever_its_own_cap_keeps_off_is_not_held_back() {
+    let mut rig = Rig::new(settings());
+    let service = service(&mut rig);
+    rig.job(1, Terms { compute_max: Some(Ratio::from_percent(10)), ..Terms::default() });
+    let other = rig.busy(1, 1, 0, 1);
+    for _ in 0..1_000 {
+        request(&mut rig, service, 0.01);
+        assert!(rig.core.is_critical(GpuId(0)));
+        let is_off = !rig.thawed.contains_key(&other);
+        let by_cap = rig.core.tenant(other).unwrap().not_before > rig.now;
+        assert!(!(is_off && by_cap && rig.core.holds_all_back(GpuId(0))), "at {:?}", rig.now);
+    }
+}
