@@ -353,10 +353,11 @@ impl Core {
     /// Whose context is to be loaded, and is not yet.
     fn not_warmed(&self, gpu: GpuId) -> Option<TenantId> {
         let books = self.gpu_of(gpu);
-        let next = books.holds.iter().filter(|hold| hold.came.is_none()).min_by_key(|hold| hold.expect)?;
-        let is_able =
-            self.tenants.get(next.tenant).is_some_and(|tenant| able(tenant) && tenant.grip == Grip::Thawed);
-        (!books.warmed && is_able && next.from <= self.now).then_some(next.tenant)
+        // Whoever is off for another cannot load it now, and is no reason that nobody does.
+        let is_on = |tenant: &Tenant| able(tenant) && tenant.grip == Grip::Thawed;
+        let could = |hold: &&Hold| hold.came.is_none() && self.tenants.get(hold.tenant).is_some_and(is_on);
+        let next = books.holds.iter().filter(could).min_by_key(|hold| hold.expect)?;
+        (!books.warmed && next.from <= self.now).then_some(next.tenant)
     }
 
     /// Whose context is to be loaded once a tenant is off that is being frozen: an [`Action::WarmUp`] follows then.

@@ -652,3 +652,37 @@ fn whoever_its_own_cap_keeps_off_is_not_held_back() {
         assert!(!(is_off && by_cap && rig.core.holds_all_back(GpuId(0))), "at {:?}", rig.now);
     }
 }
+
+#[test]
+fn whoever_is_off_for_another_keeps_nobody_from_having_its_context_loaded() {
+    let mut rig = Rig::new(settings());
+    let of =
+        |slo| Terms { class: Class::LatencyCritical, slo: Some(Span::from_millis(slo)), ..Terms::default() };
+    rig.job(11, of(1_000));
+    rig.job(12, of(1_000));
+    let (tight, patient) = (service(&mut rig), rig.tenant(11, 11, 0, 1));
+    let third = rig.tenant(12, 12, 0, 1);
+    best_effort(&mut rig, 1);
+    for _ in 0..20 {
+        let now = rig.now.0 as f64 / 1e9;
+        rig.tell(Event::wants(patient));
+        rig.until(now + 0.02);
+        rig.tell(Event::Idle(patient));
+        rig.until(now + 0.1);
+    }
+    let now = rig.now.0 as f64 / 1e9;
+    rig.tell(Event::wants(patient));
+    rig.until(now + 0.001);
+    rig.tell(Event::wants(tight));
+    rig.until(now + 0.003);
+    assert!(!rig.thawed.contains_key(&patient), "it is off for the other");
+    rig.tell(Event::Hint { tenant: patient, within: Span::from_millis(4) });
+    rig.tell(Event::Hint { tenant: third, within: Span::from_millis(5) });
+    rig.until(now + 0.007);
+    assert!(!rig.thawed.contains_key(&patient), "it still is");
+    let loaded = rig.said(now, |action| match action {
+        Action::WarmUp { tenant } => Some(*tenant),
+        _ => None,
+    });
+    assert_eq!(loaded, [third]);
+}
