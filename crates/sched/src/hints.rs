@@ -156,22 +156,25 @@ impl Hints {
         Ok(Some(plan))
     }
 
-    /// The hint whose request is expected first, taken off the list.
-    fn next(&mut self) -> Option<Pending> {
-        (!self.pending.is_empty()).then(|| self.pending.remove(0))
+    /// When the hinted request was expected that came then, if it may be one: of those, the first. One that came long before is
+    /// another; before both instants, or a bias of requests that are on time again would never be forgotten.
+    pub(crate) fn awaited(&self, came: Time) -> Option<Time> {
+        let Pending { plan, hinted } = self.pending.first()?;
+        (plan.expect.min(*hinted).since(came) <= ERROR_MAX).then_some(plan.expect)
     }
 
-    /// The same, for a request that came then.
-    fn next_for(&mut self, came: Time) -> Option<Pending> {
-        let first = self.pending.first()?;
-        if may_be(came, first.plan.expect) { self.next() } else { None }
+    /// The hint whose request was expected then, taken off the list.
+    fn take(&mut self, expect: Time) -> Option<Pending> {
+        let at = self.pending.iter().position(|pending| pending.plan.expect == expect)?;
+        Some(self.pending.remove(at))
     }
 
     /// A request came: the one that was hinted, if a hint is pending. `ready`: was best-effort work off by then?
     /// To be told of every request, since one that comes after its hint expired teaches too.
     pub(crate) fn came(&mut self, now: Time, ready: bool) -> Option<Came> {
         let outlived = self.outlived.take();
-        let Some(Pending { plan, hinted }) = self.next_for(now) else {
+        let hint = self.awaited(now).and_then(|expect| self.take(expect));
+        let Some(Pending { plan, hinted }) = hint else {
             if let Some(hinted) = outlived.filter(|&hinted| now <= hinted + PATIENCE_MAX) {
                 self.learn(now, hinted);
             }
@@ -197,27 +200,27 @@ impl Hints {
         Some(came)
     }
 
-    /// The request of the next hint came while another one was served, nobody knows when. What is never confirmed is forgotten: a
+    /// The request that was expected then came while another one was served, nobody knows when. What is never confirmed is forgotten: a
     /// bias for which hints always end while their sender is served would stay for ever.
-    pub(crate) fn came_meanwhile(&mut self) {
-        if self.next().is_some() {
+    pub(crate) fn came_meanwhile(&mut self, expect: Time) {
+        if self.take(expect).is_some() {
             self.bias -= self.bias / BIAS_PER;
             self.counts.good += 1;
             self.remember_honest();
         }
     }
 
-    /// Nothing followed the next hint.
-    pub(crate) fn expired(&mut self, now: Time) {
-        let Some(Pending { hinted, .. }) = self.next() else { return };
+    /// The request that was expected then did not come.
+    pub(crate) fn expired(&mut self, now: Time, expect: Time) {
+        let Some(Pending { hinted, .. }) = self.take(expect) else { return };
         self.outlived = Some(hinted);
         self.remember_false();
         self.judge(now);
     }
 
-    /// The next hint cannot be honoured any more, through no fault of the sender.
-    pub(crate) fn withdrawn(&mut self) {
-        if self.next().is_some() {
+    /// The hint of a request that is expected then cannot be honoured any more, through no fault of the sender.
+    pub(crate) fn withdrawn(&mut self, expect: Time) {
+        if self.take(expect).is_some() {
             self.missed();
         }
     }
@@ -235,6 +238,11 @@ impl Hints {
         self.outlived.iter_mut().for_each(&at);
         at(&mut self.distrusted_until);
         self.counts = HintCounts::default();
+    }
+
+    /// When the requests of hints that have not ended are expected, in this order.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = Time> {
+        self.pending.iter().map(|pending| pending.plan.expect)
     }
 
     /// How hints ended so far.
@@ -281,11 +289,6 @@ impl Hints {
         self.recent = self.recent << 1 | u16::from(false_one);
         self.recent_len = (self.recent_len + 1).min(RECENT_MAX);
     }
-}
-
-/// May a request that came then be one that was expected at another instant? One that came long before is not.
-pub(crate) fn may_be(came: Time, expect: Time) -> bool {
-    expect.since(came) <= ERROR_MAX
 }
 
 /// Do two hints mean the same request?

@@ -272,7 +272,10 @@ impl Core {
     fn waits_from_now(&mut self, id: TenantId) {
         let Some(gpu) = self.tenants.get(id).map(|tenant| tenant.gpu) else { return };
         let (now, turns) = (self.now, self.gpu_of(gpu).turns);
-        self.update(id, |tenant| (tenant.queued_at, tenant.queued_behind) = (now, turns));
+        self.update(id, |tenant| {
+            (tenant.queued_at, tenant.queued_behind) = (now, turns);
+            tenant.cut_short = None;
+        });
         self.start_at_present(id);
     }
 

@@ -77,6 +77,14 @@ impl Core {
         hold(wanting == books.critical_wanting, || {
             format!("{wanting} latency-critical ones have work, not {}", books.critical_wanting)
         })?;
+        for (id, tenant) in self.tenants.iter().filter(|(_, tenant)| tenant.gpu == gpu) {
+            let holds = books.holds.iter().filter(|hold| hold.tenant == id && hold.came.is_none());
+            let mut held: Vec<_> = holds.map(|hold| hold.expect).collect();
+            held.sort_unstable();
+            hold(tenant.hints.pending().eq(held), || {
+                format!("tenant {id}: what it hinted is not what others are held back for")
+            })?;
+        }
         for &(rank, id) in &books.line {
             hold(self.tenants.get(id).is_some_and(|t| t.in_line == Some(rank)), || {
                 format!("tenant {id} is not in line")

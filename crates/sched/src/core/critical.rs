@@ -5,7 +5,7 @@
 
 use super::Core;
 use crate::gpu::Hold;
-use crate::hints::{self, Plan};
+use crate::hints::Plan;
 use crate::tenant::{Grip, Tenant};
 use crate::{Action, Favour, GpuId, Missed, Span, TenantId, Time};
 
@@ -193,9 +193,9 @@ impl Core {
         self.tell_held(gpu);
         let until = now + self.hold_max(gpu);
         let release = self.release_of(gpu, id, at);
-        let hinted = |hold: &Hold| hold.tenant == id && hold.came.is_none() && hints::may_be(at, hold.expect);
-        let holds = self.gpu_of(gpu).holds.iter().enumerate().filter(|(_, hold)| hinted(hold));
-        let Some(index) = holds.min_by_key(|(_, hold)| hold.expect).map(|(index, _)| index) else {
+        let awaited = self.tenants.get(id).and_then(|tenant| tenant.hints.awaited(at));
+        let hinted = |hold: &Hold| hold.tenant == id && hold.came.is_none() && Some(hold.expect) == awaited;
+        let Some(index) = self.gpu_of(gpu).holds.iter().position(hinted) else {
             if let Some(tenant) = self.tenants.get_mut(id) {
                 tenant.hints.came(at, ready);
             }
@@ -236,7 +236,7 @@ impl Core {
         let unseen = over.into_iter().filter(|hold| hold.came.is_none());
         for hold in unseen {
             if let Some(tenant) = self.tenants.get_mut(id) {
-                tenant.hints.came_meanwhile();
+                tenant.hints.came_meanwhile(hold.expect);
             }
             self.report_unhonoured(&hold);
         }
@@ -261,7 +261,7 @@ impl Core {
             let Some(tenant) = self.tenants.get_mut(hold.tenant).filter(|_| hold.came.is_none()) else {
                 continue;
             };
-            tenant.hints.withdrawn();
+            tenant.hints.withdrawn(hold.expect);
             self.actions.push(Action::HintMissed { tenant: hold.tenant, why: Missed::Unable });
         }
     }
@@ -286,9 +286,9 @@ impl Core {
         if hold.begun {
             return true;
         }
-        let tenant = books.holds.remove(at).tenant;
+        let Hold { tenant, expect, .. } = books.holds.remove(at);
         if let Some(tenant) = self.tenants.get_mut(tenant) {
-            tenant.hints.withdrawn();
+            tenant.hints.withdrawn(expect);
         }
         self.actions.push(Action::HintMissed { tenant, why: Missed::Guarantee });
         false
@@ -308,10 +308,10 @@ impl Core {
                     continue;
                 };
                 if tenant.wants {
-                    tenant.hints.came_meanwhile();
+                    tenant.hints.came_meanwhile(hold.expect);
                 } else {
                     let held_for = now.since(hold.from);
-                    tenant.hints.expired(now);
+                    tenant.hints.expired(now, hold.expect);
                     // Whoever lets others stand still pays for it as if it had run.
                     self.charge_to(hold.tenant, held_for);
                 }
@@ -353,10 +353,11 @@ impl Core {
     /// Whose context is to be loaded, and is not yet.
     fn not_warmed(&self, gpu: GpuId) -> Option<TenantId> {
         let books = self.gpu_of(gpu);
-        let next = books.holds.iter().filter(|hold| hold.came.is_none()).min_by_key(|hold| hold.expect)?;
-        let is_able =
-            self.tenants.get(next.tenant).is_some_and(|tenant| able(tenant) && tenant.grip == Grip::Thawed);
-        (!books.warmed && is_able && next.from <= self.now).then_some(next.tenant)
+        // Whoever is off for another cannot load it now, and is no reason that nobody does.
+        let is_on = |tenant: &Tenant| able(tenant) && tenant.grip == Grip::Thawed;
+        let could = |hold: &&Hold| hold.came.is_none() && self.tenants.get(hold.tenant).is_some_and(is_on);
+        let next = books.holds.iter().filter(could).min_by_key(|hold| hold.expect)?;
+        (!books.warmed && next.from <= self.now).then_some(next.tenant)
     }
 
     /// Whose context is to be loaded once a tenant is off that is being frozen: an [`Action::WarmUp`] follows then.

@@ -51,12 +51,21 @@ impl Core {
         })
     }
 
-    /// Is everybody best-effort off a GPU, though one of them has work? Only asked beside somebody latency-critical.
+    /// Is everybody best-effort off a GPU, though one of them has work and may have the GPU? Only asked beside somebody latency-critical.
     pub fn holds_all_back(&self, gpu: GpuId) -> bool {
-        let waits = |tenant: &Tenant| tenant.gpu == gpu && !tenant.critical && tenant.is_active();
+        // Whom its own cap keeps off would be off without anybody latency-critical too.
+        let kept_off_until = |id: TenantId, tenant: &Tenant| {
+            let put_off = self.gpu_of(gpu).no_room.put_off.get(&id);
+            put_off.map_or(tenant.not_before, |put_off| put_off.capped_until)
+        };
+        let is_capped =
+            |id, tenant: &Tenant| self.cap(tenant).is_some() && kept_off_until(id, tenant) > self.now;
+        let waits = |id, tenant: &Tenant| {
+            tenant.gpu == gpu && !tenant.critical && tenant.is_active() && !is_capped(id, tenant)
+        };
         self.is_critical(gpu)
             && !self.someone_runs(gpu)
-            && self.tenants.iter().any(|(_, tenant)| waits(tenant))
+            && self.tenants.iter().any(|(id, tenant)| waits(id, tenant))
     }
 
     /// Arena bytes in use and in all.

@@ -20,7 +20,7 @@ fn hinted(hints: &mut Hints, at: u64, error: i64) -> Plan {
 /// At `at`, a hint for 1 ms later that nothing follows.
 fn lie(hints: &mut Hints, at: u64) -> Result<(), Missed> {
     let plan = hints.plan(us(at), span(1_000), LEAD)?.expect("new");
-    hints.expired(plan.until);
+    hints.expired(plan.until, plan.expect);
     Ok(())
 }
 
@@ -152,6 +152,34 @@ fn a_request_that_comes_long_before_a_hinted_one_is_another() {
 }
 
 #[test]
+fn a_bias_of_requests_that_come_a_little_early_now_is_forgotten() {
+    let mut hints = Hints::default();
+    for round in 0..100 {
+        hinted(&mut hints, 30_000 * (round + 1), 10_000);
+    }
+    assert!(hints.bias > 9_900_000, "{}", hints.bias);
+    // More than ten milliseconds before they are expected now, but not before they were hinted.
+    for round in 0..100 {
+        hinted(&mut hints, 4_000_000 + 30_000 * round, -200);
+    }
+    assert!((-200_000..0).contains(&hints.bias), "{}", hints.bias);
+}
+
+#[test]
+fn a_hint_that_ends_before_one_that_is_expected_sooner_leaves_that_one() {
+    let withdrawn = |hints: &mut Hints, expect: Time| hints.withdrawn(expect);
+    let expired = |hints: &mut Hints, expect: Time| hints.expired(us(4_000), expect);
+    for end in [withdrawn, expired] {
+        let mut hints = Hints::default();
+        let sooner = hints.plan(us(0), span(6_000), LEAD).expect("trusted").expect("new");
+        let later = hints.plan(us(0), span(9_000), LEAD).expect("trusted").expect("new");
+        end(&mut hints, later.expect);
+        assert_eq!(hints.came(sooner.expect, true), Some(Came::Good));
+        assert_eq!((hints.bias, hints.deviation, hints.pending.len()), (0, 0, 0));
+    }
+}
+
+#[test]
 fn every_way_to_come_is_counted_once() {
     let come = |at: Time, ready: bool| {
         let mut hints = Hints::default();
@@ -172,7 +200,7 @@ fn every_way_to_come_is_counted_once() {
 fn requests_without_a_hint_change_nothing() {
     let mut hints = Hints::default();
     assert_eq!(hints.came(us(5_000), true), None);
-    hints.expired(us(6_000));
+    hints.expired(us(6_000), us(5_000));
     assert_eq!(hints, Hints::default());
 }
 
@@ -288,7 +316,7 @@ fn requests_that_come_after_the_patience_teach_it() {
         let at = round * 20_000;
         let plan = hints.plan(us(at), span(5_000), LEAD).expect("never distrusted").expect("new");
         if plan.until < us(at + 8_000) {
-            hints.expired(plan.until);
+            hints.expired(plan.until, plan.expect);
         }
         hints.came(us(at + 8_000), true);
     }
@@ -327,8 +355,9 @@ fn who_hints_all_the_time_is_not_listened_to() {
         let mut refused = 0;
         for now in 0..5_000u64 {
             let at = us(now * 1_000);
-            let over = hints.pending.iter().take_while(|next| at >= next.plan.until).count();
-            (0..over).for_each(|_| hints.expired(at));
+            let over = |next: &&Pending| at >= next.plan.until;
+            let over: Vec<_> = hints.pending.iter().take_while(over).map(|next| next.plan.expect).collect();
+            over.into_iter().for_each(|expect| hints.expired(at, expect));
             if now % every == every / 2 {
                 let ready = hints.pending.first().is_some_and(|next| at >= next.plan.freeze_at + LEAD);
                 hints.came(at, ready);
@@ -349,8 +378,9 @@ fn who_hints_several_requests_ahead_is_honest() {
         for ahead in [2, 1] {
             hints.plan(now, us((round + ahead) * 4_000).since(now), LEAD).expect("trusted");
         }
-        let ends: Vec<_> = hints.pending.iter().map(|next| next.plan.until).collect();
-        ends.into_iter().take_while(|&end| request > end).for_each(|end| hints.expired(end));
+        let plans: Vec<_> = hints.pending.iter().map(|next| next.plan).collect();
+        let over = plans.into_iter().take_while(|plan| request > plan.until);
+        over.for_each(|plan| hints.expired(plan.until, plan.expect));
         hints.came(request, true);
     }
     assert_eq!(hints.counts().false_, 0);
@@ -381,10 +411,10 @@ fn several_requests_may_be_hinted_and_come_in_their_order() {
     let expected: Vec<_> = hints.pending.iter().map(|next| next.plan.expect).collect();
     assert_eq!(expected, [sooner.expect, us(5_500), later.expect]);
     assert_eq!(hints.came(us(5_000), true), Some(Came::Good));
-    hints.came_meanwhile();
-    hints.expired(us(10_000));
+    hints.came_meanwhile(us(5_500));
+    hints.expired(us(10_000), later.expect);
     assert_eq!(hints.counts(), HintCounts { good: 2, false_: 1, ..HintCounts::default() });
-    hints.came_meanwhile();
+    hints.came_meanwhile(us(5_500));
     assert_eq!(hints.counts().good, 2, "none is pending");
 }
 
@@ -399,8 +429,7 @@ fn a_bias_by_which_hints_end_while_their_sender_is_served_is_forgotten() {
     // Now each hint ends before its request comes, and nothing is learnt of that.
     for round in 0..60 {
         let plan = hints.plan(us(2_000_000 + 10_000 * round), span(5_000), LEAD).expect("trusted");
-        plan.expect("new");
-        hints.came_meanwhile();
+        hints.came_meanwhile(plan.expect("new").expect);
     }
     let plan = hints.plan(us(3_000_000), span(5_000), LEAD).expect("trusted").expect("new");
     assert!(us(3_005_000).since(plan.expect) < span(10), "{plan:?}");

@@ -594,3 +594,95 @@ fn hints_of_a_service_that_is_off_for_another_hold_all_the_same() {
     assert!(!rig.thawed.contains_key(&other), "best-effort work is off when the request comes");
     assert_eq!(missed(&rig, now), []);
 }
+
+#[test]
+fn each_hint_that_has_not_ended_has_its_hold_and_no_other_has_one() {
+    for seed in 1..60u64 {
+        let mut rig =
+            Rig::new(Settings { be_guarantee: Ratio::from_percent(seed as u32 % 4 * 25), ..settings() });
+        let mut random = seed;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        let of = |class, slo| Terms { class, slo: Some(Span::from_millis(slo)), ..Terms::default() };
+        let services: Vec<_> = (10..13)
+            .map(|id| {
+                rig.job(id, of(Class::LatencyCritical, if id == 10 { 10 } else { 1_000 }));
+                rig.tenant(id, id, 0, 1)
+            })
+            .collect();
+        best_effort(&mut rig, 2);
+        for _ in 0..400 {
+            let service = services[next(3) as usize];
+            let event = match next(100) {
+                0..45 => Event::Hint { tenant: service, within: Span::from_micros(next(60_000)) },
+                45..65 => Event::Wants { tenant: service, ago: Span::from_micros(next(3_000)) },
+                65..95 => Event::Idle(service),
+                95 => Event::Pause(JobId(service.0)),
+                96 => Event::Resume(JobId(service.0)),
+                97 => Event::Context { tenant: service, present: next(2) == 0 },
+                98 => Event::Job { job: JobId(service.0), terms: of(Class::BestEffort, 10) },
+                _ => Event::Job { job: JobId(service.0), terms: of(Class::LatencyCritical, 10) },
+            };
+            rig.tell(event);
+            let after = rig.now.0 as f64 / 1e9 + next(8_000) as f64 / 1e6;
+            rig.until(after);
+        }
+        // All of them end.
+        let after = rig.now.0 as f64 / 1e9 + 1.0;
+        services.iter().for_each(|&service| rig.tell(Event::Idle(service)));
+        rig.until(after);
+        assert_eq!(rig.core.gpu_of(GpuId(0)).holds, [], "seed {seed}");
+    }
+}
+
+/// It is off by its cap, and not for the service.
+#[test]
+fn whoever_its_own_cap_keeps_off_is_not_held_back() {
+    let mut rig = Rig::new(settings());
+    let service = service(&mut rig);
+    rig.job(1, Terms { compute_max: Some(Ratio::from_percent(10)), ..Terms::default() });
+    let other = rig.busy(1, 1, 0, 1);
+    for _ in 0..1_000 {
+        request(&mut rig, service, 0.01);
+        assert!(rig.core.is_critical(GpuId(0)));
+        let is_off = !rig.thawed.contains_key(&other);
+        let by_cap = rig.core.tenant(other).unwrap().not_before > rig.now;
+        assert!(!(is_off && by_cap && rig.core.holds_all_back(GpuId(0))), "at {:?}", rig.now);
+    }
+}
+
+#[test]
+fn whoever_is_off_for_another_keeps_nobody_from_having_its_context_loaded() {
+    let mut rig = Rig::new(settings());
+    let of =
+        |slo| Terms { class: Class::LatencyCritical, slo: Some(Span::from_millis(slo)), ..Terms::default() };
+    rig.job(11, of(1_000));
+    rig.job(12, of(1_000));
+    let (tight, patient) = (service(&mut rig), rig.tenant(11, 11, 0, 1));
+    let third = rig.tenant(12, 12, 0, 1);
+    best_effort(&mut rig, 1);
+    for _ in 0..20 {
+        let now = rig.now.0 as f64 / 1e9;
+        rig.tell(Event::wants(patient));
+        rig.until(now + 0.02);
+        rig.tell(Event::Idle(patient));
+        rig.until(now + 0.1);
+    }
+    let now = rig.now.0 as f64 / 1e9;
+    rig.tell(Event::wants(patient));
+    rig.until(now + 0.001);
+    rig.tell(Event::wants(tight));
+    rig.until(now + 0.003);
+    assert!(!rig.thawed.contains_key(&patient), "it is off for the other");
+    rig.tell(Event::Hint { tenant: patient, within: Span::from_millis(4) });
+    rig.tell(Event::Hint { tenant: third, within: Span::from_millis(5) });
+    rig.until(now + 0.007);
+    assert!(!rig.thawed.contains_key(&patient), "it still is");
+    let loaded = rig.said(now, |action| match action {
+        Action::WarmUp { tenant } => Some(*tenant),
+        _ => None,
+    });
+    assert_eq!(loaded, [third]);
+}

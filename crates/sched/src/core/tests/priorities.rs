@@ -336,3 +336,21 @@ fn whoever_was_latency_critical_has_waited_for_no_turn() {
     assert_eq!(rig.runs(), [2]);
     assert!(!rig.turns(100.0).contains(&service.0));
 }
+
+#[test]
+fn whoever_was_latency_critical_has_no_rest_of_a_turn_from_before() {
+    let mut rig = Rig::new(by_priority());
+    rig.job(1, of(Priority::High));
+    let (high, other) = (rig.tenant(1, 1, 0, 1), rig.busy(2, 2, 0, 1));
+    rig.busy(3, 3, 0, 1);
+    let has_turn = |rig: &Rig| rig.core.gpu_of(GpuId(0)).turn.filter(|turn| turn.tenant == other);
+    rig.wait_for(|rig| has_turn(rig).is_some());
+    rig.tell(Event::wants(high));
+    let now = rig.now.0 as f64 / 1e9;
+    rig.until(now + 0.01);
+    assert!(rig.core.tenant(other).unwrap().cut_short.is_some(), "something is left of its turn");
+    rig.job(2, Terms { class: Class::LatencyCritical, ..Terms::default() });
+    rig.until(now + 10.0);
+    rig.job(2, Terms::default());
+    assert_eq!(rig.core.tenant(other).unwrap().cut_short, None);
+}
