@@ -18,7 +18,7 @@ def hint(*, in_ms: float = 0.0) -> bool:
     """A request arrived, and its kernels follow in about this time: best-effort work makes room just before.
 
     Returns whether the daemon hears it. A hint that nothing follows has a price: after a few, hints are not listened to for a
-    while.
+    while. Whatever else goes to the GPU before them, as a copy of the input, is taken for the request: hint then for that.
     """
     if not 0 <= in_ms <= 1e12:
         raise ValueError(f"a time to come is not negative: {in_ms!r}")

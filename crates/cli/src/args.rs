@@ -323,9 +323,18 @@ fn is_run() -> bool {
 
 /// The variable that a value without sense is from, if `rota run` was not told another by a flag.
 pub(crate) fn variable_behind(error: &clap::Error) -> Option<String> {
-    let (true, ErrorKind::InvalidValue | ErrorKind::ValueValidation) = (is_run(), error.kind()) else {
-        return None;
-    };
+    let commands = command();
+    let mut arguments = commands.find_subcommand("run").filter(|_| is_run())?.get_arguments();
+    let name = |argument: &clap::Arg| Some(argument.get_env()?.to_str()?.to_owned());
+    match error.kind() {
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation => {}
+        // Whose is not said. What was typed goes before.
+        ErrorKind::InvalidUtf8 if std::env::args_os().all(|word| word.to_str().is_some()) => {
+            let is_odd = |name: &String| std::env::var_os(name).is_some_and(|value| value.to_str().is_none());
+            return arguments.filter_map(name).find(is_odd);
+        }
+        _ => return None,
+    }
     let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else { return None };
     let end = argument.find(|letter: char| !letter.is_ascii_lowercase() && letter != '-');
     let flag = &argument[..end.unwrap_or(argument.len())];
@@ -335,10 +344,7 @@ pub(crate) fn variable_behind(error: &clap::Error) -> Option<String> {
     if typed.any(|word| word.to_str().is_some_and(is_flag)) {
         return None;
     }
-    let commands = command();
-    let mut arguments = commands.find_subcommand("run")?.get_arguments();
-    let found = arguments.find(|argument| argument.get_long() == flag.strip_prefix("--"))?;
-    Some(found.get_env()?.to_str()?.to_owned())
+    name(arguments.find(|argument| argument.get_long() == flag.strip_prefix("--"))?)
 }
 
 /// What is wrong with what was typed, or with what a variable says; whoever forgot the dashes before a program is told of them.

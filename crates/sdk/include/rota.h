@@ -38,7 +38,8 @@ enum {
 uint32_t rota_version(void);
 
 /* A request arrived, and its kernels follow in about so many nanoseconds: best-effort work makes room just before. A hint
- * that nothing follows has a price: after a few, hints are not listened to for a while. */
+ * that nothing follows has a price: after a few, hints are not listened to for a while. Whatever else goes to the GPU before
+ * them, as a copy of the input, is taken for the request: hint then for that. */
 int rota_hint(uint64_t in_ns);
 
 /* A request that is being served. Nothing in it is of interest to a program. */

@@ -3,6 +3,8 @@
 use crate::fake_daemon::{FakeDaemon, TERMS, complaint, listing, rota, stdout};
 use crate::run::empty_library;
 use crate::views::job;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::process::Command;
 use wire::quantity::Memory;
 use wire::{Answer, Change, Class, Description, JobRequest, JobView, Priority, Terms};
@@ -131,6 +133,9 @@ fn a_variable_without_sense_is_named_with_125_and_nothing_runs() {
         assert!(text.contains(expected), "{text}");
         assert!(text.contains(&format!("this is what {variable} says in the environment")), "{text}");
     }
+    let mut command = run("ROTA_SLO", "10ms", &[]);
+    let text = complaint(command.env("ROTA_CLASS", OsStr::from_bytes(b"l\xff")), 125);
+    assert!(text.contains("this is what ROTA_CLASS says in the environment"), "{text}");
     assert!(daemon.asked().is_empty(), "no job is begun for it");
     // A flag is all that counts, with sense or without.
     assert_eq!(stdout(&mut run("ROTA_SLO", "10", &["--slo", "10ms"])), "--slo ran\n");
