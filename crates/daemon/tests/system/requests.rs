@@ -140,7 +140,9 @@ fn when_a_gpu_is_latency_critical_programs_first_and_what_that_took_from_others_
         request(&service, &work);
         end(&service);
         await_that("others may go on", || !work.page().frozen());
-        if lc_mode(&world).freezes >= before.freezes + 3 {
+        // On a busy machine a freeze is over so late that the work comes back at once.
+        let seen = lc_mode(&world);
+        if seen.freezes >= before.freezes + 3 && seen.held_back_ns > before.held_back_ns {
             break;
         }
     }
