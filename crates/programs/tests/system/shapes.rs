@@ -42,10 +42,10 @@ fn four_programs_of_three_quarters_of_the_gpu() {
     let names = ["1", "2", "3", "4"];
     let programs = names.map(|seed| {
         let memory = ["--mib", "122", "--piece-mib", "2", "--kernel-ms", "200"];
-        stage.worker(0, seed, &[&memory[..], &["--seed", seed, "--steps", "2"]].concat())
+        stage.worker(0, seed, &[&memory[..], &["--seed", seed, "--steps", "3"]].concat())
     });
     for program in programs {
-        assert_eq!(program.ends_well().steps, 2);
+        assert_eq!(program.ends_well().steps, 3);
     }
     // Each time 80 have to go.
     check_counts(&stage, &names, 4, 78);
