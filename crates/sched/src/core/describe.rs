@@ -1,7 +1,7 @@
 //! How things are, for people.
 
 use super::Core;
-use crate::tenant::{Phase, Tenant};
+use crate::tenant::Phase;
 use crate::{Bytes, Described, GpuId, GpuView, Span, State, TenantId, Time};
 
 impl Core {
@@ -51,21 +51,21 @@ impl Core {
         })
     }
 
-    /// Is everybody best-effort off a GPU, though one of them has work and may have the GPU? Only asked beside somebody latency-critical.
+    /// Is everybody best-effort off a GPU, though one of them has work and may have a turn? Only asked beside somebody
+    /// latency-critical. Whom its own cap keeps off would be off without anybody, too.
     pub fn holds_all_back(&self, gpu: GpuId) -> bool {
-        // Whom its own cap keeps off would be off without anybody latency-critical too.
-        let kept_off_until = |id: TenantId, tenant: &Tenant| {
-            let put_off = self.gpu_of(gpu).no_room.put_off.get(&id);
-            put_off.map_or(tenant.not_before, |put_off| put_off.capped_until)
+        if !self.is_critical(gpu) || self.someone_runs(gpu) {
+            return false;
+        }
+        let books = self.gpu_of(gpu);
+        let has_work = |id: TenantId| {
+            self.tenants.get(id).is_some_and(|tenant| !tenant.critical && self.gang_is_active(tenant))
         };
-        let is_capped =
-            |id, tenant: &Tenant| self.cap(tenant).is_some() && kept_off_until(id, tenant) > self.now;
-        let waits = |id, tenant: &Tenant| {
-            tenant.gpu == gpu && !tenant.critical && tenant.is_active() && !is_capped(id, tenant)
-        };
-        self.is_critical(gpu)
-            && !self.someone_runs(gpu)
-            && self.tenants.iter().any(|(id, tenant)| waits(id, tenant))
+        let mut without_room = books.no_room.put_off.iter();
+        books.turn.is_some_and(|turn| has_work(turn.tenant))
+            || !books.waits.is_empty()
+            || !books.gangs_waiting.is_empty()
+            || without_room.any(|(&id, put_off)| put_off.capped_until <= self.now && has_work(id))
     }
 
     /// Arena bytes in use and in all.
