@@ -5,6 +5,7 @@
 use super::{Core, Due};
 use crate::gpu::{Crowd, Gpu};
 use crate::guarantee::HALF;
+use crate::policies;
 use crate::tenant::{Grip, Phase, Tenant};
 use crate::way::Places;
 use crate::{GpuId, OpId, PolicyKind, Span, Time};
@@ -42,7 +43,8 @@ impl Core {
         let gpus: Vec<_> = self.gpus.ids().collect();
         gpus.iter().for_each(|&gpu| moved.charge(gpu));
         let stay_max = self.settings.turn_max.0.max(self.settings.turn_min.0).min(ORIGIN / 2);
-        let pause_max = if self.settings.policy == PolicyKind::Priority { stay_max } else { 0 };
+        let pause_max =
+            if policies::place_is_kept_in_pauses(&self.settings, Span::MAX) { stay_max } else { 0 };
         let costs_max = self.gpus.values().map(|books| self.cost_max(books).0).max().unwrap_or(0);
         let shift = Shift {
             from: self.now.0,
