@@ -200,8 +200,8 @@ impl Hints {
         Some(came)
     }
 
-    /// The request that was expected then came while another one was served, nobody knows when. What is never confirmed is forgotten: a
-    /// bias for which hints always end while their sender is served would stay for ever.
+    /// The request that was expected then came while another one was served, nobody knows when. What is never confirmed is
+    /// forgotten: a bias for which hints always end while their sender is served would stay for ever.
     pub(crate) fn came_meanwhile(&mut self, expect: Time) {
         if self.take(expect).is_some() {
             self.bias -= self.bias / BIAS_PER;

@@ -14,6 +14,7 @@ mod gaps;
 mod grants;
 mod handover;
 mod hardship;
+mod hints;
 mod homes;
 mod host;
 mod meeting;
