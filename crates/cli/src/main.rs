@@ -33,12 +33,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let matches = match args::command().try_get_matches() {
         Ok(matches) => matches,
-        // Nobody typed it: what `rota run` ends with then is never taken for what a program says.
-        Err(error) if args::variable_behind(&error).is_some() => {
-            let _ = args::hinted(error).print();
-            return ExitCode::from(run::EXIT_ROTA);
-        }
-        Err(error) => args::hinted(error).exit(),
+        Err(error) => return args::complain(error),
     };
     let Args { socket, verb } = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let of_verb = matches.subcommand().map(|(_, matches)| matches).expect("a verb is required");
