@@ -286,18 +286,23 @@ impl Stage {
 
     /// How the daemon is.
     pub(crate) fn status(&self) -> wire::Status {
-        let command = ToDaemon::Command { version: wire::VERSION, command: wire::Command::Status };
+        match self.ask(wire::Command::Status) {
+            wire::Answer::Status(status) => status,
+            other => panic!("the daemon answered {other:?}"),
+        }
+    }
+
+    /// What the daemon answers.
+    pub(crate) fn ask(&self, command: wire::Command) -> wire::Answer {
+        let question = ToDaemon::Command { version: wire::VERSION, command };
         let mut found = None;
         until("the daemon answers", || {
             // A worker that was just killed may have taken the question with it.
-            found = Connection::ask(&self.socket, &command, PATIENCE).ok();
+            found = Connection::ask(&self.socket, &question, PATIENCE).ok();
             found.is_some()
         });
         match found {
-            Some(FromDaemon::Answer(answer)) => match *answer {
-                wire::Answer::Status(status) => status,
-                other => panic!("the daemon answered {other:?}"),
-            },
+            Some(FromDaemon::Answer(answer)) => *answer,
             other => panic!("the daemon answered {other:?}"),
         }
     }

@@ -4,11 +4,11 @@
 use std::rc::Rc;
 
 use serde_json::Value;
-use wire::{Answer, Connection, FromDaemon, Hints, LcMode, Statistics, ToDaemon};
+use wire::{Answer, Hints, LcMode, Statistics};
 
 use crate::parts::{PUPPET, newest};
 use crate::puppet::Puppet;
-use crate::stage::{PATIENCE, Program, Setup, Stage, until};
+use crate::stage::{Program, Setup, Stage, until};
 
 /// Requests that are served at a time.
 const COUNT: u64 = 40;
@@ -114,13 +114,8 @@ impl Scene {
 }
 
 fn lc_mode(stage: &Stage) -> LcMode {
-    let command = wire::Command::Describe { what: "gpu0".into() };
-    let question = ToDaemon::Command { version: wire::VERSION, command };
-    match Connection::ask(stage.socket(), &question, PATIENCE) {
-        Ok(FromDaemon::Answer(answer)) => match *answer {
-            Answer::Described(description) => description.gpu.expect("it was asked for").lc_mode,
-            other => panic!("the daemon answered {other:?}"),
-        },
+    match stage.ask(wire::Command::Describe { what: "gpu0".into() }) {
+        Answer::Described(description) => description.gpu.expect("it was asked for").lc_mode,
         other => panic!("the daemon answered {other:?}"),
     }
 }
