@@ -296,7 +296,9 @@ impl World {
     /// The timeline so far.
     pub(crate) fn events(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.folder.path().join("events")).expect("there are events");
-        text.lines().map(|line| serde_json::from_str(line).expect("an event is JSON")).collect()
+        // The last one may be about to be written.
+        let (whole, _) = text.rsplit_once('\n').unwrap_or_default();
+        whole.lines().map(|line| serde_json::from_str(line).expect("an event is JSON")).collect()
     }
 
     /// The events of this name so far.
