@@ -9,7 +9,8 @@ is said too.
 
 `together`: three of them, of which one is on the GPU, and the keeper of what is away is killed together with the worker. PASS if the one
 goes on, joins the next worker and has the native result, and the others end soon, with 125 and a message that says why; and used
-memory stayed under 16 GiB here too.
+memory stayed under 16 GiB here too. NVML may keep a look at that waiting for some seconds, as the driver takes back the arena of a dead
+keeper: that is no gap where somebody beside it who asks for memory all the time was kept waiting as well.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import time
 
 import harness
@@ -31,6 +33,8 @@ GOES_ON_WITHIN_S = 5.0
 LOST_WITHIN_S = 10.0
 """For the end of one that is not: the next worker has to be there to say that nobody has its memory."""
 BURIED_WITHIN_S = 5.0
+ASKS_S = 120.0
+"""Longer than the part with that lasts: who asks for memory is told when to stop."""
 LOST_EXIT = 125
 LOST_WORDS = ("the keeper of its memory is gone", "the memory of this program that was not on the GPU is lost")
 UNDER_WAY = {
@@ -161,8 +165,18 @@ def one_is_there(daemon, programs):
     return there[0] if settled else None
 
 
+def asking_for_memory(run):
+    """A process that asks for GPU memory again and again, once it has begun to."""
+    asks = harness.spawn([run.build("noise.c"), "asking", f"{ASKS_S:g}"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    said = asks.stdout.readline()
+    if said.strip() != "ready":
+        raise Failed(f"noise asking: {said}{asks.stdout.read()}")
+    return asks
+
+
 def together(run, given, binary, shape, seeds, steps, native):
     """The part of that name. The turn is longer than all work, so that nothing moves when it is not to."""
+    asks = asking_for_memory(run)
     memory = MemorySampler()
     daemon = run.daemon("together", capacity=given.capacity, arena="32GiB", turn="60s")
     daemon.wait_arena(120)
@@ -175,7 +189,7 @@ def together(run, given, binary, shape, seeds, steps, native):
     before = status(run, daemon)
     os.kill(before["keeper_pid"], signal.SIGKILL)
     os.kill(before["worker_pid"], signal.SIGKILL)
-    killed = time.monotonic()
+    killed, killed_ns = time.monotonic(), harness.now_ns()
     done = len(programs[stays].step_times())
     lost = {name: turner.program for name, turner in programs.items() if name != stays}
     step_s, ended_s = None, {}
@@ -206,7 +220,12 @@ def together(run, given, binary, shape, seeds, steps, native):
     until(f"{stays} to be with the next worker", 20, is_back, 0.05)
     crowd.check_right(run, stays, programs[stays].result(steps * shape.step_s * 2 + 60), native[stays.removesuffix("-together")])
     memory.stop()
-    memory.check_under(run, given.capacity, "together")
+    asks.send_signal(signal.SIGTERM)
+    times, *held = asks.communicate(timeout=10)[0].split()[-3:]
+    held = [round(float(at) * 1e9) for at in held]
+    memory.check_under(run, given.capacity, "together", held=held)
+    waited = [f"{(ended - begun) / 1e9:.2f} s, from {(begun - killed_ns) / 1e9:+.2f} s" for begun, ended in (held, memory.longest_look())]
+    run.fact(f"who asked for 2 MiB of GPU memory, {times} times, waited at most {waited[0]} of the kill on; NVML {waited[1]}")
     check_empty(run, daemon)
     run.end_daemons()
 

@@ -3,10 +3,13 @@
 //   noise contexts SECONDS   processes that make a context and exit, one after the other
 //   noise vmm SECONDS        create, map, unmap and release 20 MiB
 //   noise pinning SECONDS    register and unregister 1 GiB of host memory
+//   noise asking SECONDS     create and release 2 MiB, 50 times a second: no noise, but somebody whom it keeps waiting
 //
-// Prints how often it went round.
+// Says "ready" when it begins. Ends early by SIGTERM. Prints how often it went round, and when the longest round began and ended, in
+// seconds of the monotonic clock.
 #define _GNU_SOURCE
 #include <cuda.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +17,14 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+static volatile sig_atomic_t ended;
+
+static void end(int signal)
+{
+    (void)signal;
+    ended = 1;
+}
 
 static double seconds(void)
 {
@@ -58,18 +69,24 @@ static void contexts_once(void)
     }
 }
 
-static void vmm_once(CUdevice device)
+static CUmemAllocationProp of_device(CUdevice device)
 {
-    const size_t size = 20u << 20;
     CUmemAllocationProp properties;
-    CUmemAccessDesc access;
-    CUmemGenericAllocationHandle handle;
-    CUdeviceptr address;
     memset(&properties, 0, sizeof properties);
-    memset(&access, 0, sizeof access);
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties.location.id = device;
+    return properties;
+}
+
+static void vmm_once(CUdevice device)
+{
+    const size_t size = 20u << 20;
+    CUmemAllocationProp properties = of_device(device);
+    CUmemAccessDesc access;
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr address;
+    memset(&access, 0, sizeof access);
     access.location = properties.location;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     CHECK(cuMemAddressReserve(&address, size, 0, 0, 0));
@@ -96,29 +113,50 @@ static void pinning_once(void)
     CHECK(cuMemHostUnregister(memory));
 }
 
+static void asking_once(CUdevice device)
+{
+    CUmemAllocationProp properties = of_device(device);
+    CUmemGenericAllocationHandle handle;
+    CHECK(cuMemCreate(&handle, (size_t)2 << 20, &properties, 0));
+    CHECK(cuMemRelease(handle));
+}
+
 int main(int count, char **arguments)
 {
     if (count != 3) {
-        fprintf(stderr, "usage: noise contexts|vmm|pinning SECONDS\n");
+        fprintf(stderr, "usage: noise contexts|vmm|pinning|asking SECONDS\n");
         return 2;
     }
     const char *kind = arguments[1];
-    double end = seconds() + atof(arguments[2]);
+    double until = seconds() + atof(arguments[2]), longest[2] = {0, 0};
     long rounds = 0;
     CUdevice device = 0;
     if (strcmp(kind, "contexts") != 0)
         device = make_context();
-    while (seconds() < end) {
+    signal(SIGTERM, end);
+    printf("ready\n");
+    fflush(stdout);
+    while (!ended && seconds() < until) {
+        double begun = seconds(), done;
         if (!strcmp(kind, "contexts"))
             contexts_once();
         else if (!strcmp(kind, "vmm"))
             vmm_once(device);
         else if (!strcmp(kind, "pinning"))
             pinning_once();
+        else if (!strcmp(kind, "asking"))
+            asking_once(device);
         else
             return 2;
+        done = seconds();
+        if (done - begun > longest[1] - longest[0]) {
+            longest[0] = begun;
+            longest[1] = done;
+        }
         rounds++;
+        if (!strcmp(kind, "asking"))
+            usleep(20000);
     }
-    printf("%ld\n", rounds);
+    printf("%ld %.6f %.6f\n", rounds, longest[0], longest[1]);
     return 0;
 }
