@@ -87,6 +87,9 @@ use wire::{FromDaemon, Listener, be_prompt};
 pub use input::{Input, Newcomer, Shown};
 pub use setup::{About, Freezes, Rules, Setup, SharedGpu};
 
+/// How long after its work failed the end of a virtual GPU is waited for.
+const DEVICE_ENDS_WITHIN: Duration = Duration::from_millis(250);
+
 /// What is gone, and why, so that nothing can go on here.
 #[derive(Debug, thiserror::Error)]
 pub enum Lost {
@@ -327,13 +330,15 @@ impl Daemon {
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
             if let Some(lost) = self.lost.take() {
-                if !lost.is_this_workers() {
-                    self.dismiss(&lost.to_string());
+                let lost = self.what_is_lost(lost, &heard);
+                if lost.is_this_workers() {
+                    return Err(self.leave_unanswered(heard, lost));
                 }
+                self.dismiss(&lost.to_string());
                 return Err(lost);
             }
             if let Some(why) = self.arena.lost() {
-                return Err(Lost::Keeper(why));
+                return Err(self.leave_unanswered(heard, Lost::Keeper(why)));
             }
             self.set_pace();
             self.look_for_the_expected();
@@ -360,6 +365,29 @@ impl Daemon {
             let nobody = nobody_is_here && self.jobs.is_empty();
             self.deserted = nobody.then(|| self.deserted.unwrap_or_else(Instant::now));
         }
+    }
+
+    /// Work also fails where the GPU itself is gone, which is heard of a virtual one, before that or a little later: the next worker
+    /// would begin anew on another.
+    fn what_is_lost(&mut self, lost: Lost, heard: &Receiver<Input>) -> Lost {
+        if self.setup.vgpu.is_none() || !matches!(lost, Lost::Context(_)) {
+            return lost;
+        }
+        let until = Instant::now() + DEVICE_ENDS_WITHIN;
+        while let Ok(input) = heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            if let Input::Lost(reason) = input {
+                self.lose(reason);
+                break;
+            }
+        }
+        self.lost.take().unwrap_or(lost)
+    }
+
+    /// Who waits for an answer gets it from the next worker, and is told nothing before this process ends: that the daemon stops,
+    /// say, which conversations take from it that nobody hears them any more.
+    fn leave_unanswered(self, heard: Receiver<Input>, lost: Lost) -> Lost {
+        std::mem::forget((self, heard));
+        lost
     }
 
     /// Is it time for something that the core wanted to do?

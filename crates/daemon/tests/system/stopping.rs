@@ -1,9 +1,17 @@
 //! The end of the daemon.
 
+use crate::door::knock;
 use crate::process::Process;
 use crate::tenant::{Manners, Tenant};
 use crate::world::{LARGE_BYTES, World, await_that, hello, rules};
-use wire::{Connection, FromDaemon};
+use rota_daemon::daemon::{Input, Lost};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use std::time::Duration;
+use wire::{BLOCK_BYTES, Connection, FromDaemon, WireError};
+
+/// Nobody says anything for so long.
+const UNTOLD_FOR: Duration = Duration::from_millis(200);
 
 #[test]
 fn without_tenants_it_ends_at_once() {
@@ -49,4 +57,34 @@ fn told_twice_it_ends_with_tenants() {
     await_that("the one that is away is told that it waits for nothing", || {
         [&a, &b].iter().any(|tenant| tenant.refused().is_some_and(|why| why.contains("was stopped")))
     });
+}
+
+/// So whoever waits at the door hears nothing from this one, and asks the next.
+#[test]
+fn work_that_fails_is_for_the_next_worker() {
+    let world = World::begin(rules());
+    let stubborn = [7, 6].map(|blocks| (Tenant::join_with(&world, Manners::IgnoresUnmap), blocks));
+    for (tenant, blocks) in &stubborn {
+        tenant.allocate(blocks * BLOCK_BYTES);
+    }
+    let newcomer = knock(&world);
+    assert!(matches!(newcomer.receive::<FromDaemon>(), Ok((FromDaemon::Waiting { .. }, _))));
+    world.breaks();
+    assert!(matches!(world.end(), Err(Lost::Context(_))));
+    sockopt::set_socket_timeout(&newcomer, sockopt::Timeout::Recv, Some(UNTOLD_FOR)).unwrap();
+    let told = newcomer.receive::<FromDaemon>();
+    assert!(matches!(told, Err(WireError::System(Errno::AGAIN))), "{told:?}");
+}
+
+/// Where the device ends, it is by chance what is heard of first.
+#[test]
+fn a_device_that_ends_is_lost_whether_work_fails_before_or_not() {
+    for fails_for in [Duration::ZERO, Duration::from_millis(20)] {
+        let world = World::begin(rules());
+        let inputs = world.inputs.clone();
+        world.breaks();
+        std::thread::sleep(fails_for);
+        inputs.send(Input::Lost("the device ended".into())).expect("the daemon waits for this");
+        assert!(matches!(world.end(), Err(Lost::Gpu(why)) if why == "the device ended"));
+    }
 }

@@ -9,6 +9,7 @@ use mover::{Arena, Device, Mover, Pace};
 use rota_daemon::checkpoints::Checkpoints;
 use rota_daemon::daemon::{About, Freezes, Input, Lost, Rules, Setup, SharedGpu, serve};
 use rota_daemon::events::Events;
+use rota_daemon::executor::Done;
 use rota_daemon::machine::{Process, Sight};
 use rota_daemon::resource_manager::ResourceManager;
 use sched::{Bytes, GpuId, Settings, Span};
@@ -210,7 +211,7 @@ impl World {
             rehome: None,
             stands_by: true,
             gpus: devices.iter().map(shared).collect(),
-            vgpu: None,
+            vgpu: Some("no folder".into()),
             rules,
             about,
             manager: ResourceManager { ioctl: engine::ioctl, owns: |_| true },
@@ -261,6 +262,19 @@ impl World {
     /// Asks the daemon to stop.
     pub(crate) fn stop(&self) {
         let _ = self.inputs.send(Input::Stop);
+    }
+
+    /// The first GPU does nothing for the daemon any more.
+    pub(crate) fn breaks(&self) {
+        let broken = Done::Broken("as was asked for".into());
+        self.inputs.send(Input::Done(broken)).expect("the daemon is there");
+    }
+
+    /// How the daemon ended.
+    pub(crate) fn end(mut self) -> Result<(), Lost> {
+        await_that("the daemon ends", || self.ended());
+        let serving = self.serving.take().expect("it ends once");
+        serving.join().expect("the daemon does not panic")
     }
 
     /// Has the daemon ended?
@@ -325,8 +339,9 @@ impl Drop for World {
             return;
         }
         await_that("the daemon ends when it is told to twice", || self.ended());
-        let serving = self.serving.take().expect("only taken here");
-        assert!(serving.join().is_ok(), "the daemon panicked");
+        if let Some(serving) = self.serving.take() {
+            assert!(serving.join().is_ok(), "the daemon panicked");
+        }
         documented::check(&self.events());
     }
 }
