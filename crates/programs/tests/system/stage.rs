@@ -1,5 +1,6 @@
 //! A virtual machine with a daemon for all its GPUs, programs on it, and what must hold when they are gone.
 
+mod aftermath;
 mod place;
 mod program;
 mod timeline;
@@ -387,14 +388,18 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
+        let mut how_it_was = String::new();
         if let Some(mut child) = self.daemon.take() {
             let parts = children(child.id());
+            if std::thread::panicking() {
+                how_it_was = aftermath::of_daemon(&self.socket, &parts);
+            }
             let _ = child.kill();
             let _ = child.wait();
             parts.into_iter().for_each(kill_and_wait);
         }
         if std::thread::panicking() {
-            self.tell_all();
+            eprintln!("{}{how_it_was}", aftermath::of_files(self.folder.path()));
         }
     }
 }
@@ -417,18 +422,6 @@ impl Stage {
         let log = self.log();
         let broken = log.lines().find(|line| BROKEN_BOOKS.iter().any(|words| line.contains(words)));
         assert_eq!(broken, None, "the daemon's books do not add up");
-    }
-
-    /// The end of whatever was written down, for whoever wants to know what went wrong.
-    fn tell_all(&self) {
-        const LINES: usize = 30;
-        let Ok(files) = std::fs::read_dir(self.folder.path()) else { return };
-        for path in files.filter_map(|file| Some(file.ok()?.path())) {
-            let Ok(text) = std::fs::read_to_string(&path) else { continue };
-            let lines: Vec<&str> = text.lines().collect();
-            let last = lines[lines.len().saturating_sub(LINES)..].join("\n");
-            eprintln!("--- {}:\n{last}", path.display());
-        }
     }
 }
 
