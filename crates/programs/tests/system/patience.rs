@@ -92,7 +92,8 @@ fn whoever_waits_for_the_gpu_sleeps_while_it_is_frozen() {
         let by_driver = used_while_frozen(&stage, &format!("driver-{wait}"), "driver", wait);
         let patient = used_while_frozen(&stage, &format!("patient-{wait}"), "patient", wait);
         eprintln!("{wait}: {by_driver:.2} of a processor with the driver's wait, {patient:.2} with rota's");
-        assert!(by_driver > 0.5, "{wait}: the driver was to spin, and used {by_driver} of a processor");
+        // All of one, but for what a busy machine has not accounted for yet.
+        assert!(by_driver > 0.3, "{wait}: the driver was to spin, and used {by_driver} of a processor");
         assert!(patient < 0.2, "{wait}: a frozen program used {patient} of a processor");
     }
     stage.finish();
