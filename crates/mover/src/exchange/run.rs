@@ -98,6 +98,10 @@ struct Run<'a, D: Device> {
     fetching: Vec<HandleKey>,
     /// Something waits for arena space: so much of it.
     lacking_bytes: u64,
+    /// Arena space that is left to what is to be fetched.
+    passage_bytes: u64,
+    /// What was fetched before it had room on the device.
+    fetched_early: BTreeSet<HandleKey>,
     /// The arena has had space for all so far.
     has_space: bool,
     /// Why nothing more goes to the cellar in this exchange.
@@ -167,6 +171,8 @@ impl<'a, D: Device> Run<'a, D> {
             sinking,
             fetching,
             lacking_bytes: 0,
+            passage_bytes: 0,
+            fetched_early: BTreeSet::new(),
             has_space: true,
             cellar_trouble: None,
             freed_on_device: BTreeSet::new(),
@@ -204,7 +210,11 @@ impl<'a, D: Device> Run<'a, D> {
             }
             if !progress && !self.is_under_way() {
                 // Out of order is better than not at all.
-                progress = self.start_any_out() || self.ask_any_create() || self.sink_what_is_wanted();
+                progress = self.start_any_out(Self::leaves_passage)
+                    || self.ask_any_create()
+                    || self.fetch_early()
+                    || self.start_any_out(|_, _| true)
+                    || self.sink_what_is_wanted();
                 let arena = self.mover.arena();
                 // Other movers may be about to give space back.
                 let may_get_space = !self.waiting_out.is_empty() && (arena.may_grow() || arena.is_shared());
@@ -387,14 +397,17 @@ impl<'a, D: Device> Run<'a, D> {
             && self.bytes_ahead() < self.mover.lengths.ahead_bytes
             && self.hashing.len() < hashes_max
             && let Some(&key) = self.waiting_out.front()
+            && self.leaves_passage(key)
         {
             match self.start_out(key) {
                 Some(started) => pieces += started,
                 None => break,
             }
             self.waiting_out.pop_front();
-            // There was space for this one, so there may be for the next.
-            self.has_space = self.has_space && self.mover.reserve_ahead(self.waiting_out.iter().copied());
+            if self.passage_bytes == 0 {
+                // There was space for this one, so there may be for the next.
+                self.has_space = self.has_space && self.mover.reserve_ahead(self.waiting_out.iter().copied());
+            }
             progress = true;
             // Memory had to be registered first, which took its time: others may be done.
             if self.mover.has_waited() {
@@ -404,10 +417,12 @@ impl<'a, D: Device> Run<'a, D> {
         progress
     }
 
-    /// Starts any one copy out for which there is arena space.
-    fn start_any_out(&mut self) -> bool {
-        let started =
-            (0..self.waiting_out.len()).find(|&index| self.start_out(self.waiting_out[index]).is_some());
+    /// Starts any one of these copies out for which there is arena space.
+    fn start_any_out(&mut self, may_go: impl Fn(&Self, HandleKey) -> bool) -> bool {
+        let started = (0..self.waiting_out.len()).find(|&index| {
+            let key = self.waiting_out[index];
+            may_go(self, key) && self.start_out(key).is_some()
+        });
         started.and_then(|index| self.waiting_out.remove(index)).is_some()
     }
 

@@ -3,6 +3,10 @@
 //!
 //! A handle is fetched only when the device has room for it, or is about to: what leaves has its arena space already. So
 //! whatever was fetched comes in, and makes the space free again; nothing waits for itself.
+//!
+//! What goes out leaves a **passage** through the arena, space for the largest handle that is still to be fetched: with a full
+//! cellar nothing that went out could be put anywhere else to make that space again, and nothing would ever come from there. Where
+//! that alone lets nothing go on, something is fetched before it has room, once, since that makes room in the cellar.
 
 use super::{Asked, Run};
 use crate::HandleKey;
@@ -51,6 +55,8 @@ impl<D: Device> Run<'_, D> {
                 }
                 Some(Way::Done) => {
                     self.outcome.fetched_bytes += self.mover.bytes_of(key);
+                    // There is room now where it was.
+                    self.cellar_trouble = None;
                     progress = true;
                 }
                 Some(Way::Failed(error)) => {
@@ -73,7 +79,7 @@ impl<D: Device> Run<'_, D> {
 
     /// Begins to fetch what comes in, in order, as far as it will have room on the device and has space in the arena.
     pub(super) fn fetch(&mut self) -> bool {
-        self.lacking_bytes = 0;
+        (self.lacking_bytes, self.passage_bytes) = (0, 0);
         let below = |key: &HandleKey| self.mover.is_in_cellar(*key);
         let wanted: Vec<HandleKey> = self.waiting_in.iter().copied().filter(below).collect();
         if wanted.is_empty() {
@@ -84,7 +90,7 @@ impl<D: Device> Run<'_, D> {
         let mut room_bytes = (self.room_bytes + self.leaving_bytes()).saturating_sub(above);
         let mut fetching_bytes: u64 = self.fetching.iter().map(bytes_of).sum();
         let mut progress = false;
-        for key in wanted {
+        for &key in &wanted {
             let bytes = self.mover.bytes_of(key);
             if bytes > room_bytes || (fetching_bytes > 0 && fetching_bytes + bytes > AHEAD_BYTES) {
                 break;
@@ -101,7 +107,41 @@ impl<D: Device> Run<'_, D> {
             room_bytes -= bytes;
             fetching_bytes += bytes;
         }
+        let left =
+            wanted.iter().filter(|&&key| self.mover.is_in_cellar(key) && self.waiting_in.contains(&key));
+        self.passage_bytes = left.map(|key| self.mover.bytes_of(*key)).max().unwrap_or(0);
         progress
+    }
+
+    /// Whether a handle may go out and leave the passage that is needed.
+    pub(super) fn leaves_passage(&self, key: HandleKey) -> bool {
+        let has_space = self.passage_bytes == 0 || self.mover.has_reserved(key);
+        has_space || self.mover.arena().free_bytes() >= self.passage_bytes + self.mover.bytes_of(key)
+    }
+
+    /// Fetches something before it has room on the device, as nothing else goes on. Each handle once: should it have to go back,
+    /// nothing was won.
+    pub(super) fn fetch_early(&mut self) -> bool {
+        if self.waiting_out.is_empty() {
+            return false;
+        }
+        let below = |key: &&HandleKey| self.mover.is_in_cellar(**key) && !self.fetched_early.contains(*key);
+        let wanted: Vec<HandleKey> = self.waiting_in.iter().filter(below).copied().collect();
+        for key in wanted {
+            match self.mover.start_fetch(key) {
+                Ok(Fetch::Begun) => {
+                    self.fetched_early.insert(key);
+                    self.fetching.push(key);
+                    return true;
+                }
+                Ok(Fetch::NoSpace) => {}
+                Err(error) => {
+                    self.not_fetched(key, error);
+                    return true;
+                }
+            }
+        }
+        false
     }
 
     /// Bytes that become room without needing anything of the arena any more.
@@ -121,7 +161,9 @@ impl<D: Device> Run<'_, D> {
         let lacking: Vec<u64> =
             self.waiting_out.iter().filter(lacks_space).map(|key| self.mover.bytes_of(*key)).collect();
         let waiting: u64 = lacking.iter().sum();
-        let wanted_bytes = self.lacking_bytes + waiting;
+        // What goes out needs its own space, and leaves the passage.
+        let passage = if waiting > 0 { self.passage_bytes } else { 0 };
+        let wanted_bytes = self.lacking_bytes.max(passage) + waiting;
         if wanted_bytes == 0 {
             for &key in &self.sinking {
                 self.mover.stop_sink(key);
@@ -132,7 +174,7 @@ impl<D: Device> Run<'_, D> {
             return false;
         }
         let first_out = lacking.first().copied().unwrap_or(0);
-        let least_bytes = self.lacking_bytes.max(first_out);
+        let least_bytes = self.lacking_bytes.max(first_out + passage);
         let coming_in = self.copying_in.iter();
         let asked = self
             .asked

@@ -2,7 +2,7 @@
 //! the disk does, no byte is wrong and none stays taken.
 
 use super::world::Content;
-use super::{A, B, LONG, Setup, key, plan};
+use super::{A, B, C, LONG, Setup, key, plan};
 use crate::arena::Arena;
 use crate::exchange::{MoveError, Plan, Stuck};
 use crate::mover::Whereabouts;
@@ -206,6 +206,41 @@ fn what_does_not_fit_goes_to_the_cellar_and_comes_back() {
             assert!(setup.cellar_blocks() >= 4u64.saturating_sub(arena_blocks));
         }
         setup.check_all();
+    }
+}
+
+/// What comes from the cellar needs a way through the arena, which what goes out must not take: with a full cellar nothing else
+/// would give it back, and nobody who is in the cellar would ever come again.
+#[test]
+fn as_long_as_two_of_the_largest_fit_everybody_comes_through_a_full_cellar() {
+    const SHAPES: [&[u64]; 4] = [&[2, 1, 1], &[1, 1, 1, 1], &[2, 2], &[1, 1, 2]];
+    const AWAY_BLOCKS: u64 = 8;
+    for shape in 0..SHAPES.len() {
+        for (arena_blocks, free_blocks, spare_blocks) in
+            (4..10).flat_map(|arena| (4..7).flat_map(move |free| [0, 1].map(|spare| (arena, free, spare))))
+        {
+            let cellar_blocks = (AWAY_BLOCKS + free_blocks).saturating_sub(arena_blocks).max(1);
+            let mut setup = Setup::with_cellar(4 + spare_blocks, arena_blocks, cellar_blocks);
+            setup.tenants.world().fill_densely();
+            setup.mover.introduce(C, process(C)).expect("a new tenant");
+            for (number, owner) in [A, B, C].into_iter().enumerate() {
+                let keys = setup.allocate(owner, SHAPES[(shape + number) % SHAPES.len()]);
+                if owner != C {
+                    assert_eq!(setup.exchange(plan(&keys, &[], 0)).moved_out.len(), keys.len());
+                }
+            }
+            for (goes, comes) in [(C, A), (A, B), (B, C), (C, B), (B, A), (A, C), (C, A), (A, B)] {
+                let plan = setup.turn(goes, comes);
+                let outcome = setup.exchange(plan.clone());
+                setup.check_told(&plan, &outcome);
+                setup.check_places();
+                assert_eq!(
+                    (outcome.failed, outcome.stuck),
+                    (vec![], None),
+                    "{goes} for {comes}, arena {arena_blocks}, cellar {cellar_blocks}, shape {shape}, spare {spare_blocks}"
+                );
+            }
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 const EVENTS: u64 = 200;
 
 /// As many as it takes for a thousand events, and to meet all that can happen.
-const SEEDS: std::ops::RangeInclusive<u64> = 1..=16;
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=32;
 
 /// How many of them are told at once.
 const TELLERS: usize = 4;
