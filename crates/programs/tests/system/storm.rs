@@ -248,6 +248,8 @@ fn storm(seed: u64, bug: Option<&'static str>) {
             storm.look();
         }
         if deck.is_empty() {
+            // Nobody is left behind for good, whatever has happened so far.
+            storm.settle();
             deck.extend(Deed::ALL);
         }
         let deed = deck.swap_remove(storm.chance.below(deck.len() as u64) as usize);
