@@ -158,7 +158,7 @@ fn kernels_outlast_turns_and_the_end_of_one_program_is_the_gain_of_all_others() 
     let setup = Setup { gpus: 1, gpu_mib: 92, arena_mib: 256, rotad: &["--turn", "100ms"] };
     let stage = Stage::new(&setup);
     let names = ["1", "2", "3", "4"];
-    let mut programs = names.map(|name| {
+    let programs = names.map(|name| {
         let mut program = Puppet::start(&stage, name, &[]);
         program.does("keep 60");
         program
