@@ -374,12 +374,18 @@ impl Daemon {
             return lost;
         }
         let until = Instant::now() + DEVICE_ENDS_WITHIN;
+        let mut unanswered = Vec::new();
         while let Ok(input) = heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            if let Input::Lost(reason) = input {
-                self.lose(reason);
-                break;
+            match input {
+                Input::Lost(reason) => {
+                    self.lose(reason);
+                    break;
+                }
+                other => unanswered.push(other),
             }
         }
+        // Whoever asked meanwhile is not to be told either that nobody answers.
+        std::mem::forget(unanswered);
         self.lost.take().unwrap_or(lost)
     }
 
