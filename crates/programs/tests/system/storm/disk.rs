@@ -46,7 +46,8 @@ fn change(file: &File, number: u64) {
 
 impl Storm {
     pub(super) fn fill_disk(&mut self) -> bool {
-        let (worker, bytes) = (self.stage.status().worker_pid, (4 + self.chance.below(4)) << 20);
+        // Of what the cellar may have, and more than the daemon's file of events comes to have, which it writes to as well.
+        let (worker, bytes) = (self.stage.status().worker_pid, (10 + self.chance.below(8)) << 20);
         limit_writes(worker, Some(bytes));
         let failed = self.meets_error(&["the disk of the cellar is full"]);
         limit_writes(worker, None);
