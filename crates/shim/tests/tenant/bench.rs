@@ -4,12 +4,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use tempfile::TempDir;
 use wire::{
     BLOCK_BYTES, Connection, FromDaemon, GrantId, Listener, SharedPage, SizedHandle, TenantId, ToDaemon,
+    WireError,
 };
 
 pub(crate) const GPU: &str = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f";
@@ -47,8 +49,17 @@ impl Bench {
         self.folder.path().join(name)
     }
 
+    /// Once nobody else does: a process that another test has just forked has the last listener as well, until it is a program.
     pub(crate) fn listen(&self) -> Listener {
-        Listener::bind(&self.path("rotad.sock")).unwrap()
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match Listener::bind(&self.path("rotad.sock")) {
+                Err(WireError::NotListening { cause: Errno::ADDRINUSE, .. }) if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                bound => return bound.unwrap(),
+            }
+        }
     }
 
     pub(crate) fn start(&self, variables: &[(&str, &str)]) -> Program {
