@@ -265,6 +265,8 @@ pub struct Mover<D: Device> {
     passing: passing::Passing,
     /// Arena space for copies out that start next. Empty between exchanges.
     reserved: reserving::Reserved,
+    /// The last that was to go to the cellar did not, and nothing has come from there since.
+    pub(crate) cellar_refuses: bool,
     // The arena is dropped before the device that it is registered with.
     arena: Arena,
     device: Paced<D>,
@@ -301,6 +303,7 @@ impl<D: Device> Mover<D> {
             planted: planted::Planted::asked_for(),
             passing: passing::Passing::default(),
             reserved: BTreeMap::new(),
+            cellar_refuses: false,
             arena,
             device: Paced::new(device),
         }

@@ -100,6 +100,8 @@ struct Run<'a, D: Device> {
     lacking_bytes: u64,
     /// Arena space that is left to what is to be fetched.
     passage_bytes: u64,
+    /// The largest handle that is known, where there is a cellar.
+    largest_bytes: u64,
     /// What was fetched before it had room on the device.
     fetched_early: BTreeSet<HandleKey>,
     /// The arena has had space for all so far.
@@ -151,6 +153,7 @@ impl<'a, D: Device> Run<'a, D> {
         let (sinking, fetching) = mover.between();
         let start = mover.clock.now();
         let bytes_of = |keys: &VecDeque<HandleKey>| keys.iter().map(|&key| mover.bytes_of(key)).sum();
+        let largest_bytes = if mover.arena().has_cellar() { mover.largest_bytes() } else { 0 };
         let planned_bytes = [bytes_of(&waiting_out), bytes_of(&waiting_in)];
         let out = waiting_out.iter().map(|&key| (key, Way::Out));
         let planned = out.chain(waiting_in.iter().map(|&key| (key, Way::In))).collect();
@@ -172,6 +175,7 @@ impl<'a, D: Device> Run<'a, D> {
             fetching,
             lacking_bytes: 0,
             passage_bytes: 0,
+            largest_bytes,
             fetched_early: BTreeSet::new(),
             has_space: true,
             cellar_trouble: None,
@@ -404,7 +408,7 @@ impl<'a, D: Device> Run<'a, D> {
                 None => break,
             }
             self.waiting_out.pop_front();
-            if self.passage_bytes == 0 {
+            if self.may_reserve_ahead() {
                 // There was space for this one, so there may be for the next.
                 self.has_space = self.has_space && self.mover.reserve_ahead(self.waiting_out.iter().copied());
             }

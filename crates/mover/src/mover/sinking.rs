@@ -45,6 +45,11 @@ impl<D: Device> Mover<D> {
         matches!(self.handles.get(&key).map(|held| &held.place), Some(Place::Cellar { .. }))
     }
 
+    /// The largest handle of all.
+    pub(crate) fn largest_bytes(&self) -> u64 {
+        self.handles.values().map(|held| held.bytes).max().unwrap_or(0)
+    }
+
     /// An exchange begins that moves these.
     pub(crate) fn note_turn(&mut self, out: &[HandleKey], into: &[HandleKey]) {
         let mut leaving: Vec<Owner> = out.iter().map(|key| key.owner).collect();

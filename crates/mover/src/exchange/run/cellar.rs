@@ -4,9 +4,10 @@
 //! A handle is fetched only when the device has room for it, or is about to: what leaves has its arena space already. So
 //! whatever was fetched comes in, and makes the space free again; nothing waits for itself.
 //!
-//! What goes out leaves a **passage** through the arena, space for the largest handle that is still to be fetched: with a full
-//! cellar nothing that went out could be put anywhere else to make that space again, and nothing would ever come from there. Where
-//! that alone lets nothing go on, something is fetched before it has room, once, since that makes room in the cellar.
+//! Where the cellar is nearly full, or takes no more, what goes out leaves a **passage** through the arena, space for the largest
+//! handle that is still to be fetched: what went out could be put nowhere else to make that space again, and nothing would ever
+//! come from there. Where that alone lets nothing go on, something is fetched before it has room, once, since that makes room in the
+//! cellar; and else what goes out goes.
 
 use super::{Asked, Run};
 use crate::HandleKey;
@@ -36,12 +37,14 @@ impl<D: Device> Run<'_, D> {
                 }
                 Some(Way::Done) => {
                     self.outcome.sunk_bytes += self.mover.bytes_of(key);
+                    self.mover.cellar_refuses = false;
                     progress = true;
                 }
                 Some(Way::Failed(SinkError::Stopped)) => progress = true,
                 Some(Way::Failed(SinkError::Failed(why))) => {
                     tracing::warn!(%key, why, "it does not go to the cellar");
                     self.cellar_trouble.get_or_insert(why);
+                    self.mover.cellar_refuses = true;
                     progress = true;
                 }
                 None => {}
@@ -56,7 +59,7 @@ impl<D: Device> Run<'_, D> {
                 Some(Way::Done) => {
                     self.outcome.fetched_bytes += self.mover.bytes_of(key);
                     // There is room now where it was.
-                    self.cellar_trouble = None;
+                    (self.cellar_trouble, self.mover.cellar_refuses) = (None, false);
                     progress = true;
                 }
                 Some(Way::Failed(error)) => {
@@ -113,16 +116,38 @@ impl<D: Device> Run<'_, D> {
         progress
     }
 
-    /// Whether a handle may go out and leave the passage that is needed.
-    pub(super) fn leaves_passage(&self, key: HandleKey) -> bool {
-        let has_space = self.passage_bytes == 0 || self.mover.has_reserved(key);
-        has_space || self.mover.arena().free_bytes() >= self.passage_bytes + self.mover.bytes_of(key)
+    /// What is to stay free in the arena if so much goes out. Nothing where the cellar takes enough to make the space again.
+    fn passage_beside(&self, bytes: u64) -> u64 {
+        let takes_enough = || !self.mover.cellar_refuses && !self.is_cellar_nearly_full(bytes);
+        if self.passage_bytes > 0 && !takes_enough() { self.passage_bytes } else { 0 }
     }
 
-    /// Fetches something before it has room on the device, as nothing else goes on. Each handle once: should it have to go back,
-    /// nothing was won.
+    /// Whether the cellar could not take so much any more, and beside it any two handles, which may be what has to go there next. One
+    /// that is switched off takes nothing.
+    fn is_cellar_nearly_full(&self, bytes: u64) -> bool {
+        let arena = self.mover.arena();
+        let cellar = arena.cellar_statistics().filter(|_| arena.has_cellar());
+        cellar.is_none_or(|cellar| cellar.free_bytes < bytes + 2 * self.largest_bytes)
+    }
+
+    /// Whether a handle may go out and leave the passage that is needed.
+    pub(super) fn leaves_passage(&self, key: HandleKey) -> bool {
+        let bytes = self.mover.bytes_of(key);
+        let passage = self.passage_beside(bytes);
+        passage == 0 || self.mover.has_reserved(key) || self.mover.arena().free_bytes() >= passage + bytes
+    }
+
+    /// Whether space may be taken for several at a time: the passage is kept by looking at each.
+    pub(super) fn may_reserve_ahead(&self) -> bool {
+        self.passage_beside(self.largest_bytes) == 0
+    }
+
+    /// Fetches something before it has room on the device, as nothing else goes on and the cellar is full. Each handle once: should
+    /// it have to go back, nothing was won.
     pub(super) fn fetch_early(&mut self) -> bool {
-        if self.waiting_out.is_empty() {
+        let Some(&next) = self.waiting_out.front() else { return false };
+        // One that fails, or is switched off, takes nothing in its place.
+        if !self.mover.arena().has_cellar() || !self.is_cellar_nearly_full(self.mover.bytes_of(next)) {
             return false;
         }
         let below = |key: &&HandleKey| self.mover.is_in_cellar(**key) && !self.fetched_early.contains(*key);
@@ -161,8 +186,9 @@ impl<D: Device> Run<'_, D> {
         let lacking: Vec<u64> =
             self.waiting_out.iter().filter(lacks_space).map(|key| self.mover.bytes_of(*key)).collect();
         let waiting: u64 = lacking.iter().sum();
+        let first_out = lacking.first().copied().unwrap_or(0);
         // What goes out needs its own space, and leaves the passage.
-        let passage = if waiting > 0 { self.passage_bytes } else { 0 };
+        let passage = if waiting > 0 { self.passage_beside(first_out) } else { 0 };
         let wanted_bytes = self.lacking_bytes.max(passage) + waiting;
         if wanted_bytes == 0 {
             for &key in &self.sinking {
@@ -173,7 +199,6 @@ impl<D: Device> Run<'_, D> {
         if self.cellar_trouble.is_some() || !self.mover.arena().has_cellar() {
             return false;
         }
-        let first_out = lacking.first().copied().unwrap_or(0);
         let least_bytes = self.lacking_bytes.max(first_out + passage);
         let coming_in = self.copying_in.iter();
         let asked = self
