@@ -3,11 +3,7 @@
 //!
 //! A handle is fetched only when the device has room for it, or is about to: what leaves has its arena space already. So
 //! whatever was fetched comes in, and makes the space free again; nothing waits for itself.
-//!
-//! Where the cellar is nearly full, or takes no more, what goes out leaves a **passage** through the arena, space for the largest
-//! handle that is still to be fetched: what went out could be put nowhere else to make that space again, and nothing would ever
-//! come from there. Where that alone lets nothing go on, something is fetched before it has room, once, since that makes room in the
-//! cellar; and else what goes out goes.
+//! [`passage`](super::passage) sees to it that there is space for that where the cellar is full.
 
 use super::{Asked, Run};
 use crate::HandleKey;
@@ -72,7 +68,7 @@ impl<D: Device> Run<'_, D> {
         progress
     }
 
-    fn not_fetched(&mut self, key: HandleKey, error: MoveError) {
+    pub(super) fn not_fetched(&mut self, key: HandleKey, error: MoveError) {
         self.waiting_in.retain(|waiting| *waiting != key);
         if matches!(error, MoveError::Lost(_)) {
             self.must_end(key.owner);
@@ -110,63 +106,8 @@ impl<D: Device> Run<'_, D> {
             room_bytes -= bytes;
             fetching_bytes += bytes;
         }
-        let left =
-            wanted.iter().filter(|&&key| self.mover.is_in_cellar(key) && self.waiting_in.contains(&key));
-        self.passage_bytes = left.map(|key| self.mover.bytes_of(*key)).max().unwrap_or(0);
+        self.note_passage();
         progress
-    }
-
-    /// What is to stay free in the arena if so much goes out. Nothing where the cellar takes enough to make the space again.
-    fn passage_beside(&self, bytes: u64) -> u64 {
-        let takes_enough = || !self.mover.cellar_refuses && !self.is_cellar_nearly_full(bytes);
-        if self.passage_bytes > 0 && !takes_enough() { self.passage_bytes } else { 0 }
-    }
-
-    /// Whether the cellar could not take so much any more, and beside it any two handles, which may be what has to go there next. One
-    /// that is switched off takes nothing.
-    fn is_cellar_nearly_full(&self, bytes: u64) -> bool {
-        let arena = self.mover.arena();
-        let cellar = arena.cellar_statistics().filter(|_| arena.has_cellar());
-        cellar.is_none_or(|cellar| cellar.free_bytes < bytes + 2 * self.largest_bytes)
-    }
-
-    /// Whether a handle may go out and leave the passage that is needed.
-    pub(super) fn leaves_passage(&self, key: HandleKey) -> bool {
-        let bytes = self.mover.bytes_of(key);
-        let passage = self.passage_beside(bytes);
-        passage == 0 || self.mover.has_reserved(key) || self.mover.arena().free_bytes() >= passage + bytes
-    }
-
-    /// Whether space may be taken for several at a time: the passage is kept by looking at each.
-    pub(super) fn may_reserve_ahead(&self) -> bool {
-        self.passage_beside(self.largest_bytes) == 0
-    }
-
-    /// Fetches something before it has room on the device, as nothing else goes on and the cellar is full. Each handle once: should
-    /// it have to go back, nothing was won.
-    pub(super) fn fetch_early(&mut self) -> bool {
-        let Some(&next) = self.waiting_out.front() else { return false };
-        // One that fails, or is switched off, takes nothing in its place.
-        if !self.mover.arena().has_cellar() || !self.is_cellar_nearly_full(self.mover.bytes_of(next)) {
-            return false;
-        }
-        let below = |key: &&HandleKey| self.mover.is_in_cellar(**key) && !self.fetched_early.contains(*key);
-        let wanted: Vec<HandleKey> = self.waiting_in.iter().filter(below).copied().collect();
-        for key in wanted {
-            match self.mover.start_fetch(key) {
-                Ok(Fetch::Begun) => {
-                    self.fetched_early.insert(key);
-                    self.fetching.push(key);
-                    return true;
-                }
-                Ok(Fetch::NoSpace) => {}
-                Err(error) => {
-                    self.not_fetched(key, error);
-                    return true;
-                }
-            }
-        }
-        false
     }
 
     /// Bytes that become room without needing anything of the arena any more.
