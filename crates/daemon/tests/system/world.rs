@@ -211,6 +211,7 @@ impl World {
             rehome: None,
             stands_by: true,
             gpus: devices.iter().map(shared).collect(),
+            // So that its end is waited for.
             vgpu: Some("no folder".into()),
             rules,
             about,

@@ -5,6 +5,7 @@ mod accounting;
 mod cellar;
 mod clean;
 mod deadlines;
+mod disk;
 mod gentle_copies;
 mod gently;
 mod giving_way;
@@ -61,7 +62,7 @@ struct Setup {
     // Dropped last.
     keeper: Arc<TestKeeper>,
     /// Where its cellar is, if it has one.
-    disk: Option<cellar::TestDisk>,
+    disk: Option<disk::TestDisk>,
 }
 
 impl Setup {

@@ -174,10 +174,11 @@ fn served(stage: &Stage, program: &Path, manner: &str, requests: u32, hinting: &
     let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut out, &mut line).unwrap();
     assert_eq!(line, "done\n", "it hints {manner}");
+    // So many hints for a request as the program above gives.
     let each = match manner {
         _ if hinting != "sdk" => 0,
-        "constant" => 20,
         "missing" => 0,
+        "constant" => 20,
         _ => 1,
     };
     // The last of them may be on their way, and those that nothing followed end some time later.

@@ -120,24 +120,22 @@ fn six_programs_that_fit_three_at_a_time_do_not_move_all_of_themselves_for_each_
     let (from_ns, to_ns) = (all_went.expect("all did"), left.expect("all did") - 1);
     let begins =
         |event: &&Rc<Value>| event["event"] == "turn_begin" && (from_ns..=to_ns).contains(&time(event));
-    let judged = events.iter().filter(begins).count();
-    assert!(judged >= 12, "only {judged} turns are judged");
-    let all_turns = turns(&stage);
+    let judged: Vec<&str> = events.iter().filter(begins).filter_map(|event| event["job"].as_str()).collect();
+    assert!(judged.len() >= 12, "only {} turns are judged", judged.len());
+    let turns = turns(&stage);
     for name in names {
-        let had = all_turns.iter().filter(|turn| *turn == name).count();
-        assert!(had >= 4, "program {name} had {had} turns of {}", all_turns.len());
+        let had = turns.iter().filter(|turn| *turn == name).count();
+        assert!(had >= 4, "program {name} had {had} turns of {}", turns.len());
     }
     // They have their turns in the same order again and again: of five who wait, two can stay. Who gives up whoever went first, or
     // everybody, moves for each turn, which is 1.67 times as much. Where the machine does nothing else it is 1.04 at most; where it
     // is busy, programs come late to their turns, others have them, and nobody could foresee that (`gpu/six.py` asks for 1.1 on a
     // GPU): where a third of the turns is out of order, that is said, and not judged.
-    let judged_turns: Vec<&str> =
-        events.iter().filter(begins).filter_map(|event| event["job"].as_str()).collect();
-    let rounds = judged_turns.windows(names.len() + 1);
+    let rounds = judged.windows(names.len() + 1);
     let (rounds, out_of_order) =
         (rounds.len(), rounds.filter(|round| round[0] != round[names.len()]).count());
     let found = optimum(&stage, room, from_ns, to_ns);
-    let said = format!("{found}, {out_of_order} of {rounds} turns out of order: {judged_turns:?}");
+    let said = format!("{found}, {out_of_order} of {rounds} turns out of order: {judged:?}");
     if 3 * out_of_order > rounds {
         eprintln!("not judged: {said}");
     } else {

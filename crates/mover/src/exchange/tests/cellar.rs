@@ -1,150 +1,14 @@
 //! Exchanges with an arena that is too small, and a cellar beside it: all that moves moves, through a real file, and whatever
 //! the disk does, no byte is wrong and none stays taken.
 
+use super::disk::{Fault, On, TestDisk};
 use super::world::Content;
 use super::{A, B, C, LONG, Setup, key, plan};
-use crate::arena::Arena;
 use crate::exchange::{MoveError, Plan, Stuck};
 use crate::mover::Whereabouts;
 use crate::test_keeper::process;
 use crate::{BLOCK_BYTES, CleanCopies, HandleKey, Owner};
-use cellar::disk::{Disk, FileError, LocalFile};
-use cellar::{Accept, Extent, GRANULE_BYTES, Settings};
-use std::collections::BTreeMap;
-use std::io;
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-
-/// What a call to a disk is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum On {
-    Write,
-    Read,
-    Allocate,
-}
-
-/// What goes wrong.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Fault {
-    Error(i32),
-    /// A bit of what is read is another one.
-    Flip,
-}
-
-/// A cellar's file on the disk of tests, with faults. Clones are the same disk, for one worker after the other.
-#[derive(Clone)]
-pub(super) struct TestDisk {
-    settings: Settings,
-    faults: Arc<Mutex<Faults>>,
-    _folder: Arc<tempfile::TempDir>,
-}
-
-#[derive(Default)]
-struct Faults {
-    calls: BTreeMap<On, u64>,
-    planned: BTreeMap<(On, u64), Fault>,
-}
-
-struct Faulty {
-    file: LocalFile,
-    faults: Arc<Mutex<Faults>>,
-}
-
-impl TestDisk {
-    fn new(limit_bytes: u64) -> TestDisk {
-        let folder = tempfile::tempdir().expect("a folder");
-        let settings = Settings {
-            leave_bytes: 0,
-            workers: 1,
-            jobs: 3,
-            accept: Accept::Anything,
-            ..Settings::new(PathBuf::from(folder.path()), limit_bytes)
-        };
-        TestDisk { settings, faults: Arc::default(), _folder: Arc::new(folder) }
-    }
-
-    /// Opens the cellar in a worker's arena: a new one, or that of the worker before.
-    pub(super) fn open(&self, arena: &Arena) {
-        let faults = &self.faults;
-        let make = |file: OwnedFd, settings: &Settings| -> Result<Box<dyn Disk>, FileError> {
-            let file = LocalFile::of_file(file, &settings.folder, settings.accept)?;
-            Ok(Box::new(Faulty { file, faults: Arc::clone(faults) }))
-        };
-        arena.open_test_cellar(Some(self.settings.clone()), &make).expect("a cellar");
-    }
-
-    fn faults(&self) -> std::sync::MutexGuard<'_, Faults> {
-        self.faults.lock().expect("no panic")
-    }
-
-    /// The n-th call of this kind from now on goes wrong, counted from zero.
-    pub(super) fn fail(&self, on: On, nth: u64, fault: Fault) {
-        let mut faults = self.faults();
-        let at = faults.calls.get(&on).copied().unwrap_or(0) + nth;
-        faults.planned.insert((on, at), fault);
-    }
-
-    /// How much is to go wrong and has not yet.
-    pub(super) fn faults_left(&self) -> u64 {
-        self.faults().planned.len() as u64
-    }
-
-    /// Nothing goes wrong any more.
-    pub(super) fn heal(&self) {
-        self.faults().planned.clear();
-    }
-}
-
-impl Faulty {
-    fn begin(&self, on: On) -> io::Result<Option<Fault>> {
-        let mut faults = self.faults.lock().expect("no panic");
-        let calls = faults.calls.entry(on).or_default();
-        let nth = *calls;
-        *calls += 1;
-        match faults.planned.remove(&(on, nth)) {
-            Some(Fault::Error(code)) => Err(io::Error::from_raw_os_error(code)),
-            other => Ok(other),
-        }
-    }
-}
-
-impl Disk for Faulty {
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        self.begin(On::Write)?;
-        self.file.write_at(bytes, offset)
-    }
-
-    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
-        let fault = self.begin(On::Read)?;
-        let read = self.file.read_at(bytes, offset)?;
-        if matches!(fault, Some(Fault::Flip)) {
-            bytes[read / 2] ^= 4;
-        }
-        Ok(read)
-    }
-
-    fn allocate(&self, part: Extent) -> io::Result<()> {
-        self.begin(On::Allocate)?;
-        self.file.allocate(part)
-    }
-
-    fn release(&self, part: Extent) -> io::Result<()> {
-        self.file.release(part)
-    }
-
-    fn available_bytes(&self) -> io::Result<u64> {
-        self.file.available_bytes()
-    }
-
-    fn length_bytes(&self) -> io::Result<u64> {
-        self.file.length_bytes()
-    }
-
-    fn duplicate(&self) -> io::Result<OwnedFd> {
-        self.file.duplicate()
-    }
-}
+use cellar::GRANULE_BYTES;
 
 impl Setup {
     /// With a cellar that takes so many blocks.
@@ -156,6 +20,26 @@ impl Setup {
         let mut setup = Setup::new(capacity_blocks, arena_blocks);
         disk.open(setup.mover.arena());
         setup.disk = Some(disk);
+        setup
+    }
+
+    /// The next worker's, which is to have no cellar: what is in that of the last can be brought back.
+    fn without_cellar(self) -> Setup {
+        let Setup { mover, tenants, keeper, .. } = self;
+        drop(mover);
+        let device = crate::fake_device::FakeDevice::new(tenants.world().capacity());
+        let (sender, replies) = std::sync::mpsc::channel();
+        tenants.world().meet(sender, device.imports());
+        let arena = keeper.arena(crate::device::Device::registrar(&device));
+        arena.wait_until_prepared();
+        arena.open_cellar(None).expect("that of the worker before");
+        let mover = crate::Mover::new(device, arena);
+        let mut setup = Setup { mover, tenants, replies, keeper, disk: None };
+        for owner in [A, B] {
+            let handles = setup.tenants.world().report(owner);
+            let adopted = setup.mover.adopt_tenant(owner, process(owner), handles, &mut setup.tenants);
+            assert!(adopted.expect("it is known").failed.is_empty());
+        }
         setup
     }
 
@@ -248,14 +132,16 @@ fn one_that_fails_or_is_switched_off_stands_in_nobodys_way() {
         setup.take_late();
         assert_eq!(setup.cellar_blocks(), 2, "it is B's");
         setup.allocate(A, &[4]);
-        match fails {
-            true => (0..64).for_each(|nth| setup.disk().fail(On::Write, nth, Fault::Error(libc::EIO))),
-            false => setup.mover.cellar_refuses = true,
+        let disk = setup.disk();
+        if fails {
+            (0..64).for_each(|nth| disk.fail(On::Write, nth, Fault::Error(libc::EIO)));
+        } else {
+            setup = setup.without_cellar();
         }
         let plan = setup.turn(A, B);
         let outcome = setup.exchange(plan);
-        assert_eq!((outcome.failed, outcome.stuck), (vec![], None), "{fails}");
-        setup.disk().heal();
+        assert_eq!((outcome.failed, outcome.stuck), (vec![], None), "it fails: {fails}");
+        disk.heal();
         setup.check_places();
     }
 }
@@ -434,22 +320,9 @@ fn one_that_nobody_wants_any_more_gives_back_what_it_has() {
     let before = setup.cellar_blocks();
     assert!(before >= 2);
     assert_eq!(setup.mover.arena().room_bytes(), (2 + 64) * BLOCK_BYTES);
-    let Setup { mover, tenants, keeper, .. } = setup;
-    drop(mover);
-    let device = crate::fake_device::FakeDevice::new(tenants.world().capacity());
-    let (sender, replies) = std::sync::mpsc::channel();
-    tenants.world().meet(sender, device.imports());
-    let arena = keeper.arena(crate::device::Device::registrar(&device));
-    arena.wait_until_prepared();
-    arena.open_cellar(None).expect("that of the worker before");
+    setup = setup.without_cellar();
+    let arena = setup.mover.arena();
     assert_eq!((arena.has_cellar(), arena.room_bytes()), (false, 2 * BLOCK_BYTES));
-    let mover = crate::Mover::new(device, arena);
-    setup = Setup { mover, tenants, replies, keeper, disk: None };
-    for owner in [A, B] {
-        let handles = setup.tenants.world().report(owner);
-        let adopted = setup.mover.adopt_tenant(owner, process(owner), handles, &mut setup.tenants);
-        assert!(adopted.expect("it is known").failed.is_empty());
-    }
     assert_eq!(setup.cellar_blocks(), before);
     let stuck = setup.turn(A, B);
     assert!(setup.exchange(stuck).stuck.is_some(), "nothing more goes there");

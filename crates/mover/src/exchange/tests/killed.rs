@@ -7,7 +7,7 @@
 
 mod adoption;
 
-use super::cellar::{Fault, On};
+use super::disk::{Fault, On};
 use super::mortal::{Corpse, Fate, Killed, Mortal, Random};
 use super::world::{Content, Event};
 use super::{A, B, LONG, Setup, key};

@@ -1,6 +1,6 @@
 //! What goes wrong in the middle of a turn.
 
-use super::super::cellar::{Fault, On, TestDisk};
+use super::super::disk::{Fault, On, TestDisk};
 use super::super::world::{Event, Twist};
 use super::History;
 use crate::Owner;
