@@ -58,7 +58,7 @@ done <<'END'
     latency_priorities 600
 END
 # Names that are a case of a script.
-declare -A script=([four22]="overfull --case four22" [four35]="overfull --case four35" [kernels3s]="overfull --case kernels3s" [kernels3s35]="overfull --case kernels3s35" [one_ends]="overfull --case one_ends" [pair]="overfull --case pair" [tenants1]="tenants --half 1" [tenants2]="tenants --half 2" [clean_read]="clean --parts read" [clean_audit]="clean --parts audit" [worker_killed_together]="worker_killed --parts together")
+declare -A script=([four22]="overfull --case four22" [four35]="overfull --case four35" [kernels3s]="overfull --case kernels3s" [kernels3s35]="overfull --case kernels3s35" [one_ends]="overfull --case one_ends" [pair]="overfull --case pair" [tenants1]="tenants --half 1" [tenants2]="tenants --half 2" [clean_read]="clean --parts read" [clean_audit]="clean --parts audit" [worker_killed]="worker_killed --parts kills" [worker_killed_together]="worker_killed --parts together")
 script+=([latency]="latency --part headline" [latency_kernel1]="latency --beside 1x50us,1x50ms,1xgraphs" [latency_kernel4]="latency --beside 4x50us,4x50ms,4xgraphs")
 script+=([latency_copied]="latency --service copied --setups none,own,stock --beside 1x50us,4x50us" [latency_transformer]="latency --service transformer")
 script+=([latency_convolution]="latency --service convolution" [latency_bursts]="latency --service bursts" [latency_leads]="latency --part leads")
