@@ -40,15 +40,18 @@ fn four_programs_of_three_quarters_of_the_gpu() {
     let setup = Setup { gpus: 1, gpu_mib: 188, arena_mib: 512, rotad: &["--turn", "100ms"] };
     let stage = Stage::new(&setup);
     let names = ["1", "2", "3", "4"];
-    let programs = names.map(|seed| {
+    let mut programs = names.map(|seed| {
         let memory = ["--mib", "122", "--piece-mib", "2", "--kernel-ms", "200"];
-        stage.worker(0, seed, &[&memory[..], &["--seed", seed, "--steps", "3"]].concat())
+        stage.worker(0, seed, &[&memory[..], &["--seed", seed, "--seconds", "600"]].concat())
     });
-    for program in programs {
-        assert_eq!(program.ends_well().steps, 3);
-    }
+    until("all have all of their memory", || programs.iter().all(|program| program.said().steps > 0));
+    // Who had it first ran while the others waited for theirs, and waits longer then, until they have made up for it.
+    let from_ns = stage.events().last().and_then(|event| event["t_ns"].as_u64()).expect("each has its time");
+    until("all have four turns", || all_had(&stage, &names, 4, from_ns).is_some());
+    programs.iter_mut().for_each(|program| program.goes_on(1));
     // Each time 80 have to go.
     check_counts(&stage, &names, 4, 78);
+    programs.iter_mut().for_each(Program::kill);
     stage.finish();
 }
 
@@ -94,53 +97,69 @@ fn optimum(stage: &Stage, room_bytes: u64, from_ns: u64, to_ns: u64) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// When each of these had begun so many turns after an instant, if they have.
+fn all_had(stage: &Stage, jobs: &[&str], turns: usize, from_ns: u64) -> Option<u64> {
+    let events = stage.events();
+    let begun = events.iter().filter(|event| event["event"] == "turn_begin");
+    let begun: Vec<(&str, u64)> =
+        begun.filter_map(|event| Some((event["job"].as_str()?, event["t_ns"].as_u64()?))).collect();
+    let last = |job: &&str| {
+        let own = begun.iter().filter(|(of, at)| of == job && *at > from_ns);
+        own.map(|(_, at)| *at).nth(turns - 1)
+    };
+    jobs.iter().map(last).try_fold(from_ns, |latest, at| Some(latest.max(at?)))
+}
+
 #[test]
 fn six_programs_that_fit_three_at_a_time_do_not_move_all_of_themselves_for_each_turn() {
     // Six of 8 GiB on 28 GiB: 82 MiB each, and a slab of 2 for its sums.
     let setup = Setup { gpus: 1, gpu_mib: 287, arena_mib: 512, rotad: &["--turn", "100ms"] };
     let stage = Stage::new(&setup);
     let names = ["1", "2", "3", "4", "5", "6"];
-    let programs = names.map(|seed| {
+    let mut programs = names.map(|seed| {
         let memory = ["--mib", "82", "--piece-mib", "2", "--segments", "--kernel-ms", "100"];
-        stage.worker(0, seed, &[&memory[..], &["--seed", seed, "--steps", "4"]].concat())
+        stage.worker(0, seed, &[&memory[..], &["--seed", seed, "--seconds", "600"]].concat())
     });
     until("all have all of their memory", || programs.iter().all(|program| program.said().steps > 0));
     let room = room_bytes(&stage);
     assert_eq!(room / (84 * MIB), 3, "programs fit into {room} bytes");
-    for program in programs {
-        assert_eq!(program.ends_well().steps, 4);
-    }
+    // Who had its memory first ran while others waited for theirs, which these make up for first. And the timeline tells how much a
+    // program has when that goes, so of whom nothing has gone it tells nothing.
+    let went = |name: &&str| {
+        let events = stage.events();
+        let went = events.iter().find(|event| event["event"] == "away" && event["job"] == *name);
+        went.and_then(|event| event["t_ns"].as_u64())
+    };
+    let mut from_ns = None;
+    until("all have been away, and had two turns since", || {
+        let all_went = names.iter().map(went).try_fold(0, |last, at| Some(last.max(at?)));
+        from_ns = all_went.and_then(|at| all_had(&stage, &names, 2, at));
+        from_ns.is_some()
+    });
+    let from_ns = from_ns.expect("it was waited for");
+    let mut to_ns = None;
+    until("all have had six turns more", || {
+        to_ns = all_had(&stage, &names, 6, from_ns);
+        to_ns.is_some()
+    });
+    let to_ns = to_ns.expect("it was waited for");
+    programs.iter_mut().for_each(|program| program.goes_on(1));
+    programs.iter_mut().for_each(Program::kill);
     let events = stage.events();
-    let time = |event: &Rc<Value>| event["t_ns"].as_u64().expect("each has its time");
-    // The timeline tells how much a program has when that goes, and of whom nothing has gone it tells nothing. When the first has
-    // ended the others fit better.
-    let went = |name: &&str| events.iter().find(|event| event["event"] == "away" && event["job"] == *name);
-    let all_went = names.iter().filter_map(|name| went(name).map(time)).max();
-    let left = events.iter().find(|event| event["event"] == "left").map(time);
-    let (from_ns, to_ns) = (all_went.expect("all did"), left.expect("all did") - 1);
-    let begins =
-        |event: &&Rc<Value>| event["event"] == "turn_begin" && (from_ns..=to_ns).contains(&time(event));
-    let judged: Vec<&str> = events.iter().filter(begins).filter_map(|event| event["job"].as_str()).collect();
-    assert!(judged.len() >= 12, "only {} turns are judged", judged.len());
-    let turns = turns(&stage);
-    for name in names {
-        let had = turns.iter().filter(|turn| *turn == name).count();
-        assert!(had >= 4, "program {name} had {had} turns of {}", turns.len());
-    }
+    let is_judged = |event: &&Rc<Value>| {
+        let at = event["t_ns"].as_u64().is_some_and(|at| (from_ns..=to_ns).contains(&at));
+        at && event["event"] == "turn_begin"
+    };
+    let judged: Vec<&str> =
+        events.iter().filter(is_judged).filter_map(|event| event["job"].as_str()).collect();
     // They have their turns in the same order again and again: of five who wait, two can stay. Who gives up whoever went first, or
     // everybody, moves for each turn, which is 1.67 times as much. Where the machine does nothing else it is 1.04 at most; where it
     // is busy, programs come late to their turns, others have them, and nobody could foresee that (`gpu/six.py` asks for 1.1 on a
-    // GPU): where a third of the turns is out of order, that is said, and not judged.
-    let rounds = judged.windows(names.len() + 1);
-    let (rounds, out_of_order) =
-        (rounds.len(), rounds.filter(|round| round[0] != round[names.len()]).count());
+    // GPU).
     let found = optimum(&stage, room, from_ns, to_ns);
-    let said = format!("{found}, {out_of_order} of {rounds} turns out of order: {judged:?}");
-    if 3 * out_of_order > rounds {
-        eprintln!("not judged: {said}");
-    } else {
-        assert!(found["ratio"].as_f64().is_some_and(|ratio| ratio <= 1.5), "{said}");
-    }
+    let ratio = found["ratio"].as_f64().expect("what had to be moved is known");
+    println!("{ratio:.3} of what had to be moved, in {} turns", judged.len());
+    assert!(ratio <= 1.5, "{found}: {judged:?}");
     stage.finish();
 }
 
