@@ -164,5 +164,5 @@ fn nobody_stands_still_for_a_completion_that_is_forgotten() {
     }
     let Story { stage, mut programs, .. } = story;
     programs.iter_mut().for_each(Program::kill);
-    stage.finish_after_errors();
+    stage.finish_after_mistakes();
 }
