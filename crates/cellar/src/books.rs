@@ -40,6 +40,7 @@ pub(crate) struct Sums {
     pub(crate) file_bytes: u64,
     pub(crate) limit_bytes: u64,
     pub(crate) free_bytes: u64,
+    pub(crate) present_free_bytes: u64,
 }
 
 impl Books {
@@ -131,6 +132,7 @@ impl Books {
             file_bytes: state.space.present_bytes(),
             limit_bytes: state.space.limit_bytes(),
             free_bytes: state.space.free_bytes(),
+            present_free_bytes: state.space.present_free_bytes(),
         }
     }
 

@@ -28,9 +28,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use workers::Workers;
 
-/// The step by which the file grows and shrinks.
-const SEGMENT_BYTES: u64 = 64 << 20;
-
 /// Blocks on a disk. Everything takes `&self`, from any thread.
 ///
 /// [`Cellar::put`] and [`Cellar::get`] do their work in the calling thread. Whoever must not wait for a disk uses
@@ -120,12 +117,11 @@ impl Cellar {
         tickets: impl IntoIterator<Item = Ticket>,
     ) -> Result<TakenOver, OpenError> {
         settings.check()?;
-        Cellar::start(settings, SEGMENT_BYTES, Figures::new(settings), disk, Sealer::new(key)?, tickets)
+        Cellar::start(settings, Figures::new(settings), disk, Sealer::new(key)?, tickets)
     }
 
     fn start(
         settings: &Settings,
-        segment_bytes: u64,
         figures: Figures,
         disk: Box<dyn Disk>,
         sealer: Sealer,
@@ -134,10 +130,11 @@ impl Cellar {
         let length_bytes = disk.length_bytes().map_err(OpenError::Length)?;
         let mut buffer = None;
         let claims = Claims::of(tickets, length_bytes);
-        let (books, set_aside) = Books::with(settings.limit_bytes, segment_bytes, claims, |ticket| {
-            let buffer = buffer.get_or_insert_with(|| Buffer::new(BLOCK_BYTES_MAX));
-            keep::is_there(&*disk, &sealer, buffer, ticket)
-        });
+        let (books, set_aside) =
+            Books::with(settings.limit_bytes, settings.segment_bytes, claims, |ticket| {
+                let buffer = buffer.get_or_insert_with(|| Buffer::new(BLOCK_BYTES_MAX));
+                keep::is_there(&*disk, &sealer, buffer, ticket)
+            });
         if let Some(first) = set_aside.first() {
             tracing::warn!(tickets = set_aside.len(), first = %first.why, "tickets of the cellar are set aside");
         }
@@ -199,7 +196,7 @@ impl Cellar {
         self.jobs.wait(patience)
     }
 
-    /// Gives room that nobody uses back to the disk, in steps of 64 MiB, and says how much. Waits for the disk.
+    /// Gives room that nobody uses back to the disk, segment by segment, and says how much. Waits for the disk.
     pub fn trim(&self) -> u64 {
         self.keep.trim()
     }

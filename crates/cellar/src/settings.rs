@@ -23,6 +23,8 @@ pub struct Settings {
     pub limit_bytes: u64,
     /// The file does not grow beyond what leaves so much of the file system to others.
     pub leave_bytes: u64,
+    /// The step by which the file grows and shrinks.
+    pub segment_bytes: u64,
     /// Threads, each with one block in its hands: so many requests the disk has at once.
     pub workers: usize,
     /// How many jobs may be under way. One more is refused, by [`crate::Busy`].
@@ -51,6 +53,12 @@ pub enum SettingsError {
         /// What was asked for.
         bytes: u64,
     },
+    /// Too small for one granule.
+    #[error("a cellar cannot grow by {bytes} bytes: at least {GRANULE_BYTES} are needed")]
+    Segment {
+        /// What was asked for.
+        bytes: u64,
+    },
     /// None, or too many.
     #[error("a cellar cannot have {workers} threads: 1 to {WORKERS_MAX} are possible")]
     Workers {
@@ -72,6 +80,7 @@ impl Settings {
             folder: folder.into(),
             limit_bytes,
             leave_bytes: 1 << 30,
+            segment_bytes: 64 << 20,
             workers: 4,
             jobs: 64,
             accept: Accept::LocalDisk,
@@ -81,6 +90,9 @@ impl Settings {
     pub(crate) fn check(&self) -> Result<(), SettingsError> {
         if !(GRANULE_BYTES..=LIMIT_BYTES_MAX).contains(&self.limit_bytes) {
             return Err(SettingsError::Limit { bytes: self.limit_bytes });
+        }
+        if self.segment_bytes < GRANULE_BYTES {
+            return Err(SettingsError::Segment { bytes: self.segment_bytes });
         }
         if !(1..=WORKERS_MAX).contains(&self.workers) {
             return Err(SettingsError::Workers { workers: self.workers });
@@ -104,6 +116,8 @@ mod tests {
         assert_eq!(small.check(), Err(SettingsError::Limit { bytes: GRANULE_BYTES - 1 }));
         let large = Settings { limit_bytes: LIMIT_BYTES_MAX + 1, ..usual.clone() };
         assert!(large.check().is_err());
+        let fine = Settings { segment_bytes: GRANULE_BYTES - 1, ..usual.clone() };
+        assert_eq!(fine.check(), Err(SettingsError::Segment { bytes: GRANULE_BYTES - 1 }));
         for workers in [0, WORKERS_MAX + 1] {
             assert_eq!(
                 Settings { workers, ..usual.clone() }.check(),

@@ -75,6 +75,11 @@ impl Space {
         self.free_bytes + self.growth_bytes()
     }
 
+    /// What is free of what has room on the disk already.
+    pub(crate) fn present_free_bytes(&self) -> u64 {
+        self.free_bytes
+    }
+
     /// By how much the file may grow, in whole segments.
     fn growth_bytes(&self) -> u64 {
         if self.end_bytes == self.limit_bytes {

@@ -18,6 +18,9 @@ pub struct Statistics {
     pub limit_bytes: u64,
     /// What is free within the limit, whether the disk has room for it or not.
     pub free_bytes: u64,
+    /// What of that is there to be taken, as far as is known: without that by which the file was to grow and could not, the last
+    /// time.
+    pub ready_bytes: u64,
     /// What the disk takes at its best of late.
     pub write_speed: Option<Speed>,
     /// What the disk gives at its best of late.

@@ -18,6 +18,7 @@ use crate::statistics::Statistics;
 use crate::ticket::{Sealed, Ticket};
 use crate::{BLOCK_BYTES_MAX, BlockId, GRANULE_BYTES};
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// What a thread needs for one block at a time.
@@ -62,6 +63,8 @@ pub(super) struct Keep {
     figures: Figures,
     /// Taken by whoever makes the file larger or smaller, so that the books need not be locked meanwhile.
     growth: Mutex<()>,
+    /// The file was to grow and could not, the last time.
+    is_cramped: AtomicBool,
     leave_bytes: u64,
 }
 
@@ -73,7 +76,8 @@ impl Keep {
         books: Books,
         figures: Figures,
     ) -> Keep {
-        Keep { disk, sealer, books, figures, growth: Mutex::new(()), leave_bytes: settings.leave_bytes }
+        let (growth, is_cramped) = (Mutex::new(()), AtomicBool::new(false));
+        Keep { disk, sealer, books, figures, growth, is_cramped, leave_bytes: settings.leave_bytes }
     }
 
     #[cfg(test)]
@@ -215,7 +219,9 @@ impl Keep {
             };
             // What does not fit into what is left is not worth growing for.
             let segment = self.books.next_absent().filter(|_| bytes <= sums.free_bytes).ok_or(full)?;
-            self.grow(segment).map_err(|why| self.failed(block, bytes, why))?;
+            let grown = self.grow(segment);
+            self.is_cramped.store(grown.is_err(), Ordering::Relaxed);
+            grown.map_err(|why| self.failed(block, bytes, why))?;
         }
     }
 
@@ -272,6 +278,7 @@ impl Keep {
 
     pub(super) fn statistics(&self) -> Statistics {
         let sums = self.books.sums();
+        let is_cramped = self.is_cramped.load(Ordering::Relaxed);
         let conditions = self.figures.conditions();
         Statistics {
             blocks: sums.blocks,
@@ -280,6 +287,7 @@ impl Keep {
             file_bytes: sums.file_bytes,
             limit_bytes: sums.limit_bytes,
             free_bytes: sums.free_bytes,
+            ready_bytes: if is_cramped { sums.present_free_bytes } else { sums.free_bytes },
             write_speed: conditions.write,
             read_speed: conditions.read,
             jobs: 0,

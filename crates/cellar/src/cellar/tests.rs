@@ -14,7 +14,13 @@ use crate::disk::faulty::FaultyDisk;
 const SEGMENT: u64 = 16 * GRANULE_BYTES;
 
 fn settings(limit_bytes: u64) -> Settings {
-    Settings { leave_bytes: 0, workers: 2, jobs: 8, ..Settings::new("/nowhere", limit_bytes) }
+    Settings {
+        leave_bytes: 0,
+        segment_bytes: SEGMENT,
+        workers: 2,
+        jobs: 8,
+        ..Settings::new("/nowhere", limit_bytes)
+    }
 }
 
 /// A cellar with this limit, and its disk. It packs whatever gets smaller.
@@ -40,7 +46,7 @@ fn taken_over(settings: &Settings, disk: &FaultyDisk, key: Key, tickets: Vec<Tic
     figures.pack_whenever_it_saves();
     let sealer = Sealer::new(key).expect("locked");
     let disk = Box::new(disk.clone());
-    Cellar::start(settings, SEGMENT, figures, disk, sealer, tickets).expect("there are threads")
+    Cellar::start(settings, figures, disk, sealer, tickets).expect("there are threads")
 }
 
 fn block(index: u32) -> BlockId {

@@ -44,7 +44,7 @@ pub(super) struct Report {
     verified: bool,
     moved_bytes: u64,
     moves: usize,
-    /// What the GPU had to do, if the CPU that is behind it keeps up: `serial_ns` is this and a little more then.
+    /// What the GPU had to do, by the costs that it is to have: `serial_ns` is near this where the CPU behind it keeps up.
     work_ns: u64,
     /// How long the turns were in which it did that, all together.
     turns_ns: u64,

@@ -1,6 +1,6 @@
 //! The way through the arena for what is in the cellar.
 //!
-//! What comes from there needs arena space, and where the cellar is nearly full, or takes no more, what has gone out could be put
+//! What comes from there needs arena space, and where the cellar is nearly full, or its disk is, what has gone out could be put
 //! nowhere else to make it: nothing would ever come from there again. So what goes out leaves a **passage** then, space for the
 //! largest handle that is still to be fetched. Where that alone lets nothing go on, something is fetched before it has room, once,
 //! since that makes room in the cellar; and else what goes out goes.
@@ -30,7 +30,7 @@ impl<D: Device> Run<'_, D> {
     fn is_cellar_nearly_full(&self, bytes: u64) -> bool {
         let arena = self.mover.arena();
         let cellar = arena.cellar_statistics().filter(|_| arena.has_cellar());
-        cellar.is_none_or(|cellar| cellar.free_bytes < bytes + 2 * self.largest_bytes)
+        cellar.is_none_or(|cellar| cellar.ready_bytes < bytes + 2 * self.largest_bytes)
     }
 
     /// Whether a handle may go out and leave the passage that is needed.

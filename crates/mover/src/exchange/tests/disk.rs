@@ -1,5 +1,6 @@
 //! A cellar's disk for tests: a real file, and calls that go wrong when a test wants them to.
 
+use crate::BLOCK_BYTES;
 use crate::arena::Arena;
 use cellar::disk::{Disk, FileError, LocalFile};
 use cellar::{Accept, Extent, Settings};
@@ -37,6 +38,8 @@ pub(super) struct TestDisk {
 struct Faults {
     calls: BTreeMap<On, u64>,
     planned: BTreeMap<(On, u64), Fault>,
+    /// How large the file may become, if the disk has no more room.
+    room_bytes: Option<u64>,
 }
 
 struct Faulty {
@@ -76,6 +79,13 @@ impl TestDisk {
         let mut faults = self.faults();
         let at = faults.calls.get(&on).copied().unwrap_or(0) + nth;
         faults.planned.insert((on, at), fault);
+    }
+
+    /// The disk has no more room than for a file of this size, to which it grows in steps of one block.
+    pub(super) fn with_room_for(mut self, bytes: u64) -> TestDisk {
+        self.settings.segment_bytes = BLOCK_BYTES;
+        self.faults().room_bytes = Some(bytes);
+        self
     }
 
     /// How much is to go wrong and has not yet.
@@ -119,6 +129,10 @@ impl Disk for Faulty {
 
     fn allocate(&self, part: Extent) -> io::Result<()> {
         self.begin(On::Allocate)?;
+        let room_bytes = self.faults.lock().expect("no panic").room_bytes;
+        if room_bytes.is_some_and(|room| part.offset + part.bytes > room) {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
         self.file.allocate(part)
     }
 
