@@ -130,13 +130,17 @@ fn a_worker_is_killed_between_the_copy_and_the_program_that_takes_it() {
         let listing = stage.listing();
         listing.tenants.iter().any(|tenant| tenant.job == "10" && tenant.state == TenantState::Away)
     };
-    until("it is away", is_away);
-    rustix::process::kill_process(slow, Signal::STOP).unwrap();
     let comes = || {
         let events = stage.events();
         events.iter().filter(|event| event["event"] == "moving_in" && event["job"] == "10").count()
     };
-    let before = comes();
+    // Counted before it is looked at: it may be about to come in when it is stopped.
+    let mut before = 0;
+    until("it is away", || {
+        before = comes();
+        is_away()
+    });
+    rustix::process::kill_process(slow, Signal::STOP).unwrap();
     until_counted("it is to come in", before + 1, comes);
     // Longer than the copies take, and shorter than somebody is waited for who does not answer.
     std::thread::sleep(Duration::from_millis(900));
