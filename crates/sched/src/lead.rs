@@ -27,11 +27,21 @@ const LESS_PER: u64 = 32;
 /// What takes longer than so many times what is known had to wait for something else, and says little about the next one.
 const LONGER_TIMES_MAX: u64 = 2;
 
+/// What was seen last counts for so much of what is usual.
+const USUAL_PER: u64 = 4;
+
+/// Of hints that are too near, one in so many is tried all the same: were none, nobody would go off, and nothing better be seen.
+const TRIED_EVERY: u8 = 64;
+
 /// What is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Lead {
     /// Until the last one is off.
     off: Slowest,
+    /// The same, as it usually is: unlike the slowest, this says whether there is any sense in a hint.
+    usual: Option<Span>,
+    /// Hints in a row that were too near, and not tried.
+    too_near: u8,
     /// From then until the tenant's context is loaded.
     then: Slowest,
     /// When they began to go for the last hint, and when the last one was off, until the launch for that is heard of.
@@ -65,6 +75,10 @@ impl Lead {
     /// for it, before that or after.
     pub(crate) fn learn(&mut self, took: Span, off_at: Option<Time>) {
         self.off.learn(took);
+        let usual = self.usual.unwrap_or(took);
+        let seen = took.min(usual.times(LONGER_TIMES_MAX));
+        self.usual = Some(Span(usual.0 - usual.0 / USUAL_PER + seen.0 / USUAL_PER));
+        self.too_near = 0;
         self.went = off_at.map(|off_at| (off_at.before(took), off_at));
     }
 
@@ -73,6 +87,14 @@ impl Lead {
         if let Some((_, off_at)) = self.went.take_if(|&mut (from, _)| from <= at) {
             self.then.learn((at + LOADS).since(off_at).max(THEN_MIN));
         }
+    }
+
+    /// Is a request so near that best-effort work, told to go now, would usually not be off when it comes? Before anything was
+    /// seen no hint is too near.
+    pub(crate) fn is_too_near(&mut self, within: Span, most: Span) -> bool {
+        let is_too_near = self.usual.is_some_and(|usual| within < usual.min(most));
+        self.too_near = if is_too_near { (self.too_near + 1) % TRIED_EVERY } else { 0 };
+        self.too_near > 0
     }
 
     /// How long ahead it has to go, which is never more than `most`.

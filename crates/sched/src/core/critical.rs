@@ -114,11 +114,12 @@ impl Core {
         if !books.guarantee.allows(now, pressed + within.min(lead) + lead, self.settings.be_guarantee) {
             return Err(Missed::Guarantee);
         }
-        // By what was measured only as long as that is usual: one slow freeze must not make all hints late, since then
-        // nobody is frozen any more and nothing better is ever measured.
-        if within < self.costs.freeze.min(lead) && self.someone_runs(gpu) {
+        // By what freezes for hints took here, and not by what freezing costs in general: that counts from before anybody was
+        // frozen, and what is frozen in whole, which takes longer.
+        if self.someone_runs(gpu) && self.gpu_mut(gpu).lead.is_too_near(within, lead) {
             return Err(Missed::Late);
         }
+        let books = self.gpu_of(gpu);
         let measured = books.lead.within(lead);
         let tenant = self.tenants.get_mut(id).ok_or(Missed::Unable)?;
         let plan = tenant.hints.plan(now, within, measured)?;

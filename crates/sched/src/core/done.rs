@@ -113,7 +113,7 @@ impl Core {
         }
         // Of one that was off in part, little was left to freeze.
         if !widened {
-            learn(&mut self.costs.freeze, took);
+            learn_grip(&mut self.costs.freeze, took);
         }
         self.add_cost(gpu, took);
     }
@@ -138,7 +138,7 @@ impl Core {
             tenant.unsure = false;
             tenant.slice = slice;
         });
-        learn(&mut self.costs.thaw, took);
+        learn_grip(&mut self.costs.thaw, took);
         if scope == Scope::Compute {
             self.gpu_mut(gpu).thaws.learn(took);
         }
@@ -415,6 +415,15 @@ impl Core {
 
 /// One move that had to wait for something says nothing about the next: it counts as so many usual ones at most.
 const PER_MOVE_TIMES_MAX: u64 = 8;
+
+/// The same of a freeze or a thaw. Who was held up says nothing about the next one, which there may never be if it is believed: for
+/// what a freeze takes too long for, nobody is frozen.
+const GRIP_TIMES_MAX: u64 = 2;
+
+fn learn_grip(known: &mut Span, seen: Span) {
+    let most = known.times(GRIP_TIMES_MAX).max(Span(1));
+    learn(known, seen.min(most));
+}
 
 /// Moves of less say more about handles than about the bus.
 const LEARNT_FROM: Bytes = Bytes::from_mib(64);

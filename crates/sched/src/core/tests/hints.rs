@@ -89,6 +89,39 @@ fn best_effort_work_goes_as_late_as_it_may() {
     assert_eq!(missed.len(), 5, "only those that took longer than was known: {missed:?}");
 }
 
+/// Whether somebody was frozen for a hint that is so many microseconds ahead.
+fn is_heeded(rig: &mut Rig, service: TenantId, ahead: u64) -> bool {
+    let (begin, from) = (rig.now, rig.diary.len());
+    rig.tell(Event::Hint { tenant: service, within: Span::from_micros(ahead) });
+    rig.until((begin + Span::from_micros(ahead)).0 as f64 / 1e9);
+    let heeded = rig.diary[from..].iter().any(|(_, action)| matches!(action, Action::Freeze { .. }));
+    request(rig, service, 0.01);
+    heeded
+}
+
+#[test]
+fn hints_are_too_near_by_what_freezes_for_hints_take_and_one_slow_freeze_does_not_end_them() {
+    let mut rig = Rig::new(settings());
+    rig.freeze = Span::from_micros(500);
+    let service = service(&mut rig);
+    best_effort(&mut rig, 1);
+    for _ in 0..10 {
+        request(&mut rig, service, 0.01);
+    }
+    let heeded = |rig: &mut Rig, ahead| (0..1000).filter(|_| is_heeded(rig, service, ahead)).count();
+    for ahead in [600, 1_000, 1_700] {
+        assert_eq!(heeded(&mut rig, ahead), 1000, "{ahead} us ahead");
+        rig.freeze = Span::from_millis(26);
+        heeded(&mut rig, ahead);
+        rig.freeze = Span::from_micros(500);
+        assert!(heeded(&mut rig, ahead) > 0, "{ahead} us ahead, they are short again");
+        heeded(&mut rig, ahead);
+        assert_eq!(heeded(&mut rig, ahead), 1000, "{ahead} us ahead, and that is known");
+    }
+    let near = heeded(&mut rig, 300);
+    assert!((10..=20).contains(&near), "{near} of 1000 were tried");
+}
+
 /// The core hears that the service was warmed up so soon after the last freeze.
 fn warmed(rig: &mut Rig, service: TenantId, after: Span) {
     let mut latest = rig.diary.iter().rev();

@@ -85,3 +85,22 @@ fn a_hint_of_something_far_ahead_does_not_keep_the_request_of_another_from_being
     rig.until(1.012);
     assert_eq!(rig.runs(), [1, 3]);
 }
+
+#[test]
+fn one_slow_freeze_does_not_end_what_is_done_for_requests_that_are_pressed() {
+    let (mut rig, service) = beside(settings());
+    rig.freeze = Span::from_micros(500);
+    let heeded = |rig: &mut Rig| {
+        let (from, now) = (rig.diary.len(), rig.now.0 as f64 / 1e9);
+        rig.tell(Event::wants(service));
+        rig.until(now + 0.015);
+        rig.tell(Event::Idle(service));
+        rig.until(now + 0.1);
+        rig.diary[from..].iter().any(|(_, action)| matches!(action, Action::Freeze { .. }))
+    };
+    assert!(heeded(&mut rig));
+    rig.freeze = Span::from_millis(26);
+    assert!(heeded(&mut rig));
+    rig.freeze = Span::from_micros(500);
+    assert!((0..10).all(|_| heeded(&mut rig)));
+}
