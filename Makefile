@@ -6,8 +6,10 @@ BUNDLE := gpu/bundle
 
 .PHONY: build test unplanted lint style format deny advisories bench demo conformance soak mutants model gpu-bundle clean
 
+# Programs that were linked with librota look for it by the name that it has in itself.
 build:
 	$(CARGO) build --release --locked --workspace
+	@ln -sf librota.so $(TARGET)/release/librota.so.1
 
 # All that needs no GPU and no network beyond fetching the dependencies: what CI runs. Most tests that take long wait, for fake
 # programs or for the time of a virtual GPU, so more of them run at once than there are CPUs. Of whole systems, which compute too,

@@ -100,6 +100,14 @@ def courses(events, offset_ns, job, requests):
     return [Course(at - offset, took, heard, freezes, thaws) for at, took in requests]
 
 
+def spread_us(values):
+    """The middle, p90, p99 and the most of them."""
+    found = sorted(values)
+    if not found:
+        return "-"
+    return " ".join(f"{found[min(len(found) - 1, int(share * len(found)))] / 1e3:.0f}" for share in (0.5, 0.9, 0.99, 1.0))
+
+
 def mean_us(values):
     found = [value for value in values if value is not None]
     return f"{sum(found) / len(found) / 1e3:.0f}" if found else "-"
@@ -124,8 +132,14 @@ def explained(events, offset_ns, job, requests, limit_us):
         "on": [c.on for c in frozen],
     }
     means = "  ".join(f"{name} {mean_us(values)}" for name, values in stages.items())
+    led = spread_us([-c.due for c in frozen])
+    took = spread_us([c.off - c.begun for c in frozen])
+    late = [c.off for c in frozen if c.off > 0]
+    freezes = f"somebody was frozen for {len(frozen)} of {len(all_of_them)}; us, p50 p90 p99 most: due ahead {led}, "
+    freezes += f"freezes took {took}, and {len(late)} were over late, by {spread_us(late)}"
     lost = mean_us([c.on - c.begun for c in frozen if c.on is not None])
     return [
         f"slower than {limit_us:.0f} us: {len(slow)} of {len(all_of_them)}: {in_words}",
-        f"means in us from the beginning of a request: {means}; others lose {lost} a request",
+        freezes,
+        f"means in us from the beginning of those: {means}; others lose {lost} a request",
     ]

@@ -93,11 +93,13 @@ def request(*, slo: Optional[Duration] = None, hint: Optional[Duration] = None) 
 
 
 def serves(*, slo: Optional[Duration] = None, hint: Optional[Duration] = None) -> Callable[[_Function], _Function]:
-    """Makes every call of a function a request; it may be a coroutine function."""
+    """Makes every call of a function a request; it may be a coroutine function, but no generator."""
     # What is wrong is said where it is written, not at the first call.
     Request(slo, hint)
 
     def decorate(function: _Function) -> _Function:
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{function!r} yields, so a call of it does no work yet: use `with rota.request()` in it")
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)

@@ -1,6 +1,6 @@
 /* A service in C: so many requests, each prepared for 5 ms before its work on the GPU.
  *
- *     cc -I include examples/serve.c -L DIR -lrota -ldl -o serve
+ *     cc -I include examples/serve.c -L DIR -lrota -ldl -Wl,-rpath,DIR -o serve
  *     rota run --class lc --slo 20ms -- ./serve 100
  */
 #include "gpu.h"

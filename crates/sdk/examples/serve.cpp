@@ -1,6 +1,6 @@
 // A service in C++, and a phase in which it gives way.
 //
-//     c++ -std=c++11 -I include examples/serve.cpp -L DIR -lrota -ldl -o serve
+//     c++ -std=c++11 -I include examples/serve.cpp -L DIR -lrota -ldl -Wl,-rpath,DIR -o serve
 //     rota run --class lc -- ./serve 100
 #include "gpu.h"
 #include "rota.hpp"

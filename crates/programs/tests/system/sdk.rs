@@ -281,7 +281,9 @@ fn the_python_package_is_installed_and_heard_and_does_nothing_without_a_daemon()
     let script = "import rota\nassert 'torch' not in __import__('sys').modules\n\
                   with rota.request(slo='1ns'): pass\nassert not rota.hint(in_ms=2)\n\
                   with rota.phase('checkpoint'): pass\nassert rota.set(cls='be') is False\n\
-                  seen = rota.statistics()\nassert (seen.requests, seen.slo_missed, seen.tenant) == (1, 1, False), seen\n";
+                  seen = rota.statistics()\nassert (seen.requests, seen.slo_missed, seen.tenant) == (1, 1, False), seen\n\
+                  def answers(): yield 1\n\
+                  try: rota.serves()(answers)\nexcept TypeError: pass\nelse: raise SystemExit('a call of it does no work')\n";
     for (quiet, said) in [("0", 1), ("1", 0)] {
         let out = Command::new(&python)
             .args(["-c", script])
